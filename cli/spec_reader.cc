@@ -5,11 +5,12 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "cli/spec_scalar.h"
 #include "common/check.h"
 #include "train/config/aliases.h"
 #include "train/config/fields.h"
@@ -73,6 +74,18 @@ std::optional<int> ReadEnum(const std::string& text, const EnumDescriptor& descr
   return value->number();
 }
 
+template <typename T>
+std::optional<T> ReadInteger(const std::string& text) {
+  T value = 0;
+  if (absl::SimpleAtoi(text, &value)) return value;
+  const std::optional<int64_t> whole = ReadWhole(text);
+  return whole && std::in_range<T>(*whole) ? std::optional(T(*whole)) : std::nullopt;
+}
+
+std::optional<bool> ReadBool(const std::string& text) {
+  return text == "true" || text == "false" ? std::optional(text == "true") : std::nullopt;
+}
+
 // Whether the text is a value of the field, which the message then has; of a repeated one, as its
 // last item.
 bool SetScalar(const std::string& text, const FieldDescriptor& field, Message& message) {
@@ -83,11 +96,11 @@ bool SetScalar(const std::string& text, const FieldDescriptor& field, Message& m
   };
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_UINT32:
-      return set(ReadUnsigned(text, UINT32_MAX), &Reflection::SetUInt32, &Reflection::AddUInt32);
+      return set(ReadInteger<uint32_t>(text), &Reflection::SetUInt32, &Reflection::AddUInt32);
     case FieldDescriptor::CPPTYPE_UINT64:
-      return set(ReadUnsigned(text, UINT64_MAX), &Reflection::SetUInt64, &Reflection::AddUInt64);
+      return set(ReadInteger<uint64_t>(text), &Reflection::SetUInt64, &Reflection::AddUInt64);
     case FieldDescriptor::CPPTYPE_INT32:
-      return set(ReadInt32(text), &Reflection::SetInt32, &Reflection::AddInt32);
+      return set(ReadInteger<int32_t>(text), &Reflection::SetInt32, &Reflection::AddInt32);
     case FieldDescriptor::CPPTYPE_DOUBLE:
       return set(ReadNumber(text), &Reflection::SetDouble, &Reflection::AddDouble);
     case FieldDescriptor::CPPTYPE_BOOL:

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/message_json.h"
-#include "common/protobuf_numbers.h"
+#include "common/proto_fields.h"
 #include "common/step_numbers.h"
 
 namespace trainyard::cli {
@@ -10,14 +10,14 @@ namespace {
 
 void AddNumbers(const v1::StepRecord& record, std::vector<Scalar>& scalars) {
   StepNumbers numbers;
+  ReadMessage(record, numbers);
   ForEachNumber(numbers, [&](const StepNumber& row, auto& number) {
-    GetNumber(record, row.name, number);
     if (const std::optional<double> found = number) scalars.push_back({row.name, *found});
   });
-  for (const PhaseName& phase : kPhases) {
-    double seconds = 0;
-    GetNumber(record.phases(), phase.name, seconds);
-    scalars.push_back({absl::StrCat("phase_seconds/", phase.name), seconds});
+  PhaseSeconds phases;
+  ReadMessage(record.phases(), phases);
+  for (const auto& [name, seconds] : kPhases) {
+    scalars.push_back({absl::StrCat("phase_seconds/", name), phases.*seconds});
   }
 }
 

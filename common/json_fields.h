@@ -72,7 +72,7 @@ class JsonWriter {
     json_[name] = Name(value);
   }
   template <typename A, typename B>
-  void Pair(const A& a, const B& b) {
+  void Pair(const char* /*name*/, const A& a, const char* /*name*/, const B& b) {
     json_ = Json::array({a, b});
   }
   void Wholes(const std::vector<int64_t>& values, size_t /*most*/) { json_ = values; }
@@ -157,7 +157,7 @@ class JsonReader {
   }
   // Of a struct that is a list of two numbers.
   template <typename A, typename B>
-  void Pair(A& a, B& b) {
+  void Pair(const char* /*name*/, A& a, const char* /*name*/, B& b) {
     if (!Expect(json_.is_array() && json_.size() == 2, "", "a list of two numbers")) return;
     Read(json_[0], "", a);
     Read(json_[1], "", b);

@@ -40,6 +40,11 @@ inline constexpr std::array<PhaseName, 7> kPhases = {{
     {"checkpoint", &PhaseSeconds::checkpoint},
 }};
 
+template <typename V>
+void VisitFields(V& v, PhaseSeconds& phases) {
+  for (const auto& [name, seconds] : kPhases) v(name, phases.*seconds);
+}
+
 // These are the same on every rank. An absent number is unknown, or was not measured in this step.
 struct StepNumbers {
   double loss = 0;       // Mean over the global batch's tokens; NaN: not finite.
@@ -88,6 +93,11 @@ constexpr void ForEachNumber(Numbers& numbers, Visit&& visit) {
           "Load balance of experts: mean over layers, without its coefficient. 1: even. Far above: "
           "a few experts get most tokens. Absent: the model does not train for balance."},
       numbers.load_balancing_loss);
+}
+
+template <typename V>
+void VisitFields(V& v, StepNumbers& numbers) {
+  ForEachNumber(numbers, [&](const StepNumber& row, auto& number) { v(row.name, number); });
 }
 
 constexpr size_t BytesOfNumbers() {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "controller/jobs/job.h"
-#include "controller/jobs/step_record.h"
+#include "common/proto_fields.h"
+#include "controller/jobs/job_fields.h"
 #include "trainyard/v1/job.pb.h"
 
 namespace trainyard::controller {
@@ -21,15 +21,6 @@ absl::StatusOr<std::shared_ptr<const Spec>> FromProto(const v1::JobSpec& spec);
 absl::StatusOr<std::string> SpecJson(const v1::JobSpec& spec);
 
 v1::Job ToProto(const Job& job);
-v1::StepRecord ToProto(const StepRecord& step);
-v1::Event ToProto(const EventRecord& event);
-v1::LogLine ToProto(const LogRecord& line);
-
 StepRecord FromProto(const v1::StepRecord& step);
-Checkpoint FromProto(const v1::Checkpoint& checkpoint);
-LogRecord FromProto(const v1::LogLine& line);
-
-google::protobuf::Timestamp ToTimestamp(absl::Time time);
-absl::Time FromTimestamp(const google::protobuf::Timestamp& time);
 
 }  // namespace trainyard::controller

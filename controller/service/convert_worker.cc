@@ -16,6 +16,25 @@
 #include "train/config/resolved_job.h"
 
 namespace trainyard::controller {
+
+template <typename V>
+static void VisitFields(V& v, PeakRate& peak) {
+  v("dtype", peak.dtype), v("flops", peak.flops), v("measured", peak.measured);
+}
+
+template <typename V>
+static void VisitFields(V& v, Gpu& gpu) {
+  v("index", gpu.index), v("uuid", gpu.uuid), v("driver_version", gpu.driver_version);
+  v("compute_capability", gpu.compute_capability);
+}
+
+// All but the kind, whose numbers on the wire are others.
+template <typename V>
+static void VisitFields(V& v, Device& device) {
+  v("index", device.index), v("model", device.model), v("memory_bytes", device.memory_bytes);
+  v("threads", device.threads), v("peak", device.peaks), v("gpu", device.gpu);
+}
+
 namespace {
 
 constexpr size_t kMaxDevices = 1024;
@@ -117,18 +136,8 @@ absl::Status CheckSizes(const v1::Register& message) {
 
 Device FromProto(const v1::Device& device) {
   Device out;
-  out.index = device.index();
+  ReadMessage(device, out);
   out.kind = device.kind() == v1::DEVICE_KIND_CUDA ? DeviceKind::kCuda : DeviceKind::kCpu;
-  out.model = device.model();
-  out.memory_bytes = device.memory_bytes();
-  out.threads = device.threads();
-  for (const v1::PeakRate& peak : device.peak()) {
-    out.peaks.push_back({peak.dtype(), peak.flops(), peak.measured()});
-  }
-  if (device.has_gpu()) {
-    out.gpu = Gpu{device.gpu().index(), device.gpu().uuid(), device.gpu().driver_version(),
-                  device.gpu().compute_capability()};
-  }
   return out;
 }
 
@@ -238,22 +247,19 @@ RankStatus FromProto(const v1::RankStatus& status) {
   out.signal = status.signal();
   out.exit_code = status.exit_code();
   out.message = std::string(CutUtf8(status.message(), kMaxMessageBytes));
-  if (out.state == RankState::kReady && out.rank == 0) {
-    out.resumed = {.step = status.resumed_step(), .refused = {}};
-    for (int i = 0; i < std::min(status.refused_size(), kMaxRefused); ++i) {
-      out.resumed->refused.emplace_back(CutUtf8(status.refused(i), kMaxRefusedBytes));
-    }
-    for (const v1::AttemptStart& start : status.earlier_starts()) {
-      if (start.epoch() >= status.epoch() || out.resumed->earlier.size() == kMaxEarlierStarts) {
-        break;
-      }
-      out.resumed->earlier.push_back({start.epoch(), start.step()});
-    }
-    for (const v1::Checkpoint& checkpoint : status.loadable()) {
-      out.resumed->loadable.push_back(FromProto(checkpoint));
-    }
-    if (out.resumed->loadable.size() > kMaxCheckpoints)
-      out.resumed->loadable.resize(kMaxCheckpoints);
+  if (out.state != RankState::kReady || out.rank != 0) return out;
+  Resumed& resumed = out.resumed.emplace();
+  resumed.step = status.resumed_step();
+  for (int i = 0; i < std::min(status.refused_size(), kMaxRefused); ++i) {
+    resumed.refused.emplace_back(CutUtf8(status.refused(i), kMaxRefusedBytes));
+  }
+  for (const v1::AttemptStart& start : status.earlier_starts()) {
+    if (start.epoch() >= status.epoch() || resumed.earlier.size() == kMaxEarlierStarts) break;
+    ReadMessage(start, resumed.earlier.emplace_back());
+  }
+  for (const v1::Checkpoint& checkpoint : status.loadable()) {
+    if (resumed.loadable.size() == kMaxCheckpoints) break;
+    ReadMessage(checkpoint, resumed.loadable.emplace_back());
   }
   return out;
 }
@@ -279,10 +285,11 @@ StepReport FromProto(const v1::StepReport& report) {
 
 CheckpointReport FromProto(const v1::CheckpointReport& report) {
   CheckpointReport out{.job_id = report.job_id(),
-                       .checkpoint = FromProto(report.checkpoint()),
+                       .checkpoint = {},
                        .duration = absl::Seconds(report.duration_seconds()),
                        .retained = {},
                        .error = std::string(CutUtf8(report.error(), kMaxMessageBytes))};
+  ReadMessage(report.checkpoint(), out.checkpoint);
   for (const v1::CheckpointId& id : report.retained()) {
     out.retained.push_back({id.epoch(), id.step()});
   }
@@ -320,23 +327,8 @@ v1::Worker ToProto(const Worker& worker, const Coordinator::Holders& holders) {
   out.set_state(v1::WorkerState(worker.state));
   for (const Device& device : r.devices) {
     auto* d = out.add_devices();
-    d->set_index(device.index);
+    WriteMessage(device, *d);
     d->set_kind(device.kind == DeviceKind::kCuda ? v1::DEVICE_KIND_CUDA : v1::DEVICE_KIND_CPU);
-    d->set_model(device.model);
-    d->set_memory_bytes(device.memory_bytes);
-    d->set_threads(device.threads);
-    for (const PeakRate& peak : device.peaks) {
-      auto* p = d->add_peak();
-      p->set_dtype(peak.dtype);
-      p->set_flops(peak.flops);
-      p->set_measured(peak.measured);
-    }
-    if (device.gpu) {
-      d->mutable_gpu()->set_index(device.gpu->index);
-      d->mutable_gpu()->set_uuid(device.gpu->uuid);
-      d->mutable_gpu()->set_driver_version(device.gpu->driver_version);
-      d->mutable_gpu()->set_compute_capability(device.gpu->compute_capability);
-    }
     if (const auto holder = holders.find({r.worker_id, device.index}); holder != holders.end()) {
       d->set_job_id(holder->second.job_id);
       d->set_rank(holder->second.rank);

@@ -236,7 +236,7 @@ grpc::ServerWriteReactor<v1::StreamStepsResponse>* JobService::StreamSteps(
     if (!job.ok()) return {Fill::kEnd, JobError(job.status(), id)};
     const auto steps = book_.store().ReadSteps((*job)->number, seen, kStepsPerMessage);
     if (!steps.ok()) return {Fill::kEnd, ToGrpc(steps.status())};
-    for (const StepRecord& step : *steps) *response.add_steps() = ToProto(step);
+    for (const StepRecord& step : *steps) WriteMessage(step, *response.add_steps());
     if (!steps->empty()) {
       seen = steps->back().step;
       return {Fill::kSome, grpc::Status::OK};
@@ -263,7 +263,7 @@ grpc::ServerWriteReactor<v1::StreamLogsResponse>* JobService::StreamLogs(
     const auto page = book_.store().ReadLogs((*job)->number, seen, rank, kLinesPerMessage);
     if (!page.ok()) return {Fill::kEnd, ToGrpc(page.status())};
     seen = page->last;
-    for (const LogRecord& line : page->lines) *response.add_lines() = ToProto(line);
+    for (const LogRecord& line : page->lines) WriteMessage(line, *response.add_lines());
     if (!page->lines.empty()) return {Fill::kSome, grpc::Status::OK};
     return {follow && !IsTerminal((*job)->state) ? Fill::kNothingYet : Fill::kEnd,
             grpc::Status::OK};
@@ -281,7 +281,7 @@ grpc::ServerUnaryReactor* JobService::ListEvents(grpc::CallbackServerContext* co
     if (!job.ok()) return JobError(job.status(), request->job_id());
     const auto events = book_.store().ReadEvents((*job)->number);
     if (!events.ok()) return ToGrpc(events.status());
-    for (const EventRecord& event : *events) *response->add_events() = ToProto(event);
+    for (const EventRecord& event : *events) WriteMessage(event, *response->add_events());
     return grpc::Status::OK;
   });
 }

@@ -140,7 +140,7 @@ class WorkerStream final : public StreamLink::Reactor {
 
   void HandleLog(const v1::LogReport& report) {
     std::vector<LogRecord> lines;
-    for (const v1::LogLine& line : report.lines()) lines.push_back(FromProto(line));
+    for (const v1::LogLine& line : report.lines()) ReadMessage(line, lines.emplace_back());
     coordinator_.OnLogs(*session_, report.job_id(), lines);
   }
 

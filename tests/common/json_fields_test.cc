@@ -52,7 +52,7 @@ static void VisitFields(V& v, Leaf& leaf) {
 }
 template <typename V>
 static void VisitFields(V& v, Link& link) {
-  v.Pair(link.from, link.to);
+  v.Pair("from", link.from, "to", link.to);
 }
 template <typename V>
 static void VisitFields(V& v, Dims& dims) {

@@ -43,11 +43,19 @@ void CheckConnect(const v1::ConnectRequest& request) {
   if (request.has_rank_status()) FromProto(request.rank_status());
   if (request.has_step()) {
     const StepReport report = FromProto(request.step());
-    CheckAnswer(ToProto(report.record));
+    v1::StepRecord answer;
+    WriteMessage(report.record, answer);
+    CheckAnswer(answer);
     CHECK(report.record.model_flops >= 0);
   }
   if (request.has_log()) {
-    for (const v1::LogLine& line : request.log().lines()) CheckAnswer(ToProto(FromProto(line)));
+    for (const v1::LogLine& line : request.log().lines()) {
+      LogRecord record;
+      ReadMessage(line, record);
+      v1::LogLine answer;
+      WriteMessage(record, answer);
+      CheckAnswer(answer);
+    }
   }
   if (request.has_checkpoint()) {
     // The job is stored with the checkpoint, and shown.

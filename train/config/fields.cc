@@ -29,9 +29,9 @@ bool IsPlainKey(absl::string_view key) {
 
 constexpr double kExact = 9007199254740992.0;  // 2^53: beyond it a decimal is not exact.
 
-// A whole number as YAML or protobuf JSON writes it: digits, or a decimal without a fraction
-// ("1e3").
-std::optional<int64_t> WholeNumber(const std::string& text) {
+}  // namespace
+
+std::optional<int64_t> ReadWhole(absl::string_view text) {
   int64_t value = 0;
   if (absl::SimpleAtoi(text, &value)) return value;
   double decimal = 0;
@@ -40,8 +40,6 @@ std::optional<int64_t> WholeNumber(const std::string& text) {
   }
   return std::nullopt;
 }
-
-}  // namespace
 
 std::optional<double> ReadNumber(absl::string_view text) {
   double value = 0;
@@ -215,7 +213,7 @@ void Fields::Field(const char* name, uint64_t& out) {
 void Fields::Field(const char* name, int64_t& out) {
   const YamlNode* node = Scalar(name, "a whole number");
   if (node == nullptr) return;
-  if (const std::optional<int64_t> value = WholeNumber(node->text)) {
+  if (const std::optional<int64_t> value = ReadWhole(node->text)) {
     out = *value;
     return;
   }
@@ -234,7 +232,7 @@ void Fields::Field(const char* name, IntegerRange range, int64_t& out) {
   const std::string wanted = absl::StrCat("a whole number from ", range.min, " to ", range.max);
   const YamlNode* node = Scalar(name, wanted);
   if (node == nullptr) return;
-  const std::optional<int64_t> value = WholeNumber(node->text);
+  const std::optional<int64_t> value = ReadWhole(node->text);
   if (value && *value >= range.min && *value <= range.max) {
     out = *value;
     return;
@@ -270,7 +268,7 @@ void Fields::Field(const char* name, std::vector<int64_t>& out) {
   for (size_t i = 0; i < node->items.size(); ++i) {
     const YamlNode& item = node->items[i];
     const bool scalar = item.kind == YamlNode::Kind::kScalar;
-    const std::optional<int64_t> value = scalar ? WholeNumber(item.text) : std::nullopt;
+    const std::optional<int64_t> value = scalar ? ReadWhole(item.text) : std::nullopt;
     if (!value) Wrong(absl::StrCat(name, "[", i, "]"), "a whole number", item);
     out.push_back(value.value_or(0));  // The other items keep their index for later checks.
   }

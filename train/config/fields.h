@@ -169,6 +169,11 @@ inline constexpr double kSmallestNumber = 1.2e-38;
 // either 0 without a sign or at least kSmallestNumber in size. Otherwise returns nullopt.
 std::optional<double> ReadNumber(absl::string_view text);
 
+// Returns the whole number that a field of a spec holds, as YAML or protobuf JSON writes it:
+// digits, or a decimal without a fraction ("1e3") of at most 2^53. A larger decimal may stand for
+// several whole numbers.
+std::optional<int64_t> ReadWhole(absl::string_view text);
+
 // The text for messages: cut and escaped.
 std::string Quoted(absl::string_view text);
 

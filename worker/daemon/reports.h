@@ -24,7 +24,7 @@ struct RankId {
   std::string Name() const { return absl::StrCat(job_id, ".", epoch, ".", rank); }
 };
 
-enum class RankState { kStarting, kReady, kExited };
+enum class RankState { kStarting = 1, kReady = 2, kExited = 3 };  // Numbered as on the wire.
 
 struct RankExit {
   ExitCause cause = ExitCause::kOther;

@@ -3,55 +3,22 @@
 #include <variant>
 
 #include "common/json.h"
-#include "common/protobuf_numbers.h"
+#include "common/proto_fields.h"
 #include "common/resolved_job_format.h"
 #include "common/text.h"
+#include "worker/channel/message_fields.h"
 
 namespace trainyard {
+
+template <typename V>
+static void VisitFields(V& v, RankId& id) {
+  v("job_id", id.job_id), v("epoch", id.epoch), v("rank", id.rank);
+}
+
 namespace {
 
 constexpr size_t kMaxMessageBytes = 8 << 10;
 constexpr size_t kMaxReasonBytes = 1 << 10;
-
-v1::RankState ToProto(RankState state) {
-  switch (state) {
-    case RankState::kStarting:
-      return v1::RANK_STATE_STARTING;
-    case RankState::kReady:
-      return v1::RANK_STATE_READY;
-    case RankState::kExited:
-      return v1::RANK_STATE_EXITED;
-  }
-  return v1::RANK_STATE_UNSPECIFIED;
-}
-
-v1::ExitCause ToProto(ExitCause cause) {
-  switch (cause) {
-    case ExitCause::kCompleted:
-      return v1::EXIT_CAUSE_COMPLETED;
-    case ExitCause::kStopped:
-      return v1::EXIT_CAUSE_STOPPED;
-    case ExitCause::kBadInput:
-      return v1::EXIT_CAUSE_BAD_INPUT;
-    case ExitCause::kNotFinite:
-      return v1::EXIT_CAUSE_NOT_FINITE;
-    case ExitCause::kPeerLost:
-      return v1::EXIT_CAUSE_PEER_LOST;
-    case ExitCause::kDeviceError:
-      return v1::EXIT_CAUSE_DEVICE_ERROR;
-    case ExitCause::kSignal:
-      return v1::EXIT_CAUSE_SIGNAL;
-    case ExitCause::kHung:
-      return v1::EXIT_CAUSE_HUNG;
-    case ExitCause::kOther:
-      return v1::EXIT_CAUSE_OTHER;
-    case ExitCause::kStorage:
-      return v1::EXIT_CAUSE_STORAGE;
-    case ExitCause::kSuperseded:
-      return v1::EXIT_CAUSE_SUPERSEDED;
-  }
-  return v1::EXIT_CAUSE_UNSPECIFIED;
-}
 
 // Years outside the range of nanoseconds become the nearest year inside, 1677 or 2262.
 void SetTime(absl::Time time, google::protobuf::Timestamp& out) {
@@ -61,6 +28,8 @@ void SetTime(absl::Time time, google::protobuf::Timestamp& out) {
   out.set_seconds((nanos - part) / kSecond);
   out.set_nanos(int32_t(part));
 }
+
+void Cut(std::string& text, size_t most) { text.resize(CutUtf8(text, most).size()); }
 
 void Fill(const RankStatus& status, v1::ConnectRequest& request) {
   *request.mutable_rank_status() = ToProto(status);
@@ -79,50 +48,26 @@ void Fill(const channel::GpuReading& gpu, v1::StepRecord& record) {
 void Fill(const StepReport& report, v1::ConnectRequest& request) {
   const channel::Step& step = report.step;
   v1::StepReport& out = *request.mutable_step();
-  out.set_job_id(report.id.job_id);
-  out.set_rank(report.id.rank);
-  out.set_model_flops(step.model_flops);
-  if (step.peak_flops) out.set_peak_flops(*step.peak_flops);
-  v1::StepRecord& record = *out.mutable_record();
-  record.set_step(step.step);
-  record.set_epoch(step.epoch.value_or(report.id.epoch));
+  WriteMessage(report.id, out);
+  WriteMessage(step, out);
   if (step.epoch) out.set_read_by_epoch(report.id.epoch);
-  ForEachNumber(step,
-                [&](const StepNumber& row, const auto& n) { SetNumber(record, row.name, n); });
-  record.set_tokens(step.tokens);
-  record.set_seconds(step.seconds);
-  v1::PhaseSeconds& phases = *record.mutable_phases();
-  for (const auto& [name, phase] : kPhases) SetNumber(phases, name, step.phases.*phase);
-  record.set_skipped(step.skipped);
+  v1::StepRecord& record = *out.mutable_record();
+  record.set_epoch(report.id.epoch);
+  WriteMessage(step, record);  // With its own epoch, where it has one.
+  WriteMessage(step.phases, *record.mutable_phases());
   if (step.gpu) Fill(*step.gpu, record);
   SetTime(absl::UnixEpoch() + absl::Seconds(step.time), *record.mutable_finish_time());
-  for (const channel::CollectiveUse& use : step.collectives) {
-    v1::CollectiveUse& to = *out.add_collectives();
-    to.set_op(ValidUtf8(use.op));
-    to.set_group(ValidUtf8(use.group));
-    to.set_calls(use.calls);
-    to.set_bytes(use.bytes);
-    to.set_seconds(use.seconds);
-  }
 }
 
 void Fill(const CheckpointReport& report, v1::ConnectRequest& request) {
   v1::CheckpointReport& out = *request.mutable_checkpoint();
   out.set_job_id(report.id.job_id);
   out.set_duration_seconds(report.checkpoint.seconds);
-  if (report.checkpoint.error) {
-    out.set_error(std::string(CutUtf8(ValidUtf8(*report.checkpoint.error), kMaxReasonBytes)));
-  }
+  WriteMessage(report.checkpoint, out);
+  Cut(*out.mutable_error(), kMaxReasonBytes);
   v1::Checkpoint& checkpoint = *out.mutable_checkpoint();
-  checkpoint.set_step(report.checkpoint.step);
   checkpoint.set_epoch(report.id.epoch);
-  checkpoint.set_path(ValidUtf8(report.checkpoint.path));
-  checkpoint.set_size_bytes(report.checkpoint.size_bytes);
-  for (const channel::CheckpointId& id : report.checkpoint.retained) {
-    v1::CheckpointId& retained = *out.add_retained();
-    retained.set_epoch(id.epoch);
-    retained.set_step(id.step);
-  }
+  WriteMessage(report.checkpoint, checkpoint);
   SetTime(report.time, *checkpoint.mutable_create_time());
 }
 
@@ -132,25 +77,19 @@ void Fill(const LogReport& report, v1::ConnectRequest& request) {
     out.set_job_id(line.id.job_id);
     v1::LogLine& to = *out.add_lines();
     SetTime(line.time, *to.mutable_time());
-    to.set_epoch(line.id.epoch);
-    to.set_rank(line.id.rank);
+    WriteMessage(line.id, to);
     to.set_text(ValidUtf8(line.text));
   }
 }
 
 void Fill(const RendezvousSet& message, v1::ConnectRequest& request) {
-  v1::RendezvousSet& out = *request.mutable_rendezvous_set();
-  out.set_job_id(message.id.job_id);
-  out.set_epoch(message.id.epoch);
-  out.set_key(ValidUtf8(message.set.key));
-  out.set_value(message.set.value);
+  WriteMessage(message.id, *request.mutable_rendezvous_set());
+  WriteMessage(message.set, *request.mutable_rendezvous_set());
 }
 
 void Fill(const RendezvousGet& message, v1::ConnectRequest& request) {
-  v1::RendezvousGet& out = *request.mutable_rendezvous_get();
-  out.set_job_id(message.id.job_id);
-  out.set_epoch(message.id.epoch);
-  out.set_key(ValidUtf8(message.key));
+  WriteMessage(message.id, *request.mutable_rendezvous_get());
+  request.mutable_rendezvous_get()->set_key(ValidUtf8(message.key));
 }
 
 void Fill(const Draining&, v1::ConnectRequest& request) { request.mutable_draining(); }
@@ -182,31 +121,16 @@ v1::Device ToProto(const Device& device) {
 
 v1::RankStatus ToProto(const RankStatus& status) {
   v1::RankStatus out;
-  out.set_job_id(status.id.job_id);
-  out.set_epoch(status.id.epoch);
-  out.set_rank(status.id.rank);
+  WriteMessage(status.id, out);
   out.set_device(status.device);
-  out.set_state(ToProto(status.state));
+  out.set_state(v1::RankState(status.state));
   if (status.state == RankState::kReady) {
     out.set_resumed_step(status.ready.step);
-    for (const std::string& reason : status.ready.refused) {
-      out.add_refused(std::string(CutUtf8(ValidUtf8(reason), kMaxReasonBytes)));
-    }
-    for (const channel::LoadableCheckpoint& kept : status.ready.loadable) {
-      v1::Checkpoint& checkpoint = *out.add_loadable();
-      checkpoint.set_epoch(kept.epoch);
-      checkpoint.set_step(kept.step);
-      checkpoint.set_path(ValidUtf8(kept.path));
-      checkpoint.set_size_bytes(kept.size_bytes);
-    }
-    for (const channel::AttemptStart& start : status.ready.earlier_starts) {
-      v1::AttemptStart& earlier = *out.add_earlier_starts();
-      earlier.set_epoch(start.epoch);
-      earlier.set_step(start.step);
-    }
+    WriteMessage(status.ready, out);
+    for (std::string& reason : *out.mutable_refused()) Cut(reason, kMaxReasonBytes);
   }
   if (status.state == RankState::kExited) {
-    out.set_cause(ToProto(status.exit.cause));
+    out.set_cause(v1::ExitCause(status.exit.cause));
     out.set_signal(status.exit.signal);
     out.set_exit_code(status.exit.exit_code);
     out.set_message(std::string(CutUtf8(ValidUtf8(status.exit.message), kMaxMessageBytes)));

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <mutex>
-#include <numeric>
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +13,7 @@
 #include "tests/models/tiny.h"
 #include "tests/testing/guarded_backend.h"
 #include "tests/testing/ranks.h"
+#include "tests/train/step/tensors.h"
 #include "train/step/communication.h"
 #include "train/step/next_block.h"
 #include "train/step/prefetch.h"
@@ -23,8 +23,6 @@ namespace trainyard::testing {
 namespace {
 
 constexpr int kSteps = 2;
-
-using Tensors = std::map<std::string, std::vector<double>>;
 
 // Global tensors, put together from boxes.
 class Assembly {
@@ -248,28 +246,6 @@ class Rank {
 // A difference that is no number is none to be overlooked.
 double Worse(double a, double b) { return std::isnan(b) ? INFINITY : std::max(a, b); }
 double Relative(double a, double b) { return std::abs(a - b) / std::max(std::abs(b), 1e-300); }
-
-// A key's bias without rotation adds the same to all scores of a row: its gradient is zero, and
-// what is left of it is rounding. Differences of such a tensor count beside the largest tensor.
-double LargestDifference(const Tensors& a, const Tensors& b) {
-  CHECK(a.size() == b.size()) << a.size() << " and " << b.size() << " tensors";
-  double largest = 0, most = 0;
-  for (const auto& [name, y] : b) {
-    most = std::max(most, std::inner_product(y.begin(), y.end(), y.begin(), 0.0));
-  }
-  for (const auto& [name, x] : a) {
-    const std::vector<double>& y = b.at(name);
-    double difference = 0, norm = 0;
-    for (size_t i = 0; i < x.size(); ++i) {
-      difference += (x[i] - y[i]) * (x[i] - y[i]);
-      norm += y[i] * y[i];
-    }
-    const double rounding = 1e-24 * most;
-    largest =
-        Worse(largest, std::sqrt(difference / std::max(norm < rounding ? most : norm, 1e-300)));
-  }
-  return largest;
-}
 
 }  // namespace
 

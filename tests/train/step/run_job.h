@@ -2,9 +2,7 @@
 
 #pragma once
 
-#include <cmath>
 #include <functional>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -15,6 +13,7 @@
 #include "common/files.h"
 #include "kernels/collective/staged.h"
 #include "tests/testing/ranks.h"
+#include "tests/train/step/tensors.h"
 #include "train/checkpoint/load.h"
 #include "train/step/trainer.h"
 
@@ -155,8 +154,8 @@ inline std::string NewestDigest(const std::string& directory) {
 }
 
 // All tensors of an f64 checkpoint, by "name/kind".
-inline std::map<std::string, std::vector<double>> ReadTensors(const Checkpoint& checkpoint) {
-  std::map<std::string, std::vector<double>> tensors;
+inline Tensors ReadTensors(const Checkpoint& checkpoint) {
+  Tensors tensors;
   for (const StoredTensor& stored : checkpoint.manifest().tensors) {
     std::vector<double>& values = tensors[stored.name + "/" + Name(stored.kind)];
     values.resize(size_t(stored.shape.elements()));
@@ -169,21 +168,8 @@ inline std::map<std::string, std::vector<double>> ReadTensors(const Checkpoint& 
   return tensors;
 }
 
-// The largest relative L2 difference of any tensor.
 inline double LargestDifference(const Checkpoint& a, const Checkpoint& b) {
-  const auto in_a = ReadTensors(a), in_b = ReadTensors(b);
-  CHECK(in_a.size() == in_b.size()) << in_a.size() << " and " << in_b.size();
-  double largest = 0;
-  for (const auto& [name, x] : in_a) {
-    const std::vector<double>& y = in_b.at(name);
-    double difference = 0, norm = 0;
-    for (size_t i = 0; i < x.size(); ++i) {
-      difference += (x[i] - y[i]) * (x[i] - y[i]);
-      norm += x[i] * x[i];
-    }
-    largest = std::max(largest, std::sqrt(difference / std::max(norm, 1e-300)));
-  }
-  return largest;
+  return LargestDifference(ReadTensors(a), ReadTensors(b));
 }
 
 }  // namespace trainyard::testing

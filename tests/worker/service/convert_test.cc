@@ -2,9 +2,12 @@
 
 #include "worker/service/convert.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <string>
+
+#include "absl/strings/ascii.h"
+#include "tests/testing/messages.h"
 
 namespace trainyard {
 namespace {
@@ -33,6 +36,69 @@ TEST(ConvertTest, AJobResolvedInALaterFormatIsTakenAsItWasSubmitted) {
     order.set_resolved_job(other);
     EXPECT_EQ(FromProto(order).job_config, "submitted") << other;
   }
+}
+
+StepReport FullStep() {
+  StepReport report = {{"job", 7, 1}, {}};
+  channel::Step& step = report.step;
+  ForEachNumber(step, [](const StepNumber&, auto& number) { number = 0.5; });
+  step.step = 1, step.tokens = 2, step.seconds = 3, step.skipped = true, step.time = 4;
+  step.phases = {1, 2, 3, 4, 5, 6, 7};
+  step.model_flops = 5, step.peak_flops = 6;
+  step.collectives = {{"all_gather", "data", 3, 4096, 0.5}};
+  step.gpu = {.utilization = 1,
+              .power_watts = 2,
+              .sm_clock_hertz = 3,
+              .temperature_celsius = 4,
+              .throttle_reasons = {"x"}};
+  return report;
+}
+
+TEST(ConvertTest, EveryFieldOfAStepIsSaid) {
+  StepReport report = FullStep();
+  const v1::StepReport own = ToProto(Outgoing{1, Report(report)}).step();
+  EXPECT_THAT(testing::EmptyFields(own), ::testing::ElementsAre("read_by_epoch"));
+  EXPECT_EQ(own.record().epoch(), 7u);
+  report.step.epoch = 3;
+  const v1::StepReport earlier = ToProto(Outgoing{1, Report(report)}).step();
+  EXPECT_THAT(testing::EmptyFields(earlier), ::testing::IsEmpty());
+  EXPECT_EQ(earlier.record().epoch(), 3u);
+  EXPECT_EQ(earlier.read_by_epoch(), 7u);
+}
+
+TEST(ConvertTest, EveryFieldOfARanksStateIsSaid) {
+  RankStatus status = {{"job", 7, 1}, RankState::kReady, {}, 2};
+  status.ready = {1, {"why"}, {{1, 2, "p", 3}}, {{4, 5}}};
+  EXPECT_THAT(
+      testing::EmptyFields(ToProto(status)),
+      ::testing::ElementsAre("cause", "signal", "exit_code", "message", "loadable.create_time"));
+  status.state = RankState::kExited;
+  status.exit = {ExitCause::kHung, 9, 8, "m"};
+  const v1::RankStatus exited = ToProto(status);
+  EXPECT_THAT(testing::EmptyFields(exited),
+              ::testing::ElementsAre("resumed_step", "refused", "loadable", "earlier_starts"));
+  EXPECT_EQ(exited.cause(), v1::EXIT_CAUSE_HUNG);
+  EXPECT_EQ(exited.state(), v1::RANK_STATE_EXITED);
+}
+
+// Both name the causes: "peer_lost" and EXIT_CAUSE_PEER_LOST.
+TEST(ConvertTest, CausesAreNumberedAsOnTheWire) {
+  for (int i = 1; i < v1::ExitCause_descriptor()->value_count(); ++i) {
+    const auto* value = v1::ExitCause_descriptor()->value(i);
+    EXPECT_EQ(absl::AsciiStrToUpper(absl::StrCat("exit_cause_", Name(ExitCause(value->number())))),
+              value->name());
+  }
+}
+
+TEST(ConvertTest, EveryFieldOfACheckpointIsSaid) {
+  const Report report = CheckpointReport{
+      {"job", 2, 0}, {9, "p", 1, 0.5, {{2, 9}}, std::string("e")}, absl::FromUnixSeconds(3)};
+  EXPECT_THAT(testing::EmptyFields(ToProto(Outgoing{1, report}).checkpoint()),
+              ::testing::IsEmpty());
+  const Notice set = RendezvousSet{{"job", 2, 0}, {"k", "\xff"}};
+  const v1::ConnectRequest said = ToProto(Outgoing{0, set});
+  EXPECT_THAT(testing::EmptyFields(said.rendezvous_set()), ::testing::IsEmpty());
+  EXPECT_EQ(said.rendezvous_set().value(), "\xff");
 }
 
 // A step of a large model over a large batch takes more FLOPs than 64 bits count.

@@ -1,0 +1,94 @@
+// The fields of a job and of what is told of it, each declared once. The store writes and reads
+// them as JSON (job_codec.cc), and the API as messages (controller/service/convert_job.cc), which
+// have some of them. Names are those of job.proto where it has the field.
+
+#pragma once
+
+#include "controller/jobs/job.h"
+#include "controller/jobs/step_record.h"
+
+namespace trainyard::controller {
+
+template <typename V>
+void VisitFields(V& v, SpecPath& p) {
+  v("field", p.field), v("path", p.path);
+}
+
+template <typename V>
+void VisitFields(V& v, JobFacts& f) {
+  v("name", f.name), v("model", f.model), v("precision", f.precision);
+  v("ranks", f.ranks);
+  ForEachAxis(f, [&](const JobAxis& axis, auto& size) { v(axis.name, size); });
+  v("global_batch", f.global_batch), v("micro_batch", f.micro_batch), v("sequence", f.sequence);
+  v("priority", f.priority), v("steps", f.steps), v("max_restarts", f.max_restarts);
+  v("cpu_only", f.cpu_only), v("checkpoint_directory", f.checkpoint_directory);
+  v.Later("checkpoint_every_steps", f.checkpoint_every_steps);
+  v("namespace", f.name_space), v("submitter", f.submitter), v("roots", f.roots);
+  v.Later("paths", f.paths);  // Without them, a waiting job is held to the roots of its submission.
+}
+
+template <typename V>
+void VisitFields(V& v, Rank& rank) {
+  v("worker", rank.worker_id), v("host", rank.hostname), v("device", rank.device);
+  v("phase", rank.phase), v("cause", rank.cause);
+}
+
+template <typename V>
+void VisitFields(V& v, Progress& p) {
+  v("step", p.step), v("furthest_step", p.furthest_step), v("loss", p.loss);
+  v("tokens_per_second", p.tokens_per_second), v("seconds_per_step", p.seconds_per_step);
+  v("validation_loss", p.validation_loss), v("mfu", p.mfu);
+}
+
+template <typename V>
+void VisitFields(V& v, Checkpoint& c) {
+  v("step", c.step), v("epoch", c.epoch), v("path", c.path), v("size_bytes", c.size_bytes);
+  v("create_time", c.create_time);
+}
+
+template <typename V>
+void VisitFields(V& v, Resume& resume) {
+  v.Pair("epoch", resume.epoch, "step", resume.step);
+}
+
+template <typename V>
+void VisitFields(V& v, Job& job) {
+  v("state", job.state), v("state_reason", job.state_reason), v("revision", job.revision);
+  v("epoch", job.epoch), v("restarts", job.restarts);
+  v("restarts_without_progress", job.restarts_without_progress);
+  v("furthest_checkpoint", job.furthest_checkpoint);
+  v("create_time", job.create_time), v("start_time", job.start_time);
+  v("finish_time", job.finish_time), v("ranks", job.ranks), v("progress", job.progress);
+  v("checkpoints", job.checkpoints), v("resumed_step", job.resumed_step);
+  v("stop_mode", job.stop_mode), v("outcome", job.outcome), v("culprit", job.culprit);
+  v("attempt_end_time", job.attempt_end_time);
+  v.Later("resumes", job.resumes), v.Later("claimed", job.claimed);
+  v.Later("consequence", job.consequence);
+  v.Later("epoch_floor", job.epoch_floor), v.Later("storage_faults", job.storage_faults);
+  v.Later("strikes", job.strikes), v.Later("earlier_workers", job.earlier_workers);
+}
+
+// A reading's fields stand in the step's own message.
+template <typename V>
+void VisitFields(V& v, StepRecord& r) {
+  v("step", r.step), v("epoch", r.epoch), v("tokens", r.tokens), v("seconds", r.seconds);
+  VisitFields(v, static_cast<StepNumbers&>(r));
+  v("phases", r.phases), v("finish_time", r.finish_time), v("skipped", r.skipped);
+  v("gpu_utilization_ratio", r.gpu.utilization), v("gpu_power_watts", r.gpu.power_watts);
+  v("gpu_sm_clock_hertz", r.gpu.sm_clock_hertz);
+  v("gpu_temperature_celsius", r.gpu.temperature_celsius);
+  v("gpu_throttle_reasons", r.gpu.throttle_reasons);
+}
+
+template <typename V>
+void VisitFields(V& v, EventRecord& event) {
+  v("time", event.time), v("type", event.type), v("epoch", event.epoch);
+  v("message", event.message);
+}
+
+template <typename V>
+void VisitFields(V& v, LogRecord& line) {
+  v("time", line.time), v("epoch", line.epoch), v("rank", line.rank), v("text", line.text);
+}
+
+}  // namespace trainyard::controller

@@ -1,0 +1,98 @@
+// Proves that no field of a job, and of what is told of it, gets lost between the controller's
+// structs and the messages, and that what a worker says of a step is held to bounds.
+
+#include "controller/service/convert_job.h"
+
+#include <gmock/gmock.h>
+
+#include <limits>
+
+#include "tests/testing/messages.h"
+
+namespace trainyard::controller {
+namespace {
+
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+template <typename Struct, typename Message>
+void ExpectSurvives() {
+  Message sent, back;
+  int next = 0;
+  trainyard::testing::FillMessage(sent, next);
+  Struct held;
+  ReadMessage(sent, held);
+  WriteMessage(held, back);
+  EXPECT_EQ(back.DebugString(), sent.DebugString());
+}
+
+TEST(ConvertJob, EveryFieldOfWhatIsToldOfAJobSurvives) {
+  ExpectSurvives<StepRecord, v1::StepRecord>();
+  ExpectSurvives<Checkpoint, v1::Checkpoint>();
+  ExpectSurvives<EventRecord, v1::Event>();
+  ExpectSurvives<LogRecord, v1::LogLine>();
+}
+
+TEST(ConvertJob, EveryFieldOfAJobIsTold) {
+  v1::JobSpec submitted;
+  submitted.set_name("a");
+  JobFacts facts;
+  facts.submitter = "s";
+  facts.steps = 9;
+  Job job;
+  job.id = "job-1";
+  job.spec = std::make_shared<const Spec>(Spec{submitted.SerializeAsString(), "", facts});
+  job.state = JobState::kRecovering;
+  job.state_reason = "r";
+  job.revision = 1, job.epoch = 2, job.restarts = 3, job.restarts_without_progress = 4;
+  job.create_time = job.start_time.emplace() = job.finish_time.emplace() = absl::FromUnixSeconds(5);
+  job.ranks.resize(2);
+  job.ranks[1] = {.worker_id = "w", .hostname = "h", .device = 6};
+  std::swap(job.ranks[0], job.ranks[1]);
+  job.progress = {.step = 7,
+                  .loss = 0.5,
+                  .validation_loss = 0.25,
+                  .tokens_per_second = 8,
+                  .seconds_per_step = 3,
+                  .mfu = 0.125};
+  job.checkpoints = {{1, 2, "p", 3, absl::FromUnixSeconds(4)}};
+  v1::Job told = ToProto(job);
+  EXPECT_EQ(told.spec().name(), "a");
+  *told.mutable_spec() = {};
+  told.clear_spec();
+  // Rank 0 has the number 0, and the spec's own fields are not the controller's.
+  EXPECT_THAT(trainyard::testing::EmptyFields(told),
+              ::testing::ElementsAre("spec", "placement.rank"));
+  EXPECT_EQ(told.state(), v1::JOB_STATE_RECOVERING);
+  EXPECT_EQ(told.progress().eta_seconds(), 2 * 3);
+  EXPECT_EQ(told.placement(1).rank(), 1u);
+}
+
+TEST(ConvertJob, WhatAWorkerSaysOfAStepIsHeldToBounds) {
+  v1::StepRecord said;
+  said.set_seconds(-1);
+  said.mutable_phases()->set_data(std::numeric_limits<double>::infinity());
+  said.mutable_phases()->set_forward(0.5);
+  said.add_gpu_throttle_reasons(std::string(65, 'x'));
+  for (int i = 0; i < 20; ++i) said.add_gpu_throttle_reasons(absl::StrCat("reason ", i));
+  const StepRecord record = FromProto(said);
+  EXPECT_EQ(record.seconds, 0);
+  EXPECT_EQ(record.phases.data, 0);
+  EXPECT_EQ(record.phases.forward, 0.5);
+  EXPECT_THAT(record.gpu.throttle_reasons, SizeIs(16));
+  EXPECT_FALSE(record.gpu.throttle_reasons.contains(std::string(65, 'x')));
+}
+
+TEST(ConvertJob, EveryNumberOfAStepHasAField) {
+  StepRecord record;
+  ForEachNumber(record, [](const StepNumber& row, auto& number) {
+    number = 0.5;
+    EXPECT_NE(v1::StepRecord::descriptor()->FindFieldByName(row.name), nullptr) << row.name;
+  });
+  v1::PhaseSeconds phases;
+  WriteMessage(PhaseSeconds{1, 2, 3, 4, 5, 6, 7}, phases);
+  EXPECT_THAT(trainyard::testing::EmptyFields(phases), IsEmpty());
+}
+
+}  // namespace
+}  // namespace trainyard::controller

@@ -1,6 +1,7 @@
 #include "models/model.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "models/program/ops/ops.h"
 #include "models/program/passes/passes.h"
@@ -21,7 +22,9 @@ void RecordForward(Recorder& recorder, const Model& model, const RecordOptions& 
   program.deterministic = options.deterministic;
   program.num_blocks = int(model.layers()) + 2;
 
-  recorder.Declare(model.inputs());
+  std::vector<InputSpec> inputs = model.inputs();
+  if (options.documents) inputs.push_back(DocumentBegins(options.sequence));
+  recorder.Declare(std::move(inputs));
   recorder.set_label("embed");
   Carried x = model.Start(recorder);
   const auto cut_here = [&] {

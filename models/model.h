@@ -53,6 +53,9 @@ struct RecordOptions {
   // that they receive if the choice of experts is even. Further rows are processed in further
   // rounds.
   double expert_rows = 2;
+  // Tokens attend only within their document. Attention, which must be causal, then reads an input
+  // of its own, DocumentBegins(sequence).
+  bool documents = false;
   bool deterministic = true;  // False: see AttentionBackwardArgs.
   bool fuse = true;           // Whether ops are fused. Only tests that compare turn this off.
 };

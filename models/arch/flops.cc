@@ -1,6 +1,8 @@
 #include "models/arch/flops.h"
 
+#include <algorithm>
 #include <array>
+#include <optional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -143,6 +145,22 @@ Flops FlopsPerToken(const ModelConfig& config, int64_t sequence, FlopsConvention
       return DgxcNemotron4(config, sequence);
   }
   return {};
+}
+
+std::vector<PairFlops> FlopsPerPair(const Program& program) {
+  CHECK(program.mesh.ranks() == 1) << program.mesh.ranks() << " ranks share out the pairs";
+  std::vector<PairFlops> all;
+  for (const Instance& instance : program.instances) {
+    const std::optional<AttentionMask> mask = instance.op->PairsCounted();
+    if (!mask || instance.when == When::kValidation) continue;
+    auto found = std::find_if(all.begin(), all.end(),
+                              [&](const PairFlops& known) { return known.mask == *mask; });
+    if (found == all.end()) found = all.insert(found, {.mask = *mask, .flops = 0});
+    found->flops +=
+        instance.op->CostOf(program, instance).flops /
+        (double(program.micro_batch) * PairsSeen(*mask, 0, program.sequence, program.sequence));
+  }
+  return all;
 }
 
 double Mfu(double model_flops, double seconds, double peak_flops) {

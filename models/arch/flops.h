@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "kernels/attention_mask.h"
 #include "models/arch/config.h"
 #include "models/program/program.h"
 
@@ -48,6 +49,15 @@ Flops FlopsPerToken(const ModelConfig& config, int64_t sequence,
 
 // Counts the FLOPs of a recorded step of `tokens` tokens, by part of the model.
 Flops CountFlops(const Program& program, int64_t tokens);
+
+// What a query-key pair of all attention with this mask costs in a step: of all layers and heads,
+// forward and backward.
+struct PairFlops {
+  AttentionMask mask;
+  double flops;
+};
+// For each mask of a step that is recorded for one rank.
+std::vector<PairFlops> FlopsPerPair(const Program& program);
 
 // Model FLOPs utilisation: the model FLOPs of the whole job's step, divided by the FLOPs that all
 // ranks' devices could do in the time of the slowest rank. `peak_flops` is the sum of the ranks'

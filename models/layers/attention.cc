@@ -29,12 +29,15 @@ Value Attention::operator()(Recorder& recorder, Value x,
   Value qkv = qkv_(recorder, x);
   if (options_.qk_norm) qkv = (*options_.qk_norm)(recorder, qkv, heads);
   if (options_.rope) qkv = ops::Rope(recorder, qkv, heads, *options_.rope);
+  const bool packed = recorder.Declares(kDocumentBegins);
   const ops::AttentionForm form{
       .mask = options_.mask,
       .soft_cap = options_.soft_cap,
       .scale = options_.scale,
       .sinks = options_.sinks ? recorder.Parameter(*options_.sinks) : Value{},
-      .documents = documents};
+      .documents = packed && !documents.begins.valid()
+                       ? ops::DocumentBounds{.begins = recorder.Read(kDocumentBegins)}
+                       : documents};
   return out_(recorder, ops::Attention(recorder, qkv, heads, form));
 }
 

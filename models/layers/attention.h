@@ -34,7 +34,8 @@ class Attention {
   // query heads.
   Attention(const AttentionOptions& options, ColumnLinear qkv, RowLinear out);
   // x [T, D] to [T, D]. T must be a whole number of sequences. A sequence may contain several
-  // documents.
+  // documents: the given ones or, if none are given, those of the input kDocumentBegins, if the
+  // program has this input.
   Value operator()(Recorder& recorder, Value x, const ops::DocumentBounds& documents = {}) const;
 
  private:

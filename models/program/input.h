@@ -31,6 +31,13 @@ struct InputSpec {
   bool operator==(const InputSpec&) const = default;
 };
 
+// The input of data whose sequences hold several documents: for each token, the position in the
+// sequence at which the token's document begins.
+inline constexpr char kDocumentBegins[] = "document_begins";
+inline InputSpec DocumentBegins(int64_t sequence) {
+  return {.name = kDocumentBegins, .limit = sequence};
+}
+
 // Returns the input with this name, or null if none has the name.
 inline const InputSpec* FindInput(const std::vector<InputSpec>& inputs, absl::string_view name) {
   for (const InputSpec& input : inputs) {

@@ -14,6 +14,7 @@
 
 #include "absl/strings/string_view.h"
 #include "common/check.h"
+#include "kernels/attention_mask.h"
 #include "kernels/device/exec.h"
 #include "models/program/communication.h"
 #include "models/program/program.h"
@@ -38,6 +39,9 @@ class Op {
 
   // The default: no matrix work, and every operand is moved once.
   virtual Cost CostOf(const Program& program, const Instance& instance) const;
+
+  // The mask of the query-key pairs that the FLOPs of CostOf count. Nullopt: they count no pairs.
+  virtual std::optional<AttentionMask> PairsCounted() const { return std::nullopt; }
 
   // The communication of one replay among the ranks of group(). Every op that has a group overrides
   // this function.

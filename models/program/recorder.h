@@ -54,6 +54,7 @@ class Recorder {
 
   // Sets the inputs that Read may be asked for.
   void Declare(std::vector<InputSpec> inputs) { declared_ = std::move(inputs); }
+  bool Declares(absl::string_view name) const { return FindInput(declared_, name) != nullptr; }
   // Returns a declared input: [rows, shape of a unit], a row for each of this rank's tokens or
   // samples. Any block may read an input. Each chunk of the model has its own value for it, so
   // inputs do not cross the cuts.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -139,6 +140,12 @@ void CheckResult(const JobConfig& job, const std::vector<ParameterStorage>& stor
   }
 }
 
+// One sequence's forward and backward pass on one rank.
+Program RecordTrained(const JobConfig& job, const ModelConfig& model, Recorder::IsFrozen frozen) {
+  return RecordGradients(*CreateModel(model),
+                         {.record = {.sequence = job.batch.sequence}, .frozen = std::move(frozen)});
+}
+
 }  // namespace
 
 Recorder::IsFrozen FrozenBy(const JobConfig& job) {
@@ -153,13 +160,15 @@ Recorder::IsFrozen FrozenBy(const JobConfig& job) {
   };
 }
 
+std::vector<PairFlops> TrainedFlopsPerPair(const JobConfig& job, const ModelConfig& model) {
+  return FlopsPerPair(RecordTrained(job, model, FrozenBy(job)));
+}
+
 double TrainedFlopsPerToken(const JobConfig& job, const ModelConfig& model) {
   const double all = FlopsPerToken(model, job.batch.sequence).total();
   if (!HasPatterns(job)) return all;
   const auto recorded = [&](Recorder::IsFrozen frozen) {
-    const Program program =
-        RecordGradients(*CreateModel(model),
-                        {.record = {.sequence = job.batch.sequence}, .frozen = std::move(frozen)});
+    const Program program = RecordTrained(job, model, std::move(frozen));
     double flops = 0;
     for (List list : {List::kForward, List::kBackwardInput, List::kBackwardWeight}) {
       flops += program.CostOf(list).flops;

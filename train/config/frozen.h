@@ -3,8 +3,11 @@
 
 #pragma once
 
+#include <vector>
+
 #include "common/violations.h"
 #include "models/arch/config.h"
+#include "models/arch/flops.h"
 #include "models/program/recorder.h"
 #include "train/config/job_config.h"
 
@@ -22,6 +25,9 @@ Recorder::IsFrozen FrozenBy(const JobConfig& job);
 // The model FLOPs of a token, by the convention "exact" (models/arch/flops.h), without the
 // gradients that frozen parameters do not need. `job` must be valid.
 double TrainedFlopsPerToken(const JobConfig& job, const ModelConfig& model);
+
+// The same for each query-key pair of attention, by its mask.
+std::vector<PairFlops> TrainedFlopsPerPair(const JobConfig& job, const ModelConfig& model);
 
 // Adds a violation for patterns of both kinds, for too many or too long patterns, for each pattern
 // that matches no parameter (with the nearest name) or only some experts of a layer, and if no

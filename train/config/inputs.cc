@@ -49,6 +49,10 @@ Source SourceOf(const DataConfig& data) {
 void CheckInputs(const std::vector<InputSpec>& declared, const DataConfig& source,
                  Violations& violations) {
   if (std::holds_alternative<std::monostate>(source)) return;
+  if (ResetsAttentionMask(source) && FindInput(declared, "tokens") == nullptr) {
+    violations.Add("data.indexed.reset_attention_mask",
+                   Wanted("false for a model that reads no tokens", "true"));
+  }
   const auto [field, delivered] = SourceOf(source);
   const auto text = [](std::string* out, const Delivered& one) {
     absl::StrAppend(out, ToString(one.input));

@@ -40,4 +40,9 @@ double ValidationFraction(const DataConfig& data) {
   return 0;
 }
 
+bool ResetsAttentionMask(const DataConfig& data) {
+  const auto* const indexed = std::get_if<IndexedData>(&data);
+  return indexed != nullptr && indexed->reset_attention_mask;
+}
+
 }  // namespace trainyard

@@ -71,8 +71,9 @@ struct TextData {  // Byte tokens: vocabulary 256.
   double validation_fraction = 0;  // Held out from the end of the file, 0 <= x < 0.5.
 };
 struct IndexedData {
-  std::string prefix;              // PREFIX.bin and PREFIX.idx.
-  double validation_fraction = 0;  // Held out from the end, in documents.
+  std::string prefix;                 // PREFIX.bin and PREFIX.idx.
+  double validation_fraction = 0;     // Held out from the end, in documents.
+  bool reset_attention_mask = false;  // Tokens attend only within their document.
 };
 // What a diffusion model predicts from a sample with noise (train/data/diffusion.h).
 enum class PredictionType { kEpsilon, kVPrediction };
@@ -162,5 +163,8 @@ int64_t DataParallel(const JobConfig& job);       // Size of the data axis.
 int64_t AccumulationSteps(const JobConfig& job);  // Micro-batches of a rank in a step.
 double MinRatio(const ScheduleConfig& schedule);  // 0.1 unless given; 1 for constant.
 double ValidationFraction(const DataConfig& data);
+
+// Whether tokens attend only within their document: the data deliver DocumentBegins.
+bool ResetsAttentionMask(const DataConfig& data);
 
 }  // namespace trainyard

@@ -76,6 +76,7 @@ void VisitData(Visitor& fields, DataConfig& out) {
   fields.Alternative("indexed", source, [&](Visitor& f) {
     f.Field("prefix", indexed.prefix);
     f.Field("validation_fraction", indexed.validation_fraction);
+    f.Field("reset_attention_mask", indexed.reset_attention_mask);
   });
   const auto* const held_arrays = std::get_if<ArraysData>(&out);
   ArraysData arrays = held_arrays != nullptr ? *held_arrays : ArraysData();

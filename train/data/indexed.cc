@@ -70,13 +70,14 @@ absl::StatusOr<IndexHeader> ReadHeader(const InputFile& index) {
 
 class IndexedStream final : public TokenStream {
  public:
-  static absl::StatusOr<std::unique_ptr<IndexedStream>> Open(const std::string& prefix,
+  static absl::StatusOr<std::unique_ptr<IndexedStream>> Open(const IndexedData& source,
                                                              int64_t vocab, const Roots& roots) {
-    ASSIGN_OR_RETURN(InputFile index, InputFile::Open(prefix + ".idx", roots));
-    ASSIGN_OR_RETURN(InputFile tokens, InputFile::Open(prefix + ".bin", roots));
+    ASSIGN_OR_RETURN(InputFile index, InputFile::Open(source.prefix + ".idx", roots));
+    ASSIGN_OR_RETURN(InputFile tokens, InputFile::Open(source.prefix + ".bin", roots));
     ASSIGN_OR_RETURN(const IndexHeader header, ReadHeader(index));
     std::unique_ptr<IndexedStream> stream(
         new IndexedStream(std::move(index), std::move(tokens), header, vocab));
+    stream->has_documents_ = source.reset_attention_mask;
     RETURN_IF_ERROR(stream->CheckSequences());
     RETURN_IF_ERROR(stream->CheckDocuments());
     return stream;
@@ -86,7 +87,7 @@ class IndexedStream final : public TokenStream {
   int64_t vocab() const override { return vocab_; }
   uint64_t documents() const { return header_.documents; }
 
-  // Tokens before a document.
+  // Tokens before a document. Of the document after the last one, all tokens.
   absl::StatusOr<int64_t> DocumentStart(uint64_t document) const {
     int64_t sequence = 0;
     RETURN_IF_ERROR(index_.ReadAt(header_.DocumentsAt() + 8 * document, &sequence, 8));
@@ -98,6 +99,22 @@ class IndexedStream final : public TokenStream {
     ASSIGN_OR_RETURN(const Entries entries, ReadBlock(block));
     for (uint64_t i = 0; i < uint64_t(sequence) % kBlock; ++i) tokens += entries.lengths[i];
     return tokens;
+  }
+
+  bool has_documents() const override { return has_documents_; }
+
+  absl::Status ReadDocumentBegins(int64_t first, std::span<int32_t> out) const override {
+    ASSIGN_OR_RETURN(uint64_t document, DocumentAfter(first));
+    for (int64_t begin = 0, size = int64_t(out.size()); begin < size; ++document) {
+      if (document > header_.documents) {
+        return Damaged(index_.path(), "changed after it was opened");
+      }
+      ASSIGN_OR_RETURN(const int64_t start, DocumentStart(document));
+      const int64_t end = std::clamp(start - first, begin, size);
+      std::fill(out.begin() + begin, out.begin() + end, int32_t(begin));
+      begin = end;
+    }
+    return absl::OkStatus();
   }
 
   absl::Status Read(int64_t first, std::span<int32_t> out) const override {
@@ -134,6 +151,21 @@ class IndexedStream final : public TokenStream {
 
   IndexedStream(InputFile index, InputFile tokens, IndexHeader header, int64_t vocab)
       : index_(std::move(index)), tokens_(std::move(tokens)), header_(header), vocab_(vocab) {}
+
+  // The first document that begins after a token; documents() if there is none.
+  absl::StatusOr<uint64_t> DocumentAfter(int64_t token) const {
+    uint64_t low = 0, high = header_.documents;
+    while (low < high) {
+      const uint64_t middle = low + (high - low) / 2;
+      ASSIGN_OR_RETURN(const int64_t start, DocumentStart(middle));
+      if (start > token) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    return low;
+  }
 
   // Lengths and offsets of the block's sequences; the last block may have fewer, down to none.
   absl::StatusOr<Entries> ReadBlock(uint64_t block) const {
@@ -239,6 +271,7 @@ class IndexedStream final : public TokenStream {
   const InputFile tokens_;
   const IndexHeader header_;
   const int64_t vocab_;
+  bool has_documents_ = false;
   std::vector<int64_t> tokens_before_;  // Of each block of sequences; last, of the end.
 };
 
@@ -247,7 +280,7 @@ class IndexedStream final : public TokenStream {
 absl::StatusOr<DataSplits> OpenIndexed(const IndexedData& source, int64_t sequence, int64_t vocab,
                                        const Roots& roots) {
   ASSIGN_OR_RETURN(std::unique_ptr<IndexedStream> stream,
-                   IndexedStream::Open(source.prefix, vocab, roots));
+                   IndexedStream::Open(source, vocab, roots));
   int64_t split = stream->num_tokens();
   if (source.validation_fraction > 0) {
     const uint64_t documents = stream->documents();

@@ -12,7 +12,7 @@ class StreamDataset final : public TokenDataset {
   // Shared, because both splits read one open file.
   StreamDataset(std::shared_ptr<const TokenStream> stream, int64_t first, int64_t tokens,
                 int64_t sequence)
-      : TokenDataset(sequence, stream->vocab()),
+      : TokenDataset(sequence, stream->vocab(), stream->has_documents()),
         stream_(std::move(stream)),
         first_(first),
         num_samples_((tokens - 1) / sequence) {}
@@ -21,6 +21,9 @@ class StreamDataset final : public TokenDataset {
 
   absl::Status ReadTokens(int64_t index, std::span<int32_t> out) const override {
     return stream_->Read(first_ + index * sequence(), out);
+  }
+  absl::Status ReadDocumentBegins(int64_t index, std::span<int32_t> out) const override {
+    return stream_->ReadDocumentBegins(first_ + index * sequence(), out);
   }
 
  private:

@@ -17,6 +17,13 @@ class TokenStream {
   virtual int64_t num_tokens() const = 0;
   virtual int64_t vocab() const = 0;  // Every token is below it.
   virtual absl::Status Read(int64_t first, std::span<int32_t> out) const = 0;
+  // Whether samples have the input kDocumentBegins (models/program/input.h).
+  virtual bool has_documents() const { return false; }
+  // Only called if there are documents. For each of the tokens [first, first + out.size()), writes
+  // where its document begins, counted from `first`; 0 if it begins before.
+  virtual absl::Status ReadDocumentBegins(int64_t /*first*/, std::span<int32_t> /*out*/) const {
+    return absl::UnimplementedError("a stream without documents");
+  }
 };
 
 // Cuts [0, split) into training and [split, num_tokens) into validation samples (none where split

@@ -24,6 +24,7 @@
 #include "train/data/dataset.h"
 #include "train/step/agree.h"
 #include "train/step/layout.h"
+#include "train/step/model_flops.h"
 #include "train/step/prefetch.h"
 #include "train/step/profiler.h"
 #include "train/step/rank_engine.h"
@@ -162,7 +163,7 @@ class RankTrainer final : public Trainer {
   const Roots roots_;
 
   ModelConfig model_;
-  double flops_per_token_ = 0;           // TrainedFlopsPerToken.
+  std::optional<ModelFlops> flops_;
   std::optional<double> peak_flops_;     // All ranks together.
   std::string checkpoint_directory_;     // Canonical.
   StartPoint start_;                     // Set on rank 0.
@@ -194,7 +195,7 @@ absl::Status RankTrainer::Meet() {
 
 absl::Status RankTrainer::Prepare() {
   ASSIGN_OR_RETURN(model_, ResolveModel(job_.model));
-  flops_per_token_ = TrainedFlopsPerToken(job_, model_);
+  flops_.emplace(job_, model_);
   return OpenDataset();
 }
 
@@ -402,7 +403,7 @@ absl::StatusOr<StepRecord> RankTrainer::Step(int64_t step) {
   if (record.skipped) RETURN_IF_ERROR(state_check_->Compare(step_, /*look_at_memory=*/true));
   record.phases.data = data_seconds;
   record.tokens = tokens_per_step();
-  record.model_flops = flops_per_token_ * double(record.tokens);
+  record.model_flops = flops_->OfStep(*batch, engine_->part(), engine_->mesh(), *everyone_);
   record.model_flops_per_second_per_device =
       record.model_flops / (record.seconds * double(world_.size()));
   record.peak_flops = peak_flops_;

@@ -16,6 +16,7 @@ class AttentionBase : public Op {
  public:
   AttentionBase(const Heads& heads, const AttentionTraits& traits)
       : heads_(heads), traits_(traits) {}
+  std::optional<AttentionMask> PairsCounted() const final { return traits_.mask; }
 
  protected:
   double Flops(const Program& program, const Instance& instance,

@@ -38,6 +38,16 @@ TEST(Inputs, EverySourceOfTextDeliversWhatLanguageModelsDeclareAndNothingElse) {
   }
 }
 
+TEST(Inputs, AModelWithoutTokensHasNoDocuments) {
+  const IndexedData packed{.prefix = "a", .reset_attention_mask = true};
+  const auto found = Found({{.name = "label", .unit = InputSpec::Unit::kSample}}, packed);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].field, "data.indexed.reset_attention_mask");
+  EXPECT_EQ(found[0].description, "wanted false for a model that reads no tokens, found true");
+  EXPECT_EQ(found[1].field, "data.indexed");
+  EXPECT_THAT(Found({{.name = "tokens"}}, packed), IsEmpty());
+}
+
 TEST(Inputs, WhatIsNotDeliveredAsDeclaredIsRefusedByTheFieldOfTheSource) {
   const InputSpec latents{.name = "latents", .kind = InputSpec::Kind::kReal, .shape = {4}};
   const auto found = Found({{.name = "tokens"}, latents}, TextData{});

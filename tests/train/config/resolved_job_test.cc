@@ -87,7 +87,7 @@ parallelism: {tensor: 2, pipeline: 2, expert: 2, expert_split: EXPERT, zero: OPT
               reduction: BF16, schedule: V_HALF, context_exchange: ALL_GATHER}
 recompute: {blocks: 1, norms_and_activations: true}
 batch: {global: 32, micro: 2, sequence: 256}
-data: {indexed: {prefix: corpus, validation_fraction: 0.02}}
+data: {indexed: {prefix: corpus, validation_fraction: 0.02, reset_attention_mask: true}}
 optimizer:
   adamw: {learning_rate: 3.1e-4, beta1: 0.8, beta2: 0.99, epsilon: 1e-7, weight_decay: 0.2}
   schedule: {linear: {warmup_steps: 20, min_ratio: 0.05}}
@@ -112,6 +112,7 @@ labels: {team: a, note: "ünï \"x\" \\"}
   EXPECT_EQ(read.parallelism.virtual_pipeline, 2);
   EXPECT_EQ(read.optimizer.adamw.learning_rate, 3.1e-4);
   EXPECT_EQ(std::get<IndexedData>(read.data).prefix, "corpus");
+  EXPECT_TRUE(std::get<IndexedData>(read.data).reset_attention_mask);
   ExpectSameAfterReading(job);
 }
 

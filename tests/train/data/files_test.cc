@@ -44,8 +44,8 @@ class DataFiles : public testing::Test {
                      .roots = Roots({directory_})});
   }
   absl::StatusOr<DataSplits> Indexed(const std::string& name, double fraction, int64_t sequence,
-                                     int64_t vocab = 65536) const {
-    return OpenData({.source = IndexedData{name, fraction},
+                                     int64_t vocab = 65536, bool documents = false) const {
+    return OpenData({.source = IndexedData{name, fraction, documents},
                      .inputs = TokenInputs(vocab),
                      .sequence = sequence,
                      .roots = Roots({directory_})});
@@ -174,6 +174,70 @@ TEST_F(DataFiles, IndexedReadsEveryIntegerTypeAndFollowsTheOffsets) {
     EXPECT_THAT(Sample(*half->validation, 0), ElementsAre(40, 50, 60));
     EXPECT_THAT(Sample(*half->validation, 1), ElementsAre(60, 70, 80));
   }
+}
+
+// Where each document of a sample's input tokens begins, as read.
+std::vector<int32_t> Begins(const Dataset& data, int64_t index) {
+  std::vector<InputData> inputs(3, std::vector<int32_t>());
+  const absl::Status status = data.Read({.index = index}, inputs);
+  EXPECT_TRUE(status.ok()) << status;
+  return std::get<std::vector<int32_t>>(inputs[2]);
+}
+
+// The same from each token's document, counted row by row.
+std::vector<int32_t> ScannedBegins(const std::vector<int32_t>& document_of, int64_t first,
+                                   int64_t sequence) {
+  std::vector<int32_t> begins;
+  for (int64_t row = 0; row < sequence; ++row) {
+    int64_t begin = row;
+    while (begin > 0 && document_of[size_t(first + begin - 1)] == document_of[size_t(first + row)])
+      --begin;
+    begins.push_back(int32_t(begin));
+  }
+  return begins;
+}
+
+// Documents longer than a sample, of one token, of several sequences, without tokens at the edges
+// of samples and elsewhere, and documents that begin at a sample's first row.
+TEST_F(DataFiles, IndexedTellsWhereDocumentsBegin) {
+  const std::vector<std::vector<int32_t>> documents = {
+      {},  {3},    {1},    {1}, {2, 0, 2}, {0},   {},  {3}, {4, 13}, {1}, {0, 0}, {4},
+      {4}, {2, 2}, {1, 1}, {},  {9},       {300}, {1}, {1}, {},      {5}, {}};
+  std::string lengths, offsets, boundaries = Bytes<int64_t>({0}), tokens;
+  std::vector<int32_t> document_of;
+  int64_t sequences = 0;
+  for (const std::vector<int32_t>& document : documents) {
+    for (const int32_t length : document) {
+      lengths += Bytes<int32_t>({length});
+      offsets += Bytes<int64_t>({int64_t(tokens.size())});
+      tokens.append(size_t(length), 'x');
+      document_of.insert(document_of.end(), size_t(length), int32_t(boundaries.size()));
+      ++sequences;
+    }
+    boundaries += Bytes<int64_t>({sequences});
+  }
+  Write("d.bin", tokens);
+  Write("d.idx", std::string("MMIDIDX\0\0", 9) + Bytes<uint64_t>({1}) + Bytes<uint8_t>({1}) +
+                     Bytes<uint64_t>({uint64_t(sequences), documents.size() + 1}) + lengths +
+                     offsets + boundaries);
+  for (int64_t sequence = 1; sequence < 40; ++sequence) {
+    const auto splits = Indexed("d", 0.3, sequence, 256, /*documents=*/true);
+    if (!splits.ok()) continue;
+    const int64_t split = int64_t(tokens.size()) - 307;  // The last six documents are held out.
+    for (const auto& [data, first] :
+         {std::pair(splits->train.get(), int64_t{0}), std::pair(splits->validation.get(), split)}) {
+      for (int64_t i = 0; i < data->num_samples(); ++i) {
+        ASSERT_EQ(Begins(*data, i), ScannedBegins(document_of, first + i * sequence, sequence))
+            << "sample " << i << " of " << sequence << " tokens";
+      }
+    }
+  }
+  const auto splits = Indexed("d", 0, 4, 256, /*documents=*/true);
+  EXPECT_THAT(Begins(*splits->train, 0), ElementsAre(0, 0, 0, 3));
+  EXPECT_THAT(Begins(*splits->train, 1), ElementsAre(0, 1, 1, 1));
+  EXPECT_THAT(Begins(*splits->train, 2), ElementsAre(0, 1, 1, 1));
+  ASSERT_EQ(splits->train->inputs().size(), 3u);
+  EXPECT_EQ(splits->train->inputs()[2], DocumentBegins(4));
 }
 
 TEST_F(DataFiles, IndexedNamesTokensOutsideOfTheVocabulary) {

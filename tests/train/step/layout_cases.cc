@@ -36,7 +36,8 @@ std::string LayoutCase::name() const {
                       (p.schedule != nullptr ? p.schedule : p.schedule_kind())->name, "_zero",
                       int(p.zero), again.blocks > 0 ? absl::StrCat("_again", again.blocks) : "",
                       again.norms_and_activations ? "_norms_again" : "",
-                      frozen.empty() ? "" : absl::StrCat("_frozen_", frozen));
+                      frozen.empty() ? "" : absl::StrCat("_frozen_", frozen),
+                      ResetsAttentionMask(job.data) ? "_documents" : "");
 }
 
 namespace {

@@ -80,6 +80,21 @@ std::vector<T> MineOf(const Share& share, const InputSpec& input, int64_t index,
   return mine;
 }
 
+// Sequences of one to three documents each.
+std::vector<int32_t> MakeDocumentBegins(int64_t samples, int64_t sequence, uint64_t seed) {
+  std::vector<int32_t> begins;
+  for (int64_t sample = 0; sample < samples; ++sample) {
+    const auto at = [&](uint64_t i) {
+      return int32_t(RandomBits(seed, i, uint64_t(sample)) % uint64_t(sequence));
+    };
+    const auto [first, second] = std::minmax({at(0), at(1)});
+    for (int32_t row = 0; row < sequence; ++row) {
+      begins.push_back(row >= second ? second : row >= first ? first : 0);
+    }
+  }
+  return begins;
+}
+
 // This rank's micro-batches of one step, with all that the model reads.
 StepBatch BatchOf(const LayoutCase& c, const RankEngine& engine, const Model& model, int step) {
   const BatchConfig& batch = c.job.batch;
@@ -92,8 +107,12 @@ StepBatch BatchOf(const LayoutCase& c, const RankEngine& engine, const Model& mo
                     .part = engine.part()};
   StepBatch result(size_t(batch.global / share.stride));
   uint64_t seed = uint64_t(step);
-  for (const InputSpec& input : model.inputs()) {
-    const InputData data = MakeInput(input, batch.global, batch.sequence, seed);
+  std::vector<InputSpec> inputs = model.inputs();
+  if (ResetsAttentionMask(c.job.data)) inputs.push_back(DocumentBegins(batch.sequence));
+  for (const InputSpec& input : inputs) {
+    const InputData data = input.name == kDocumentBegins
+                               ? MakeDocumentBegins(batch.global, batch.sequence, seed)
+                               : MakeInput(input, batch.global, batch.sequence, seed);
     for (size_t i = 0; i < result.size(); ++i) {
       std::visit(
           [&](const auto& all) { result[i][input.name] = MineOf(share, input, int64_t(i), all); },

@@ -143,7 +143,7 @@ constexpr Change kKeeps[] = {
 // What is shown elsewhere, with the test.
 const std::set<std::string> kElsewhere = {
     "/checkpoint/directory",  // attempts_test
-    "/data/indexed",          // train_data_test
+    "/data/indexed",          // train_data_test, documents_test
     "/data/arrays",           // the same
     "/data/text/tokenizer",   // one value
     "/init_from_subset",      // start_state_test

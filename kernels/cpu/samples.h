@@ -21,7 +21,8 @@ void SumSamples(Exec& exec, const Shape& shape, const SampleRows& of,
                 const std::array<Tensor, kOutputs>& y, const Body& body) {
   constexpr int64_t kRun = 64;
   const int64_t rows = shape.rows(), columns = shape.back(), samples = y[0].shape.rows();
-  const int64_t runs = (of.per_sample + kRun - 1) / kRun;  // Of each sample; some may be empty.
+  // Runs of each sample. Runs behind the sample's rows in the matrix are empty.
+  const int64_t runs = (of.per_sample + kRun - 1) / kRun;
   const size_t bytes = size_t(samples * runs * kOutputs * columns) * sizeof(A);
   A* const partial = reinterpret_cast<A*>(ContextOf(exec).shared.Reserve(bytes));
   ParallelRows(exec, samples * runs, kRun * columns, [=, &body](int64_t first, int64_t last) {

@@ -13,7 +13,8 @@ struct Queries {
   __device__ int64_t row(int64_t i) const {
     return i / (sequence * heads) * sequence + i % sequence;
   }
-  // Where the query's elements of the head begin, in a matrix whose rows have `row_elements`.
+  // Returns the index of the first element of the query's head in a matrix whose rows have
+  // `row_elements`.
   __device__ int64_t offset(int64_t i, int64_t row_elements) const {
     return row(i) * row_elements + head(i) * width;
   }

@@ -1,11 +1,11 @@
-// The sizes by which a job divides its model, sequences and experts over ranks, each declared once.
-// Specs, their checks and the nearest legal values, the names that other frameworks use, manifests
-// of checkpoints, stored jobs, the labels of metrics and `checkpoint inspect` go through this
-// table.
+// The sizes by which a job divides its model, sequences and experts over ranks. Each size is
+// declared once, in the table below. These parts read the table: specs, their checks and the
+// nearest legal values, the names that other frameworks use, manifests of checkpoints, stored jobs,
+// the labels of metrics, and `checkpoint inspect`.
 //
-// A new axis is a row of ForEachAxis, a member of AxisSizes and of ParallelismConfig
-// (train/config/job_config.h), a field of Parallelism in job.proto, and what the axis means:
-// MeshOf or LayoutOf (train/step/layout.h) and the rules of train/config/validate_layout.cc.
+// To add an axis, add a row to ForEachAxis, a member to AxisSizes and to ParallelismConfig
+// (train/config/job_config.h), and a field to Parallelism in job.proto. MeshOf or LayoutOf
+// (train/step/layout.h) and train/config/validate_layout.cc say what the axis means.
 
 #pragma once
 
@@ -26,9 +26,9 @@ struct AxisSizes {
 };
 
 struct JobAxis {
-  const char* name;  // In specs, files and labels.
-  // The axis multiplies the ranks that one copy of the model takes. Other axes divide what lies on
-  // ranks that are there anyway.
+  const char* name;  // The name in specs, files and labels.
+  // Whether the axis multiplies the ranks that one copy of the model takes. The other axes divide
+  // the model over ranks that the job has without them.
   bool takes_ranks = false;
   bool later = false;              // The manifests of the first releases do not have the axis.
   const char* megatron = nullptr;  // The setting's name in NeMo and Megatron.
@@ -73,7 +73,7 @@ constexpr size_t NumRows() {
 }
 static_assert(NumRows() * sizeof(int64_t) == sizeof(AxisSizes<int64_t>), "an axis has no row");
 
-// The ranks that one copy of the model takes. The data axis is what remains of a job's ranks.
+// Returns the ranks that one copy of the model takes. The data axis divides the job's ranks by it.
 template <typename Sizes>
 int64_t ModelRanks(const Sizes& sizes) {
   int64_t ranks = 1;
@@ -83,6 +83,7 @@ int64_t ModelRanks(const Sizes& sizes) {
   return ranks;
 }
 
+// Copies the size of each axis.
 template <typename From, typename To>
 void CopyAxes(const From& from, To& to) {
   std::vector<int64_t> sizes;

@@ -1,5 +1,5 @@
-// Layer normalisation without a learned gain and bias, whose result is scaled and shifted by what a
-// condition of each sample says (the adaLN of diffusion transformers).
+// Layer normalisation without a learned gain and bias. The result is scaled and shifted by rows
+// that are computed from a condition of each sample (the adaLN of diffusion transformers).
 //
 //   s       = rows.sample_of(t)
 //   mean[t] = mean_d x[t,d]      rstd[t] = 1 / sqrt(mean_d (x[t,d] - mean[t])^2 + eps)
@@ -12,9 +12,9 @@
 //
 // Source: Peebles & Xie 2022, arXiv:2212.09748, section 3.2; norm: Ba, Kiros & Hinton 2016,
 // arXiv:1607.06450, eq. 3 and 4 (eps under the root).
-// Letters: T rows, B samples, D width. Sums are taken in f32 (f64 when x is f64), the variance
-// about the mean. A sample that has no rows here has gradients of zero. Bitwise deterministic, on
-// the CPU for any thread count.
+// Letters: T rows, B samples, D width. Sums are taken in f32 (f64 when x is f64). The variance is
+// taken about the mean. The gradients of a sample without rows in x are zero. The results are
+// bitwise deterministic; on the CPU they do not depend on the number of threads.
 
 #pragma once
 
@@ -40,7 +40,7 @@ struct AdaptiveNormBackwardArgs {
   ConstTensor mean;   // [T]     the forward output
   ConstTensor rstd;   // [T]     the forward output
   SampleRows rows;
-  Tensor dx;      // [T, D]  out, dtype of x, overwritten; neither dy nor x
+  Tensor dx;      // [T, D]  out, dtype of x, overwritten; may be neither dy nor x
   Tensor dshift;  // [B, D]  out, dtype of x, overwritten
   Tensor dscale;  // [B, D]  out, likewise
 };

@@ -1,5 +1,5 @@
-// Adds a branch to the residual stream, multiplied by what a condition of each sample says (the
-// gates of diffusion transformers' adaLN-zero).
+// Multiplies a branch by a gate and adds the product to the residual stream. The gates are rows
+// that are computed from a condition of each sample (adaLN-Zero of diffusion transformers).
 //
 //   s           = rows.sample_of(t)
 //   y[t,d]      = x[t,d] + gate[s,d] h[t,d]          dx = dy
@@ -7,8 +7,9 @@
 //   dgate[s,d]  = sum over the sample's rows t of dy[t,d] h[t,d]
 //
 // Source: Peebles & Xie 2022, arXiv:2212.09748, section 3.2.
-// Letters: T rows, B samples, D width. Sums are taken in f32 (f64 when x is f64). A sample that has
-// no rows here has a gradient of zero. Bitwise deterministic, on the CPU for any thread count.
+// Letters: T rows, B samples, D width. Sums are taken in f32 (f64 when x is f64). The gradient of a
+// sample without rows in x is zero. The results are bitwise deterministic; on the CPU they do not
+// depend on the number of threads.
 
 #pragma once
 

@@ -1,9 +1,10 @@
-// Every op by name: what each backend has a kernel for. The arguments are declared alone, so that a
-// change of one op's header builds that op's kernels and no other's; kernels/ops.h has them all.
+// The names of all ops. Each backend has a kernel for each of them. The structs of arguments are
+// only declared here, so that a change of one op's header rebuilds that op's kernels and no others.
+// kernels/ops.h includes the definitions of all the structs.
 
 #pragma once
 
-// X(Op) for each op, whose arguments are the struct OpArgs of its header.
+// Calls X(Op) for each op. The arguments of op Op are the struct OpArgs of the op's header.
 // clang-format off
 #define TRAINYARD_FOR_EACH_OP(X) \
   X(AdamW) \
@@ -72,7 +73,7 @@
   X(TimeEmbedding)
 // clang-format on
 
-// Declares a backend's kernel of the op, in its namespace.
+// Declares a backend's kernel of the op. Use the macro in the backend's namespace.
 #define TRAINYARD_DECLARE_KERNEL(Op) void Op(Exec& exec, const Op##Args& args);
 
 namespace trainyard {

@@ -1,4 +1,5 @@
-// Every op's arguments, for a backend's table: a kernel includes the header of its own op.
+// Includes the arguments of every op, for the table of a backend. A kernel includes only the header
+// of its own op.
 
 #pragma once
 

@@ -1,5 +1,6 @@
-// Which rows of a matrix belong to which sample: the rows of samples follow one another, and a rank
-// may begin and end in the middle of a sample (tensor ranks share out a micro-batch's rows).
+// Says which rows of a matrix belong to which sample. The rows of the samples follow one another.
+// The matrix may begin and end in the middle of a sample, because the tensor ranks divide the rows
+// of a micro-batch.
 
 #pragma once
 
@@ -12,18 +13,20 @@ struct SampleRows {
   int64_t per_sample = 1;  // Rows of one sample.
 
   constexpr int64_t sample_of(int64_t row) const { return (first + row) / per_sample; }
-  // Of `rows` rows, those of a sample are [begin_of(s), begin_of(s + 1)); that may be none.
+  // Sample s has the rows [begin_of(s, rows), begin_of(s + 1, rows)) of a matrix of `rows` rows.
+  // The range may be empty.
   constexpr int64_t begin_of(int64_t sample, int64_t rows) const {
     const int64_t begin = sample * per_sample - first;
     return begin < 0 ? 0 : begin > rows ? rows : begin;
   }
-  // Whether each of `rows` rows belongs to one of so many samples.
+  // Returns whether each of `rows` rows belongs to one of `samples` samples.
   constexpr bool fit(int64_t rows, int64_t samples) const {
     return first >= 0 && per_sample > 0 && first + rows <= samples * per_sample;
   }
 };
 
-// A matrix with a row for each sample, for the rows of x.
+// CHECKs that `of_samples` has the dtype and the width of x, and one row for each sample to which a
+// row of x belongs.
 inline void ExpectSamples(const char* name, const ConstTensor& x, const ConstTensor& of_samples,
                           const SampleRows& rows) {
   const int64_t samples = of_samples.shape.rank() > 0 ? of_samples.shape.rows() : 0;

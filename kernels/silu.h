@@ -1,10 +1,11 @@
-// Sigmoid linear unit.
+// The sigmoid linear unit.
 //
 //   y  = x s,  s = sigmoid(x)
 //   dx = dy s (1 + x (1 - s))
 //
 // Source: Hendrycks & Gimpel 2016, arXiv:1606.08415, section 3.
-// Computed in f32 (f64 when x is f64). Bitwise deterministic for any thread count.
+// The formulas are computed in f32 (f64 when x is f64). The results are bitwise deterministic for
+// any number of threads.
 
 #pragma once
 

@@ -1,12 +1,14 @@
-// Sinusoids of a time: what a diffusion model reads of the step that a sample's noise belongs to.
+// Writes sinusoids of the time of each sample. A diffusion model reads from them how noisy the
+// sample is.
 //
 //   frequency[i]  = 10000^(-i / (W/2 - 1))      for i < W/2
 //   y[b, i]       = cos(time[b] frequency[i])
 //   y[b, W/2 + i] = sin(time[b] frequency[i])
 //
-// Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.5, in the order and with the last
-// frequency of diffusers' Timesteps(flip_sin_to_cos=True, downscale_freq_shift=1).
-// Letters: B samples, W width. Computed in f64. Bitwise deterministic for any thread count.
+// Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.5. The order of the elements and the
+// last frequency are those of diffusers' Timesteps(flip_sin_to_cos=True, downscale_freq_shift=1).
+// Letters: B samples, W width. The sinusoids are computed in f64. The results are bitwise
+// deterministic for any number of threads.
 
 #pragma once
 
@@ -16,7 +18,7 @@ namespace trainyard {
 
 struct TimeEmbeddingArgs {
   ConstTensor time;  // [B]     i32
-  Tensor y;          // [B, W]  out, f64 | f32 | bf16; W even and at least 4
+  Tensor y;          // [B, W]  out, f64 | f32 | bf16; W is even and at least 4
 };
 
 inline void Check(const TimeEmbeddingArgs& args) {

@@ -1,6 +1,7 @@
-"""Builds the wheel: the package of src/, and below it the stubs that protoc makes of the
-repository's proto/. The version is the one that the repository's CMakeLists.txt states. Start with
-build.sh.
+"""Builds the wheel.
+
+The wheel has the package in src/, and below it the stubs that protoc makes from the repository's
+proto/. The version is the version in the repository's CMakeLists.txt. Start with build.sh.
 """
 import re
 import shutil
@@ -12,7 +13,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parents[2]
-# What a client calls. The private stream of the workers is not in the wheel.
+# The protos that a client calls. The private stream of the workers is not in the wheel.
 PROTOS = ["access", "cluster", "error_details", "job"]
 
 

@@ -17,7 +17,7 @@ def cluster():
         ),
         stat(
             "Jobs running",
-            "Jobs all of whose ranks are ready.",
+            "The number of jobs all of whose ranks are ready.",
             'sum(trainyard_jobs{state="running"})',
         ),
         stat("Jobs queued", "Jobs that wait for devices.", 'sum(trainyard_jobs{state="queued"})'),
@@ -78,13 +78,14 @@ def cluster():
         ),
         lines(
             "Jobs by state",
-            "Jobs that have not ended. Recovering for long: a restart loop.",
+            "The number of jobs that have not ended. If a job is recovering for long, it is in a"
+            " restart loop.",
             query("sum by (state) (trainyard_jobs)", "{{state}}"),
             stacked=True,
         ),
         lines(
             "Jobs ended",
-            "In each hour, by outcome.",
+            "The number of jobs that ended in each hour, by outcome.",
             query(
                 "round(sum by (outcome) (increase(trainyard_jobs_finished_total[1h])))",
                 "{{outcome}}",
@@ -92,7 +93,8 @@ def cluster():
         ),
         lines(
             "Wait in the queue",
-            "From submission to the first placement, of jobs that were placed within the hour.",
+            "The time from submission to the first placement, of jobs that were placed within the"
+            " hour.",
             query(
                 "histogram_quantile(0.5, sum by (le)"
                 " (rate(trainyard_queue_wait_seconds_bucket[1h])))",
@@ -109,13 +111,14 @@ def cluster():
     capacity = [
         lines(
             "Devices by state",
-            "Many free devices beside queued jobs: the gangs do not fit.",
+            "If many devices are free while jobs are queued, the free devices do not fit the"
+            " gangs of the jobs.",
             query("sum by (state, device_model) (trainyard_devices)", "{{state}} {{device_model}}"),
             stacked=True,
         ),
         lines(
             "Model FLOPs",
-            "Of all jobs together, without recompute.",
+            "The model FLOPs of all jobs together, without recompute.",
             query(
                 'sum(rate(trainyard_model_flops_total{convention="exact"}[$__rate_interval]))',
                 "computed",
@@ -128,7 +131,7 @@ def cluster():
         ),
         lines(
             "Tokens per second",
-            "Of all jobs together.",
+            "The tokens per second of all jobs together.",
             query(by_job("rate(trainyard_tokens_total[$__rate_interval])"), JOB),
             stacked=True,
         ),
@@ -149,7 +152,7 @@ def cluster():
         ),
         table(
             "Builds",
-            "Several revisions at once: an upgrade is half done.",
+            "If several revisions run at once, an upgrade is half done.",
             [
                 (
                     "Programs",
@@ -173,7 +176,7 @@ def cluster():
         ),
         lines(
             "GPU memory used",
-            "By all programs, of what programs can have.",
+            "The share of the GPU's memory that all programs together use.",
             query("trainyard_gpu_memory_used_bytes / trainyard_gpu_memory_bytes", per_gpu),
             unit="percentunit",
             min=0,
@@ -181,7 +184,8 @@ def cluster():
         ),
         lines(
             "GPU power",
-            "Of the whole board. Far below its peers under load: the GPU is held down.",
+            "The power of the whole board. If a GPU under load is far below its peers, something"
+            " holds the GPU down.",
             query("trainyard_gpu_power_watts", per_gpu),
             unit="watt",
         ),
@@ -193,13 +197,15 @@ def cluster():
         ),
         lines(
             "GPU clock",
-            "Of the multiprocessors. The lowest clock of a job sets its step time.",
+            "The clock of the multiprocessors. The lowest clock of a job sets the job's step"
+            " time.",
             query("trainyard_gpu_sm_clock_hertz", per_gpu),
             unit="hertz",
         ),
         lines(
             "GPUs held down",
-            "How many GPUs run below their clock, by reason. sw_power_cap is usual under load.",
+            "The number of GPUs that run below their clock, by reason. sw_power_cap is usual"
+            " under load.",
             query("sum by (reason) (trainyard_gpu_throttled)", "{{reason}}"),
         ),
         table(
@@ -222,7 +228,7 @@ def cluster():
         ),
         lines(
             "Age of GPU readings",
-            "Above a minute: the driver hangs, or the GPU is lost.",
+            "If the age is above a minute, the driver hangs or the GPU is lost.",
             query("time() - trainyard_gpu_last_reading_timestamp_seconds", per_gpu),
             unit="s",
         ),
@@ -285,7 +291,7 @@ def controller():
     calls = [
         lines(
             "Calls by method",
-            "Calls that ended, in a second.",
+            "The number of calls that ended per second.",
             query(
                 "sum by (grpc_method) (rate(grpc_server_handled_total[$__rate_interval]))",
                 "{{grpc_method}}",
@@ -294,7 +300,7 @@ def controller():
         ),
         lines(
             "Calls by code",
-            "Codes other than OK rising: clients or the store are in trouble.",
+            "If codes other than OK rise, clients or the store are in trouble.",
             query(
                 "sum by (grpc_code) (rate(grpc_server_handled_total[$__rate_interval]))",
                 "{{grpc_code}}",
@@ -303,16 +309,16 @@ def controller():
         ),
         lines(
             "Latency of calls, p99",
-            "Of the methods that were called within five minutes. Streams, as WatchJob and Connect,"
-            " last as long as they are open.",
+            "The latency of the methods that were called within five minutes. Streams, such as"
+            " WatchJob and Connect, last as long as they are open.",
             # The comparison leaves NaN out: the value of a method that nobody called.
             query("method:grpc_server_handling_seconds:p99_rate5m >= 0", "{{grpc_method}}"),
             unit="s",
         ),
         lines(
             "Calls refused",
-            "Calls that the gate did not let in, by reason. Rising: callers without a token or a"
-            " role, or somebody who tries.",
+            "Calls that the gate did not let in, by reason. If the number rises, callers have no"
+            " token or role, or somebody tries to get in.",
             query(
                 "sum by (reason) (rate(trainyard_calls_refused_total[$__rate_interval]))",
                 "{{reason}}",
@@ -321,8 +327,8 @@ def controller():
         ),
         lines(
             "Reports refused",
-            "Reports of ranks that were acknowledged and not stored. Rising without restarts: two"
-            " controllers, or a fault.",
+            "Reports of ranks that were acknowledged and not stored. If the number rises without"
+            " restarts, there are two controllers or a fault.",
             query(
                 "sum by (report) (rate(trainyard_reports_refused_total[$__rate_interval]))",
                 "{{report}}",
@@ -331,7 +337,8 @@ def controller():
         ),
         lines(
             "Reports dropped by workers",
-            "What a bound of a worker has cost while the controller was away.",
+            "Reports that workers dropped because a bound was reached while the controller was"
+            " away.",
             query(
                 "sum by (kind) (increase(trainyard_reports_dropped_total[$__rate_interval]))",
                 "{{kind}}",
@@ -341,7 +348,8 @@ def controller():
     store = [
         lines(
             "Commits",
-            "Transactions of the store. All that waits when one begins shares its sync.",
+            "Transactions of the store. All transactions that wait when a commit begins share the"
+            " sync of this commit.",
             query(
                 "sum(rate(trainyard_store_commit_duration_seconds_count[$__rate_interval]))",
                 "commits",
@@ -350,7 +358,8 @@ def controller():
         ),
         lines(
             "Time of a commit",
-            "With its sync of the disk. Near a second, calls that change anything are slow, too.",
+            "The time of a commit with its sync of the disk. Near a second, calls that change"
+            " anything are slow, too.",
             query(
                 "histogram_quantile(0.5, sum by (le)"
                 " (rate(trainyard_store_commit_duration_seconds_bucket[$__rate_interval])))",
@@ -365,8 +374,8 @@ def controller():
         ),
         lines(
             "Backups",
-            "The age of the newest backup since the start, and backups that failed. Absent: the"
-            " controller makes no backups.",
+            "The age of the newest backup since the start, and the number of backups that failed."
+            " Without a value, the controller makes no backups.",
             query("time() - trainyard_store_last_backup_timestamp_seconds", "age"),
             query("trainyard_store_backup_failures_total", "failures"),
             unit="s",
@@ -386,7 +395,8 @@ def controller():
         ),
         lines(
             "Time of a pass",
-            "One pass over queue and machines. Near a second, the queue is too long for one pass.",
+            "The time of one pass over queue and machines. Near a second, the queue is too long"
+            " for one pass.",
             query(
                 "sum(rate(trainyard_scheduling_pass_duration_seconds_sum[1h])) /"
                 " sum(rate(trainyard_scheduling_pass_duration_seconds_count[1h]))",
@@ -396,14 +406,15 @@ def controller():
         ),
         lines(
             "Jobs submitted",
-            "In each hour.",
+            "The number of jobs that were submitted in each hour.",
             query("round(sum(increase(trainyard_jobs_submitted_total[1h])))", "jobs"),
         ),
     ]
     process = [
         lines(
             "Memory",
-            "Of controller and workers, without their ranks. Growing for days: a leak.",
+            "The memory of controller and workers, without their ranks. If the memory grows for"
+            " days, there is a leak.",
             query("process_resident_memory_bytes", "{{job}} {{instance}}"),
             unit="bytes",
         ),
@@ -415,7 +426,7 @@ def controller():
         ),
         lines(
             "Time of a scrape",
-            "How long the pages take to be read.",
+            "The time that reading the metrics pages takes.",
             query('scrape_duration_seconds{job=~"trainyard-.*"}', "{{job}} {{instance}}"),
             unit="s",
         ),

@@ -23,7 +23,8 @@ def job():
         stat("Loss", "Of the last step.", f"trainyard_loss{{{ONE}}}", decimals=3),
         stat(
             "MFU",
-            "Model FLOPs over five minutes, by what the devices could have done.",
+            "Model FLOPs over five minutes, divided by the FLOPs that the devices could have"
+            " done.",
             f"job:trainyard_mfu:ratio_rate5m{{{ONE}}}",
             unit="percentunit",
         ),
@@ -51,52 +52,54 @@ def job():
     progress = [
         lines(
             "Loss",
-            "Of the last step, and of the last validation. NaN or rising: the job diverges.",
+            "The loss of the last step, and of the last validation. If the loss rises or is NaN,"
+            " the job diverges.",
             query(f"trainyard_loss{{{ONE}}}", "training"),
             query(f"trainyard_validation_loss{{{ONE}}}", "validation"),
         ),
         lines(
             "Gradient norm",
-            "Before clipping. Spikes announce divergence.",
+            "The norm of the gradients before clipping. Spikes announce divergence.",
             query(f"trainyard_grad_norm{{{ONE}}}", "norm"),
         ),
         lines(
             "Learning rate",
-            "Not on its schedule: a fault.",
+            "If the rate is not on the job's schedule, there is a fault.",
             query(f"trainyard_learning_rate{{{ONE}}}", "rate"),
             unit="sci",
         ),
         lines(
             "Steps left out",
-            "Updates that were not made, because loss or gradients were not finite.",
+            "Updates that were not made, because the loss or the gradients were not finite.",
             query(
                 f"increase(trainyard_skipped_steps_total{{{ONE}}}[$__rate_interval])", "{{reason}}"
             ),
         ),
         lines(
             "Load of experts",
-            "Mean of the balancing loss over layers. 1: experts are evenly loaded. Absent: the"
-            " model has no experts, or is not trained for their load.",
+            "The mean of the balancing loss over layers. The mean is 1 if experts are evenly"
+            " loaded. There is no value if the model has no experts or is not trained for their"
+            " load.",
             query(f"trainyard_load_balancing_loss{{{ONE}}}", "load balancing loss"),
         ),
         lines(
             "Tokens seen",
-            "Each token once. The line falls where the job resumes from a checkpoint.",
+            "Each token counts once. The line falls where the job resumes from a checkpoint.",
             query(f"trainyard_tokens_seen{{{ONE}}}", "tokens"),
         ),
     ]
     speed = [
         lines(
             "MFU",
-            "Over five minutes by counters, and of the last step alone. Falling: a straggler, or"
-            " waiting.",
+            "MFU over five minutes, by counters, and MFU of the last step alone. If MFU falls,"
+            " there is a straggler, or ranks wait.",
             query(f"trainyard_mfu_ratio{{{ONE}}}", "last step"),
             query(f"job:trainyard_mfu:ratio_rate5m{{{ONE}}}", "over 5 minutes"),
             unit="percentunit",
         ),
         lines(
             "Model FLOPs",
-            "Without recompute, beside the dense peak of the devices together.",
+            "Model FLOPs without recompute, beside the dense peak of the devices together.",
             query(
                 f"sum(rate(trainyard_model_flops_total{{{ONE},"
                 ' convention="exact"}[$__rate_interval]))',
@@ -112,8 +115,8 @@ def job():
         ),
         lines(
             "Where a step's time goes",
-            "Seconds of the slowest rank for each step, by phase. Much data: the job is starved."
-            " Much grad_sync: communication is not hidden.",
+            "Seconds of the slowest rank for each step, by phase. If data is large, the job waits"
+            " for its data. If grad_sync is large, communication is not hidden.",
             query(per_step("trainyard_phase_seconds_total", "phase"), "{{phase}}"),
             stacked=True,
             unit="s",
@@ -121,7 +124,7 @@ def job():
         ),
         lines(
             "Step time",
-            "Of the slowest rank.",
+            "The step time of the slowest rank.",
             query(f"job:trainyard_step_duration_seconds:mean5m{{{ONE}}}", "mean over 5 minutes"),
             query(
                 "histogram_quantile(0.99, sum by (le)"
@@ -156,8 +159,8 @@ def job():
         ),
         lines(
             "Memory against plan",
-            "Planned: what the rank's program was laid out for. Peak: what the rank used at most. A"
-            " peak far above the plan is a leak.",
+            "Planned is the memory that the rank's program was laid out for. Peak is the most"
+            " memory that the rank used. If the peak is far above the plan, there is a leak.",
             query(
                 f"max by (rank, kind) (trainyard_device_memory_bytes{{{RANKS}}})",
                 "rank {{rank}} {{kind}}",
@@ -166,14 +169,15 @@ def job():
         ),
         lines(
             "Time in collectives",
-            "Seconds of all ranks together for each step, hidden ones included. High for few bytes:"
-            " ranks wait for each other.",
+            "Seconds of all ranks together for each step, including hidden collectives. If the"
+            " time is long for few bytes, ranks wait for each other.",
             query(per_step("trainyard_collective_seconds_total", "op, group"), "{{op}} {{group}}"),
             unit="s",
         ),
         lines(
             "Bytes in collectives",
-            "Sent by all ranks together. Far below the link's rate: small messages, or waiting.",
+            "Bytes that all ranks together send. If the rate is far below the link's rate,"
+            " messages are small or ranks wait.",
             query(
                 "sum by (op, group)"
                 f" (rate(trainyard_collective_bytes_total{{{ONE}}}[$__rate_interval]))",
@@ -183,7 +187,7 @@ def job():
         ),
         lines(
             "GPU utilisation by rank",
-            "The share of the time in which a kernel ran. Absent for ranks on CPUs.",
+            "The share of the time in which a kernel ran. Ranks on CPUs have no value.",
             query(
                 "trainyard_gpu_utilization_ratio * on (instance, UUID) group_right ()"
                 f" trainyard_device_info{{{RANKS}}}",
@@ -195,8 +199,8 @@ def job():
     safety = [
         lines(
             "Time of a checkpoint",
-            "A save, until it is committed: the mean of all saves. Near the interval between"
-            " checkpoints: the storage is slow.",
+            "The mean time of all saves, until the checkpoint is committed. Near the interval"
+            " between checkpoints, the storage is slow.",
             query(
                 f"sum(trainyard_checkpoint_duration_seconds_sum{{{ONE}}}) /"
                 f" sum(trainyard_checkpoint_duration_seconds_count{{{ONE}}})",
@@ -225,7 +229,7 @@ def job():
         ),
         lines(
             "Checkpoints that failed",
-            "Full or failing storage; the job's events say more.",
+            "The storage is full or fails. The events of the job say more.",
             query(f"trainyard_checkpoint_failures_total{{{ONE}}}", "failures"),
         ),
         lines(
@@ -235,7 +239,7 @@ def job():
         ),
         lines(
             "Time to start",
-            "From placement until all ranks are ready, and until the first step.",
+            "The time from placement until all ranks are ready, and until the first step.",
             query(f"trainyard_startup_seconds{{{ONE}}}", "{{phase}}"),
             unit="s",
         ),
@@ -248,7 +252,7 @@ def job():
         ),
         lines(
             "Time that advanced nothing",
-            "By cause, since the controller started. The largest cause is the lever.",
+            "Lost seconds by cause, since the controller started. Reduce the largest cause first.",
             query(f"sum by (cause) (trainyard_badput_seconds_total{{{ONE}}})", "{{cause}}"),
             stacked=True,
             unit="s",
@@ -332,7 +336,7 @@ def compare():
         ),
         over_tokens(
             "Learning rate over tokens",
-            "Not on its schedule: a fault.",
+            "If the rate is not on the job's schedule, there is a fault.",
             f"trainyard_learning_rate{{{SOME}}}",
             unit="sci",
             width=WIDTH // 2,
@@ -350,7 +354,7 @@ def compare():
         ),
         lines(
             "Step time",
-            "Mean over five minutes, of the slowest rank.",
+            "The mean step time of the slowest rank over five minutes.",
             each("job:trainyard_step_duration_seconds:mean5m"),
             unit="s",
         ),

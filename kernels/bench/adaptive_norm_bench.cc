@@ -4,7 +4,7 @@
 namespace trainyard::bench {
 namespace {
 
-// DiT-XL/2: 256 tokens a sample.
+// The sizes of DiT-XL/2, with 256 tokens a sample.
 constexpr int64_t kSamples = 16, kT = kSamples * 256, kD = 1152;
 constexpr SampleRows kRows = {.per_sample = kT / kSamples};
 

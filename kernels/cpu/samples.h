@@ -1,4 +1,5 @@
-// Sums over the rows of each sample, column by column: gradients of what a condition says.
+// Sums over the rows of each sample, column by column. The gradients of shifts, scales and gates of
+// samples are such sums.
 
 #pragma once
 
@@ -11,16 +12,17 @@
 
 namespace trainyard::cpu {
 
-// y[i][s, c] = the sum over the rows of sample s, for each of the outputs [samples, columns].
-// `body(begin, end, s, sums)` handles rows [begin, end), which are sample s's, and adds their terms
-// to sums[i][c]. Rows come in runs of fixed length whose sums are added up in order, so no sum
-// depends on the threads.
+// Writes to y[i][s, c] a sum over the rows of sample s. Each output y[i] is [samples, columns].
+// `body(begin, end, s, sums)` must add the terms of rows [begin, end), which all belong to sample
+// s, to sums[i][c]. SumSamples calls `body` on several threads, for runs of rows of a fixed length,
+// and adds the sums of the runs in order. So no sum depends on the number of threads.
 template <int kOutputs, typename A, typename Body>
 void SumSamples(Exec& exec, const Shape& shape, const SampleRows& of,
                 const std::array<Tensor, kOutputs>& y, const Body& body) {
   constexpr int64_t kRun = 64;
   const int64_t rows = shape.rows(), columns = shape.back(), samples = y[0].shape.rows();
-  const int64_t runs = (of.per_sample + kRun - 1) / kRun;  // Of a sample, as far as it lies here.
+  // Runs of each sample. Runs behind the sample's rows in the matrix are empty.
+  const int64_t runs = (of.per_sample + kRun - 1) / kRun;
   const size_t bytes = size_t(samples * runs * kOutputs * columns) * sizeof(A);
   A* const partial = reinterpret_cast<A*>(ContextOf(exec).shared.Reserve(bytes));
   ParallelRows(exec, samples * runs, kRun * columns, [=, &body](int64_t first, int64_t last) {

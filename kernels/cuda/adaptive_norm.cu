@@ -1,6 +1,7 @@
-// Bound by memory: forward reads and writes each element once, backward reads two and writes one;
-// scales and shifts stay in the cache while a sample's rows read them. Backward's blocks take runs
-// of rows of one sample, and keep their columns' terms of dshift and dscale as they go.
+// The kernels are bound by memory. For each element, forward reads one value and writes one, and
+// backward reads two and writes one. Scales and shifts stay in the cache while the rows of a sample
+// are computed. In backward, a block takes a run of rows of one sample and adds up the terms of
+// dshift and dscale of the run.
 
 #include <cmath>
 
@@ -36,7 +37,7 @@ __global__ void __launch_bounds__(kMostRowThreads) ForwardKernel(Forward<T> args
     A sum = 0, squares = 0;
     const auto load = [&](int64_t i, int n) {
       x.Load(row, i, n);
-      if constexpr (kHeld > 0) {  // On their way while the row is summed.
+      if constexpr (kHeld > 0) {  // These loads overlap with the sum of the row.
         shift.Load(args.shift + sample, i, n);
         scale.Load(args.scale + sample, i, n);
       }
@@ -102,7 +103,7 @@ __global__ void __launch_bounds__(kMostRowThreads) BackwardKernel(Backward<T> ar
       dy.Load(args.dy + row, i, n);
       scale.Reload(of_sample, i, n);
     };
-    A of_row[2] = {};  // Of dy (1 + scale), and of that times xhat.
+    A of_row[2] = {};  // Sums of g = dy (1 + scale), and of g xhat.
     ForRow<T, kHeld>(columns, load, [&](int64_t i, int n) {
       for (int k = 0; k < x.kCount; ++k) {
         const A gain = A(1) + scale.at(n, k), term = dy.at(n, k) * (x.at(n, k) - mean) * r;

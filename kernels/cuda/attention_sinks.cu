@@ -7,13 +7,14 @@ namespace {
 
 // Finds the query and the head of value i of `lse`.
 struct Queries {
-  int64_t sequence, heads, width;  // `width` is the elements of a head in a row of `out`.
+  int64_t sequence, heads, width;  // `width`: elements of a head in a row of `out`.
 
   __device__ int64_t head(int64_t i) const { return i / sequence % heads; }
   __device__ int64_t row(int64_t i) const {
     return i / (sequence * heads) * sequence + i % sequence;
   }
-  // The query's elements in rows of `row_elements`.
+  // Returns the index of the first element of the query's head in a matrix whose rows have
+  // `row_elements`.
   __device__ int64_t offset(int64_t i, int64_t row_elements) const {
     return row(i) * row_elements + head(i) * width;
   }
@@ -78,7 +79,7 @@ __global__ void __launch_bounds__(kTileThreads)
     const int64_t row = sequence * heads + head;
     const A* const lse = core.lse + row * core.dims.sequence + core.part.q_begin;
     const A* const delta = deltas + row * core.part.q_rows;
-#pragma unroll 1  // Otherwise registers spill.
+#pragma unroll 1  // An unrolled loop would spill registers.
     for (int64_t i = threadIdx.x; i < core.part.q_rows; i += kTileThreads) {
       sum += std::exp(sink - lse[i]) * delta[i];
     }
@@ -91,7 +92,8 @@ __global__ void __launch_bounds__(kTileThreads)
 
 }  // namespace
 
-// Both are bound by memory: each thread reads the whole packs of its head, which are neighbours.
+// AddSinks and the deltas of SinkGradient are bound by memory: each thread reads the neighbouring
+// packs of one head of one query.
 template <typename T>
 void AddSinks(Exec& exec, const AttentionForwardCore<T, T>& core) {
   const Queries queries = QueriesOf(core);

@@ -22,8 +22,8 @@ void AddSinks(Exec& exec, const AttentionForwardCore<T, T>& core);
 template <typename T, typename O>
 void SinkGradient(Exec& exec, const AttentionBackwardCore<T, O>& core, const Accumulate<T>* deltas);
 
-// Computes the deltas first. `core` must be a whole call (attention.h), not a part. A head must
-// have whole packs of 16 bytes.
+// Computes the deltas, then the gradient of the sinks. `core` must be a whole call (attention.h),
+// not a part. A head must have whole packs of 16 bytes.
 template <typename T>
 void SinkGradient(Exec& exec, const AttentionBackwardCore<T, T>& core);
 

@@ -1,5 +1,6 @@
-// Bound by memory: forward reads two and writes one, and so does backward, whose blocks take runs
-// of rows of one sample and keep their columns' terms of dgate as they go.
+// The kernels are bound by memory. For each element, forward reads two values and writes one, and
+// so does backward. In backward, a block takes a run of rows of one sample and adds up the terms of
+// dgate of the run.
 
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/kernels.h"

@@ -27,7 +27,8 @@ struct GridBody {
 
 }  // namespace
 
-// Runs while preparing alone.
+// The speed does not matter: positions are constants, which are computed once, before the first
+// step.
 void GridPositions(Exec& exec, const GridPositionsArgs& args) {
   DispatchFloat(args.y.dtype, [&](auto scalar) {
     using T = decltype(scalar);

@@ -1,5 +1,6 @@
-// Bound by memory: x and the target are read once. Which elements a thread adds, and in which
-// order, is a matter of their number alone.
+// The kernel is bound by memory: x and the target are read once. Which elements a thread adds, and
+// in which order, follows from the number of elements and from whether the tensors are aligned for
+// packs.
 
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/kernels.h"
@@ -19,7 +20,7 @@ struct Rows {
   const StepState* state;
   T* dx;  // May be null.
   double* of_block;
-  int64_t count;     // Elements.
+  int64_t count;     // Elements of x.
   double row_width;  // P
 };
 

@@ -1,6 +1,6 @@
-// How kernels sum over the rows of each sample: blocks take runs of rows, of which none reaches
-// over two samples, and leave the runs' sums in scratch memory; AddRunsOfSamples adds those up, the
-// same bits every time.
+// Sums over the rows of each sample, for kernels. The rows are cut into runs, and no run has rows
+// of two samples. Each block sums one run and writes the run's sums to scratch memory.
+// AddRunsOfSamples adds the sums of the runs in a fixed order, so the bits are the same every time.
 
 #pragma once
 
@@ -11,11 +11,11 @@ namespace trainyard::cuda {
 
 struct SampleRuns {
   SampleRows of;
-  int64_t rows;     // Of the matrix.
-  int64_t columns;  // Of the matrix.
+  int64_t rows;     // Rows of the matrix.
+  int64_t columns;  // Columns of the matrix.
   int64_t samples;
-  int64_t runs;    // Of each sample; those beyond its rows are empty.
-  int64_t length;  // Rows of a run; the last of a sample may have fewer.
+  int64_t runs;    // Runs of each sample. Runs behind the sample's rows in the matrix are empty.
+  int64_t length;  // Rows of a run. The last run of a sample may have fewer.
 
   int64_t all() const { return samples * runs; }
   __device__ int64_t sample(int64_t run) const { return run / runs; }
@@ -28,7 +28,7 @@ struct SampleRuns {
   }
 };
 
-// About `most` runs, and at least one of each sample.
+// Cuts the rows of x into about `most` runs, with at least one run for each sample.
 inline SampleRuns InRunsOfSamples(const Shape& x, const SampleRows& of, int64_t samples,
                                   int64_t most) {
   const int64_t wanted = std::max<int64_t>(1, most / samples);
@@ -41,7 +41,8 @@ inline SampleRuns InRunsOfSamples(const Shape& x, const SampleRows& of, int64_t 
           .length = length};
 }
 
-// Sum c of a sample, in tensors of [samples, columns] side by side.
+// Writes sum c of a sample. The columns of the tensors y, each [samples, columns], are numbered one
+// tensor after another.
 template <typename T, int kTensors>
 struct SampleOutputs {
   T* y[kTensors];
@@ -56,7 +57,8 @@ struct SampleOutputs {
   }
 };
 
-// Adds up the sums that the runs wrote to `sums` [runs, kTensors * columns], and writes them to y.
+// Adds up the sums that the blocks wrote to `sums` [runs.all(), kTensors * columns], and writes the
+// sums of each sample to y.
 template <typename T, int kTensors>
 void AddRunsOfSamples(Exec& exec, const Accumulate<T>* sums, const SampleRuns& runs,
                       const SampleOutputs<T, kTensors>& y) {

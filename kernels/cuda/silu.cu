@@ -42,7 +42,7 @@ struct SiluBackwardBody {
 
 }  // namespace
 
-// Both are bound by memory.
+// Both kernels are bound by memory.
 void SiluForward(Exec& exec, const SiluForwardArgs& args) {
   DispatchFloat(args.x.dtype, [&](auto scalar) {
     using T = decltype(scalar);

@@ -24,7 +24,7 @@ struct TimeBody {
 
 }  // namespace
 
-// Bound by its powers and sinusoids in f64, of which there are few.
+// The kernel is bound by the powers and sinusoids in f64. There are few of them: W for each sample.
 void TimeEmbedding(Exec& exec, const TimeEmbeddingArgs& args) {
   DispatchFloat(args.y.dtype, [&](auto scalar) {
     using T = decltype(scalar);

@@ -28,7 +28,8 @@ Init DecoderOutputInit(const DecoderConfig& config);
 // masks itself.
 AttentionOptions DecoderAttentionOptions(const DecoderConfig& config);
 
-// `name` is the prefix of the parameters' names: "model.layers.0.self_attn".
+// Returns the attention of a block. `name` is the prefix of the parameters' names, for example
+// "model.layers.0.self_attn".
 Attention DecoderAttention(const DecoderConfig& config, const std::string& name,
                            const std::optional<QkNorm>& qk_norm = {});
 

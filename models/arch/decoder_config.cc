@@ -139,8 +139,8 @@ void VisitHeads(DecoderConfig& c, FieldVisit visit) {
   static_assert(kMaxHeadDim == 256, "as the text says");
 }
 
-// Adds a violation if head_dim must be hidden / heads and this is not a whole number. The rules of
-// the fields check the two sizes themselves.
+// Adds a violation if head_dim must be hidden / heads and the quotient is not a whole number. The
+// rules of the fields check the two sizes themselves.
 void CheckQuotient(const GivenFields& given, const DecoderConfig& c, FieldProblems& problems) {
   if (!Within(c.hidden, kMaxHidden) || !Within(c.heads, kMaxHeads) || c.hidden % c.heads == 0) {
     return;
@@ -251,14 +251,15 @@ void CompleteDecoder(const DecoderConfig& before, const GivenFields& given, Fiel
                      DecoderConfig& c) {
   const auto has = [&](const char* name) { return given.contains(name); };
   if (has("heads") && !has("kv_heads") && before.kv_heads == before.heads) c.kv_heads = c.heads;
-  // Replaces the preset's head_dim, whatever it was: existing specs rely on this.
+  // The quotient replaces any head_dim of the preset: existing specs rely on this rule.
   if ((has("hidden") || has("heads")) && !has("head_dim")) {
     if (c.heads > 0) c.head_dim = c.hidden / c.heads;
     CheckQuotient(given, c, problems);
   }
   if (has("rope_base") && !has("rope_scaling.factor")) c.rope_scaling = {};
   if (c.moe && (has("moe.shared_experts") || has("moe.expert_ffn")) && !has("moe.shared_ffn")) {
-    // Sizes beyond their limits are reported themselves, so a limit on their product is enough.
+    // The rules of the fields report sizes beyond their limits. Here it is enough that the product
+    // does not overflow.
     const auto size = [](int64_t value) { return std::clamp<int64_t>(value, 0, kMaxFfn); };
     c.moe->shared_ffn = size(c.moe->shared_experts) * size(c.moe->expert_ffn);
   }

@@ -46,6 +46,7 @@ struct DecoderTraits {
   bool experts = false;         // Every MLP is a mixture of experts.
 };
 
+// Calls visit(rule, field) for each field of a family with these traits.
 void VisitDecoder(const DecoderTraits& traits, DecoderConfig& config, FieldVisit visit);
 // Sets the fields that follow from the given ones:
 // - `hidden` or `heads` set head_dim to hidden / heads, which must be a whole number.
@@ -54,9 +55,10 @@ void VisitDecoder(const DecoderTraits& traits, DecoderConfig& config, FieldVisit
 // - moe.shared_experts or moe.expert_ffn set moe.shared_ffn to their product.
 void CompleteDecoder(const DecoderConfig& before, const GivenFields& given, FieldProblems& problems,
                      DecoderConfig& config);
+// Adds the problems that concern several fields.
 void CheckDecoder(const DecoderTraits& traits, absl::string_view family,
                   const DecoderConfig& config, FieldProblems& problems);
-// Either all layers have experts or none has.
+// Returns the facts about a model. Either all its layers have experts or none has.
 ModelFacts DecoderFacts(const DecoderConfig& config);
 
 }  // namespace trainyard

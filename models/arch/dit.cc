@@ -1,15 +1,15 @@
-// DiT: a diffusion transformer. It reads a noised latent in patches, attends from each patch to
-// all patches, and predicts the noise (or the velocity) of each. The time and the class of a sample
-// make a condition. The condition scales, shifts and gates what every block does with the sample's
-// tokens (adaLN-Zero).
+// DiT, a diffusion transformer. The model reads the patches of a noised latent, attends from each
+// patch to all patches, and predicts the noise (or the velocity) of each patch. A condition is
+// computed from the time and the class of a sample. In every block, the condition scales and shifts
+// the normalised tokens of the sample and gates the outputs of attention and MLP (adaLN-Zero).
 //
 // Source: Peebles & Xie 2022, arXiv:2212.09748, section 3. Parameter names, the order of elements
 // and the eps of norms are those of diffusers' DiTTransformer2DModel. diffusers has one embedder of
 // time and class in each block, and released checkpoints hold equal copies. Here all blocks share
-// one embedder, as in the paper, with the names of block 0's. The output has as many channels as
-// the input: no variance is learned. The convolution's weight [D, C, p, p] is stored as the matrix
-// [D, C p p]. Letters: T tokens on this rank, B samples, D model width, C channels, p side of a
-// patch.
+// one embedder, as in the paper, and the embedder has the names of block 0's. The output has as
+// many channels as the input, because no variance is learned. The weight [D, C, p, p] of the
+// convolution is stored as the matrix [D, C p p].
+// Letters: T tokens on this rank, B samples, D model width, C channels, p side of a patch.
 #include "models/arch/dit.h"
 
 #include <cmath>
@@ -24,10 +24,11 @@
 namespace trainyard {
 namespace {
 
-constexpr double kNormEps = 1e-6;    // Of all norms but the one before the MLP.
-constexpr int64_t kTimeWidth = 256;  // Of a time's sinusoids.
+constexpr double kNormEps = 1e-6;    // eps of all norms except the one before the MLP.
+constexpr int64_t kTimeWidth = 256;  // Sinusoids of a time.
 
-// Of a matrix whose outputs are as wide as its inputs on the average (Glorot & Bengio 2010).
+// Returns the initial distribution of a matrix by Glorot & Bengio 2010: a compromise between
+// keeping the variance of activations in forward and the variance of gradients in backward.
 Init Glorot(int64_t in, int64_t out) { return Init::Normal(std::sqrt(2.0 / double(in + out))); }
 Init EmbedderInit() { return Init::Normal(0.02); }
 
@@ -55,8 +56,8 @@ Mlp MlpOf(const DitConfig& c, const std::string& name) {
           {.name = name + ".net.2", .in = c.ffn, .out = c.hidden, .bias = true, .init = init}));
 }
 
-// Carries "x" [T, D] and "condition" [B, D], the activated sum of the embeddings of a sample's time
-// and class.
+// Blocks carry "x" [T, D] and "condition" [B, D]. A condition is SiLU of the sum of two embeddings,
+// one of the sample's time and one of the sample's class.
 class Dit final : public Model {
  public:
   explicit Dit(const DitConfig& c) : config_(c) {}
@@ -103,7 +104,7 @@ class Dit final : public Model {
     ops::MeanSquare(recorder, y, ReadRows(recorder, "target"));
   }
 
-  // "prediction" [tokens, p p C].
+  // Keeps the output "prediction" [tokens, p p C].
   void KeepOutputs(Recorder& recorder, const Carried& carried) const override {
     KeepRows(recorder, "prediction", Predict(recorder, carried));
   }
@@ -124,8 +125,9 @@ class Dit final : public Model {
     return ops::Silu(recorder, ops::Add(recorder, time_BD, label_BD));
   }
 
-  // What the condition says to all tokens of its sample: `parts` rows of D elements. New weights
-  // are zero, so that a new block leaves its input as it is.
+  // Computes from the condition of each sample `parts` rows of D elements: shifts, scales and gates
+  // for all tokens of the sample. The weights are initialised to zero, so a new block returns its
+  // input unchanged.
   std::vector<Value> Modulation(Recorder& recorder, const std::string& name, Value condition_BD,
                                 int64_t parts) const {
     const int64_t d = config_.hidden;
@@ -166,7 +168,7 @@ void VisitSamples(DitConfig& c, FieldVisit visit) {
         &c.num_classes);
   visit({.name = "num_timesteps",
          .help = "Steps of the diffusion; a sample's time is below it.",
-         .least = 25,  // With 20, the last step's noise would replace the whole sample.
+         .least = 25,  // With 20, noise would replace the whole sample at the last time.
          .most = 10'000,
          .may_differ = MayDiffer::kAtStart},
         &c.num_timesteps);
@@ -219,7 +221,7 @@ void Complete(const ModelConfig&, const GivenFields& given, FieldProblems& probl
               ModelConfig& config) {
   DitConfig& c = config.As<DitConfig>();
   const auto has = [&](const char* name) { return given.contains(name); };
-  // A size beyond its limit is reported as it is.
+  // The rule of `hidden` reports a size beyond its limit.
   const bool legal = c.hidden >= 1 && c.hidden <= kMaxHidden;
   if (has("hidden") && !has("ffn") && legal) c.ffn = 4 * c.hidden;
   if ((has("hidden") || has("heads")) && !has("head_dim") && legal && c.heads >= 1) {
@@ -252,7 +254,8 @@ ModelFacts Facts(const ModelConfig& config) {
       .sizes = {.hidden = c.hidden, .heads = c.heads, .head_dim = c.head_dim, .mlp_width = c.ffn}};
 }
 
-// Table 1 of the paper, at images of 256 x 256: latents of 32 x 32 in patches of 2 x 2.
+// Returns a configuration of table 1 of the paper for images of 256 x 256. Latents are 32 x 32, in
+// patches of 2 x 2.
 ModelConfig Of(int64_t layers, int64_t hidden, int64_t heads) {
   return ModelConfig("dit", DitConfig{.layers = layers,
                                       .hidden = hidden,

@@ -1,4 +1,5 @@
-// The architectures and their presets. An explicit table: one line a family (registry.cc).
+// The architectures and their presets. registry.cc has the table of families, with one line for
+// each family.
 
 #pragma once
 
@@ -15,14 +16,14 @@ namespace trainyard {
 
 struct Preset {
   std::string name;                  // "llama3-8b"
-  std::vector<std::string> aliases;  // Of the same body: "llama3.3-70b-instruct".
+  std::vector<std::string> aliases;  // Models of the same sizes: "llama3.3-70b-instruct".
   ModelConfig config;
 };
 
 struct Family {
   std::string name;
-  ModelConfig defaults;  // Of an architecture given inline; sizes are 0.
-  // What is fixed within the family; for the catalogue.
+  ModelConfig defaults;  // For an architecture given inline; sizes are 0.
+  // Properties that are the same for all models of the family; for the catalogue.
   std::string activation;  // "swiglu", "gelu"
   bool gated = false;      // The MLP has a gate matrix.
   std::string norm;        // "rmsnorm", "layernorm"
@@ -30,27 +31,27 @@ struct Family {
   std::string position;    // "rope", "learned_absolute"
   std::vector<Preset> presets;
 
-  // The table: calls visit(rule, field) for each field, in the order in which files have them.
+  // The table of fields: calls visit(rule, field) for each field, in the order of fields in files.
   void (*visit)(ModelConfig& config, FieldVisit visit) = nullptr;
-  // Sets the fields that follow from others which were `given`, and are not given themselves;
-  // `before` is what the given ones replaced.
+  // Sets the fields that follow from `given` fields and are not given themselves. `before` is the
+  // configuration before the given fields replaced their old values.
   void (*complete)(const ModelConfig& before, const GivenFields& given, FieldProblems& problems,
                    ModelConfig& config) = nullptr;
-  // Adds what is wrong with fields together; each alone was checked by its rule.
+  // Adds the problems that concern several fields. The rules of the fields check each field alone.
   void (*check)(const ModelConfig& config, FieldProblems& problems) = nullptr;
   ModelFacts (*facts)(const ModelConfig& config) = nullptr;
-  std::unique_ptr<Model> (*create)(const ModelConfig& config) = nullptr;  // Of a valid one.
+  std::unique_ptr<Model> (*create)(const ModelConfig& config) = nullptr;  // `config` is valid.
 };
 
 const std::vector<Family>& Families();
 const Family* FindFamily(absl::string_view name);  // Null if unknown.
 std::vector<std::string> FamilyNames();
 
-// By name or alias. NOT_FOUND says which name is near.
+// Finds a preset by name or alias. The error NOT_FOUND says which known name is near.
 absl::StatusOr<Preset> FindPreset(absl::string_view name);
-std::vector<std::string> PresetNames();  // Without aliases; in the order of the table.
+std::vector<std::string> PresetNames();  // In the order of the table; without aliases.
 
-// `config` must be valid (Validate).
+// Makes the model of a configuration. CHECKs that `config` is valid (Validate).
 std::unique_ptr<Model> CreateModel(const ModelConfig& config);
 
 }  // namespace trainyard

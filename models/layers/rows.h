@@ -9,10 +9,12 @@
 
 namespace trainyard {
 
-// Returns this rank's rows [T, width] of a declared input by token.
+// Reads the input `name`, which the model must declare by token, and returns this rank's rows
+// [T, width].
 Value ReadRows(Recorder& recorder, const std::string& name);
 
-// Keeps the rows of all tensor ranks [n T, width] as an output.
+// Gathers the rows x [T, width] of all n tensor ranks, and keeps them [n T, width] as the output
+// `name`.
 void KeepRows(Recorder& recorder, const std::string& name, Value x);
 
 }  // namespace trainyard

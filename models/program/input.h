@@ -1,4 +1,5 @@
-// What a model declares that it reads, and what the host writes there before each micro-batch.
+// The inputs that a model declares, and the data that the host writes to them before each
+// micro-batch.
 
 #pragma once
 
@@ -15,29 +16,29 @@ namespace trainyard {
 
 struct InputSpec {
   enum class Unit : uint8_t {
-    kToken,   // Each rank has those of its rows of the sequences.
-    kSample,  // All tensor and context ranks of a sequence have it.
+    kToken,   // The context ranks of a sequence divide its units.
+    kSample,  // All tensor and context ranks of a sequence have the unit.
   };
   enum class Kind : uint8_t {
     kInteger,  // i32.
-    kReal,     // In the format of activations.
+    kReal,     // The dtype of activations.
   };
   std::string name;
   Unit unit = Unit::kToken;
   Kind kind = Kind::kInteger;
-  Shape shape = {};   // Of one unit; {}: one element.
-  int64_t limit = 0;  // Every integer is below it: the size of a vocabulary, say. 0: of reals.
+  Shape shape = {};   // Shape of one unit; {}: one element.
+  int64_t limit = 0;  // Every integer is below it, for example the size of a vocabulary. Reals: 0.
   bool operator==(const InputSpec&) const = default;
 };
 
-// Of data whose sequences hold several documents: for each token, the position in the sequence at
-// which its document begins.
+// The input of data whose sequences hold several documents: for each token, the position in the
+// sequence at which the token's document begins.
 inline constexpr char kDocumentBegins[] = "document_begins";
 inline InputSpec DocumentBegins(int64_t sequence) {
   return {.name = kDocumentBegins, .limit = sequence};
 }
 
-// Null where none has the name.
+// Returns the input with this name, or null if none has the name.
 inline const InputSpec* FindInput(const std::vector<InputSpec>& inputs, absl::string_view name) {
   for (const InputSpec& input : inputs) {
     if (input.name == name) return &input;
@@ -45,7 +46,7 @@ inline const InputSpec* FindInput(const std::vector<InputSpec>& inputs, absl::st
   return nullptr;
 }
 
-// "tokens (integer, by token)", "noise (real [16], by token)".
+// Returns a text for people: "tokens (integer, by token)", "noise (real [16], by token)".
 inline std::string ToString(const InputSpec& input) {
   std::string dims;
   for (int i = 0; i < input.shape.rank(); ++i) {
@@ -57,8 +58,8 @@ inline std::string ToString(const InputSpec& input) {
                       input.unit == InputSpec::Unit::kToken ? ", by token" : ", by sample", ")");
 }
 
-// Of one micro-batch, in the order of its samples: integers, or reals, which are rounded to the
-// input's dtype.
+// The data of one input for one micro-batch, in the order of the samples. Reals are rounded to the
+// dtype of the input.
 using InputData = std::variant<std::vector<int32_t>, std::vector<float>>;
 
 }  // namespace trainyard

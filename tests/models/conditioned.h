@@ -1,8 +1,8 @@
-// A model that carries two values from block to block: a row for each token, and a condition, a row
-// for each sample, which all tensor and context ranks of the sample hold. Blocks differ: some read
-// the condition, some change it, some hand it on, and the last leave it out. A sample has inputs,
-// too: an integer, its class, and reals, its level, which blocks read wherever they are. For f64 on
-// the CPU.
+// A model that carries two values from block to block: a row for each token, and a condition, which
+// is a row for each sample. All tensor and context ranks of a sample hold the sample's condition.
+// The blocks differ: some read the condition, some change it, some pass it on, and the last blocks
+// leave it out. A sample also has two inputs, which blocks on any stage read: an integer, the
+// class, and reals, the level. The model runs only in f64 on the CPU.
 
 #pragma once
 
@@ -13,10 +13,10 @@
 
 namespace trainyard::testing {
 
-// `sizes`: layers, widths, heads and vocabulary.
+// Makes the model. `sizes` has the layers, widths, heads and vocabulary.
 std::unique_ptr<Model> MakeConditioned(const DecoderConfig& sizes);
 
-// Whether a layer reads the condition, and changes it for the layers after it.
+// Returns whether layer `layer` reads the condition and changes the condition for the layers after.
 inline bool ReadsCondition(int64_t layer) { return layer % 3 != 2; }
 
 }  // namespace trainyard::testing

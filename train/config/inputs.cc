@@ -11,8 +11,8 @@ namespace trainyard {
 namespace {
 
 struct Delivered {
-  InputSpec input;  // Its limit says nothing: the source keeps to the model's.
-  int rank = 0;     // Of a unit's shape. The sizes are those of the file.
+  InputSpec input;  // The limit is not used: the source keeps to the limit of the model.
+  int rank = 0;     // Rank of a unit's shape. The sizes are known only once the files are open.
 
   bool Fits(const InputSpec& declared) const {
     InputSpec wanted = declared;

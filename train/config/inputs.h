@@ -1,4 +1,4 @@
-// Whether a source of data delivers what a model declares that it reads.
+// Checks whether a source of data has the inputs that a model declares.
 
 #pragma once
 
@@ -10,9 +10,10 @@
 
 namespace trainyard {
 
-// Adds a violation of the source's field for each of the `declared` inputs that it does not deliver
-// as declared, and of data.indexed.reset_attention_mask if the model reads no tokens. Models that
-// read tokens predict the next one, so their attention is causal. Not where there is no source.
+// Adds a violation to the source's field for each input in `declared` that the source does not have
+// as the model declares the input. Adds one to data.indexed.reset_attention_mask if the model reads
+// no tokens; models that read tokens predict the next one, so their attention is causal. Adds
+// nothing if no source is given.
 void CheckInputs(const std::vector<InputSpec>& declared, const DataConfig& source,
                  Violations& violations);
 

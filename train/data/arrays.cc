@@ -16,7 +16,7 @@
 namespace trainyard {
 namespace {
 
-// How a latent is cut into tokens.
+// The sizes by which a latent is cut into tokens.
 struct Patching {
   int64_t channels = 0;
   int64_t side = 0;   // Places along each side of the latent.
@@ -27,7 +27,7 @@ struct Patching {
   int64_t elements() const { return channels * side * side; }
 };
 
-// What both splits share.
+// The files and settings that both splits share.
 struct Arrays {
   ArraysData source;
   NpyArray latents, labels;
@@ -131,7 +131,9 @@ const InputSpec& Declared(const std::vector<InputSpec>& inputs, const char* name
   return *found;
 }
 
-// `patch` is [C, p, p]. No input says where a model places its patches: all have a square grid.
+// Returns how latents are cut into patches of shape `patch` = [C, p, p], with `sequence` patches in
+// a latent. INVALID_ARGUMENT if the latents do not fit. The declared inputs do not say how a model
+// arranges the patches of a latent; every model has a square grid.
 absl::StatusOr<Patching> CutLatents(const NpyArray& latents, const Shape& patch, int64_t sequence) {
   const int64_t row_tokens = std::llround(std::sqrt(double(sequence)));
   const Patching cut{.channels = patch[0], .side = row_tokens * patch[1], .patch = patch[1]};

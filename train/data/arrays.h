@@ -1,18 +1,19 @@
-// Latents of images and their labels, in two .npy files, as samples of a diffusion model.
+// Reads latents of images and their labels from two .npy files, and makes samples of a diffusion
+// model from them.
 //
-// Latents are [N, C, H, W] with H = W, labels [N]. A token is a patch of p x p places of the
-// latent; patches follow each other row by row. A sample is
+// Latents are [N, C, H, W] with H = W, and labels are [N]. A token is a patch of p x p places of
+// the latent. The patches follow each other row by row. A sample is
 //
-//   patches  real [C * p * p], by token   the latent with noise; in a token (channel, row, column)
-//   target   real [p * p * C], by token   the noise, or the velocity; in a token (row, column,
-//                                         channel)
-//   time     integer, by sample           evenly chosen below the model's limit
-//   label    integer, by sample           the file's, or with probability label_dropout the last
-//                                         one below the model's limit, which stands for no label
+//   patches  real [C, p, p], by token   the latent with noise
+//   target   real [p, p, C], by token   the noise, or the velocity
+//   time     integer, by sample         a random number below the model's limit
+//   label    integer, by sample         the label in the file, or with probability label_dropout
+//                                       the last number below the model's limit: no label
 //
-// p follows from the width of the model's patches and from C. Noise, time and dropped labels are
-// functions of (seed, place of the sample in the file, epoch) alone, and in validation the epoch
-// does not count and no label is dropped: losses of different steps compare.
+// C and p are those of the input `patches` that the model declares. The noise, the time and whether
+// the label is dropped depend only on the seed, the place of the sample in the file and the epoch.
+// In validation they do not depend on the epoch either, and no label is dropped, so that the losses
+// of different steps can be compared.
 
 #pragma once
 
@@ -20,10 +21,12 @@
 
 namespace trainyard {
 
-// Validation are the last floor(fraction * N) samples. Reads all labels once, to check them. Errors
-// name the file: INVALID_ARGUMENT where shapes or types do not fit each other, the model or
-// options.sequence, OUT_OF_RANGE for a label that the model does not have. Reading a sample gives
-// OUT_OF_RANGE for a latent that is not finite.
+// Opens the two files. The model must declare the four inputs above (CheckInputs). The last
+// floor(validation_fraction * N) samples are for validation. OpenArrays reads all labels once, to
+// check them. Errors name the file: those of NpyArray::Open; INVALID_ARGUMENT if shapes or types do
+// not fit each other, the model or options.sequence, or if a fraction above 0 holds out no sample;
+// OUT_OF_RANGE for a label that the model does not have. Reading a sample returns OUT_OF_RANGE if
+// the latent is not finite, and DATA_LOSS if a label is no longer legal.
 absl::StatusOr<DataSplits> OpenArrays(const ArraysData& source, const DataOptions& options);
 
 }  // namespace trainyard

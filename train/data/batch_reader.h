@@ -1,6 +1,6 @@
-// Which samples make up a step, and which of them a rank reads: a pure function of (seed, samples
-// consumed), so that a resumed run goes on where it stopped and the global batch is the same for
-// any number of ranks.
+// Says which samples are the batch of a step and which of these samples a rank reads. The batch
+// depends only on the seed and on the number of samples consumed before. So a resumed run goes on
+// where the run stopped, and the global batch is the same for any number of ranks.
 
 #pragma once
 
@@ -15,35 +15,37 @@
 namespace trainyard {
 
 struct BatchShape {
-  int64_t global = 0;  // Sequences a step over all ranks; a multiple of micro * data_parallel.
-  int64_t micro = 0;   // Sequences a rank computes at once.
+  int64_t global = 0;  // Sequences of a step on all ranks; a multiple of micro * data_parallel.
+  int64_t micro = 0;   // Sequences that a rank computes at once.
   int64_t data_parallel = 1;  // Size of the data axis.
   int64_t data_rank = 0;      // This rank's coordinate on it.
 };
 
 enum class SampleOrder {
-  kShuffled,    // A new permutation every epoch; every sample once an epoch.
-  kSequential,  // For validation: always the same samples. After the last comes the first again.
+  kShuffled,    // Each epoch reads every sample once, in a new permutation.
+  kSequential,  // For validation: the order of the dataset. After the last sample comes the first.
 };
 
-// The sample that is the `consumed`-th to be read, from 0.
+// Returns the sample that is read after `consumed` other samples.
 SampleId SampleAt(SampleOrder order, uint64_t seed, int64_t num_samples, int64_t consumed);
 
-// By the names of the model's inputs.
+// The data of one micro-batch, by the names of the model's inputs.
 using MicroBatchData = std::map<std::string, InputData>;
 
-// Thread-safe. Position p of a run is the number of samples consumed before a step (the *data
-// position* of a checkpoint); the step's global batch is the samples p .. p + global - 1 of the
-// order. Micro-batch i of data rank r takes those from p + (i * data_parallel + r) * micro on.
+// Reads the micro-batches of one rank. Position p of a run is the number of samples consumed before
+// a step (the *data position* of a checkpoint). The global batch of the step is the samples p to
+// p + global - 1 of the order. Micro-batch i of data rank r has the `micro` samples from
+// p + (i * data_parallel + r) * micro on. Thread-safe.
 class BatchReader {
  public:
-  // `dataset` outlives the reader. CHECKs that the shape divides.
+  // `dataset` must outlive the reader. CHECKs that micro * data_parallel divides global.
   BatchReader(const Dataset& dataset, SampleOrder order, uint64_t seed, BatchShape shape);
 
-  int64_t micro_batches() const;  // Of this rank, in a step.
+  int64_t micro_batches() const;  // Micro-batches of this rank in a step.
   const std::vector<InputSpec>& inputs() const { return dataset_.inputs(); }
 
-  // All inputs of one micro-batch: whole sequences, one after the other. Errors as Dataset::Read.
+  // Returns all inputs of one micro-batch: whole sequences, one after the other. CHECKs
+  // 0 <= micro_batch < micro_batches(). Errors as Dataset::Read.
   absl::StatusOr<MicroBatchData> Read(int64_t position, int64_t micro_batch) const;
 
  private:

@@ -8,7 +8,7 @@ namespace trainyard {
 
 NoiseSchedule::NoiseSchedule(int64_t times) {
   CHECK(times > 0) << times;
-  // Fewer times take larger steps, so that the last time is as noisy.
+  // With fewer times each step adds more noise, so that the last time is about as noisy.
   const double scale = 1000.0 / double(times), first = 1e-4 * scale, last = 0.02 * scale;
   CHECK(last < 1) << times << " times";
   double kept = 1;  // abar

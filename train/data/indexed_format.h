@@ -1,4 +1,5 @@
-// Megatron's indexed dataset, little-endian: what PREFIX.idx says about the tokens in PREFIX.bin.
+// The format of Megatron's indexed dataset. PREFIX.bin has the tokens, and PREFIX.idx says where
+// the sequences and documents begin. All numbers are little-endian.
 //
 //   offset  size  PREFIX.idx
 //        0     9  "MMIDIDX" and two zero bytes
@@ -8,7 +9,7 @@
 //       26     8  length d of the document index: documents + 1
 //       34    4n  tokens of each sequence, int32
 //  34 + 4n    8n  byte offset of each sequence in PREFIX.bin, int64
-// 34 + 12n    8d  document boundaries as sequence numbers, int64: first 0, last n, never falling
+// 34 + 12n    8d  document boundaries as sequence numbers, int64: the first is 0, the last n
 
 #pragma once
 
@@ -32,7 +33,7 @@ enum class IndexDType : uint8_t {
   kUint16 = 8,
 };
 
-// Bytes of one token; 0 for what is no integer type.
+// Returns the bytes of one token, or 0 if the dtype is no integer type.
 constexpr size_t TokenBytes(IndexDType dtype) {
   switch (dtype) {
     case IndexDType::kUint8:

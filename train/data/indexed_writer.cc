@@ -57,7 +57,7 @@ absl::StatusOr<std::unique_ptr<IndexedWriter>> IndexedWriter::Create(const std::
                                                                      IndexDType dtype) {
   CHECK(TokenBytes(dtype) > 0) << "no integer type: " << int(dtype);
   std::unique_ptr<IndexedWriter> writer(new IndexedWriter(prefix, dtype));
-  // An old index beside new tokens would be a wrong dataset that looks right.
+  // An old index and new tokens together would be a wrong dataset that looks right.
   for (const char* suffix : {".idx", ".bin"}) {
     const std::string old = prefix + suffix;
     if (::unlink(old.c_str()) != 0 && errno != ENOENT) return ErrnoStatus(errno, "remove", old);

@@ -1,5 +1,5 @@
-// Writes a corpus as a Megatron indexed dataset (indexed_format.h): one sequence a document, as
-// Megatron's own preprocessing does.
+// Writes a corpus as a Megatron indexed dataset (indexed_format.h). Each document is one sequence,
+// as in the files that Megatron's own preprocessing writes.
 
 #pragma once
 
@@ -15,19 +15,22 @@
 
 namespace trainyard {
 
-// Not thread-safe. Until Finish the names PREFIX.bin and PREFIX.idx do not exist; without it
-// nothing stays.
+// Writes the tokens to PREFIX.bin.tmp. The files PREFIX.bin and PREFIX.idx do not exist before
+// Finish is called. If Finish is not called, the destructor removes the temporary file. Not
+// thread-safe.
 class IndexedWriter {
  public:
-  // `dtype` is an integer type. Errors name the path.
+  // Removes an old PREFIX.idx and PREFIX.bin, and creates the temporary file. CHECKs that `dtype`
+  // is an integer type. Errors name the path.
   static absl::StatusOr<std::unique_ptr<IndexedWriter>> Create(const std::string& prefix,
                                                                IndexDType dtype);
   ~IndexedWriter();
 
-  // OUT_OF_RANGE for a token that the dtype cannot hold, or a document of 2^31 tokens and more.
+  // Appends a document. Returns OUT_OF_RANGE if the dtype cannot hold a token, or if the document
+  // has 2^31 tokens or more.
   absl::Status AddDocument(std::span<const int32_t> tokens);
 
-  // PREFIX.bin, then PREFIX.idx.
+  // Makes PREFIX.bin of the temporary file, then writes PREFIX.idx. Call Finish once, last.
   absl::Status Finish();
 
   int64_t documents() const { return int64_t(lengths_.size()); }

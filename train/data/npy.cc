@@ -19,15 +19,16 @@ namespace trainyard {
 namespace {
 
 constexpr char kMagic[6] = {'\x93', 'N', 'U', 'M', 'P', 'Y'};
-constexpr uint64_t kMaxHeaderBytes = 10'000;  // As numpy.load has it.
-constexpr size_t kMaxDims = 32;               // Likewise.
+constexpr uint64_t kMaxHeaderBytes = 10'000;  // The limit of numpy.load.
+constexpr size_t kMaxDims = 32;               // The limit of NumPy 1.
 
-// NumPy writes what has no byte order with '|'.
+// NumPy writes '|' in front of a type that has no byte order.
 constexpr NpyType kTypes[] = {
     {"<f4", 4, true},  {"<f2", 2, true},  {"|u1", 1, false}, {"|i1", 1, false}, {"<u2", 2, false},
     {"<i2", 2, false}, {"<u4", 4, false}, {"<i4", 4, false}, {"<u8", 8, false}, {"<i8", 8, false}};
 
-// Bytes of a file, which need not be UTF-8.
+// Returns the first bytes of `text` for a message. The bytes come from a file and need not be
+// UTF-8.
 std::string Shown(absl::string_view text) {
   constexpr size_t kMost = 40;
   return absl::StrCat("\"", absl::CEscape(text.substr(0, kMost)), "\"");
@@ -47,12 +48,12 @@ absl::StatusOr<NpyType> TypeOf(const std::string& descr) {
                                                  Shown(descr), what));
 }
 
-// Takes the literal apart, from the front.
+// Reads the literal from the front to the end.
 class Scanner {
  public:
   explicit Scanner(absl::string_view text) : left_(text) {}
 
-  // Whether `token` comes next, behind spaces; takes it if so.
+  // Returns whether `token` comes next, after spaces. If so, the scanner moves behind the token.
   bool Take(absl::string_view token) {
     SkipSpaces();
     if (left_.substr(0, token.size()) != token) return false;
@@ -64,7 +65,7 @@ class Scanner {
     return left_.empty();
   }
 
-  // A text without escapes.
+  // Takes a quoted text without escapes.
   std::optional<std::string> Text() {
     const char* quote = Take("'") ? "'" : Take("\"") ? "\"" : nullptr;
     if (quote == nullptr) return std::nullopt;
@@ -85,7 +86,7 @@ class Scanner {
     return value;
   }
 
-  // (), (2,), (2, 3) or (2, 3,).
+  // Takes a tuple of sizes: (), (2,), (2, 3) or (2, 3,).
   std::optional<std::vector<int64_t>> Tuple() {
     std::vector<int64_t> sizes;
     if (!Take("(")) return std::nullopt;
@@ -96,7 +97,7 @@ class Scanner {
       sizes.push_back(*size);
       comma = Take(",");
     }
-    // (2) is a number.
+    // In Python, (2) is a number and not a tuple.
     if (sizes.size() == 1 && !comma) return std::nullopt;
     return sizes;
   }
@@ -115,7 +116,7 @@ absl::Status BadLiteral(absl::string_view what) {
       what));
 }
 
-// The three values, if each stands there once.
+// The values of the keys that were read so far.
 struct Literal {
   std::optional<std::string> descr;
   std::optional<bool> fortran_order;
@@ -141,11 +142,11 @@ absl::Status ReadEntry(Scanner& scanner, Literal& out) {
   return absl::OkStatus();
 }
 
-// Of all elements; nullopt where they cannot be counted.
+// Returns the bytes of all elements, or nullopt if the number is larger than int64_t can hold.
 std::optional<int64_t> BytesOf(const NpyHeader& header) {
   int64_t bytes = int64_t(header.type.bytes);
   for (const int64_t size : header.shape) {
-    // A size of 0 must not hide that the others overflow.
+    // A size of 0 must not hide an overflow of the other sizes.
     if (__builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes)) return std::nullopt;
   }
   return std::count(header.shape.begin(), header.shape.end(), 0) > 0 ? 0 : bytes;

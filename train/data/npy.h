@@ -1,4 +1,4 @@
-// An array in NumPy's .npy format, read at any place. The format, little-endian:
+// Reads elements at any place of an array in NumPy's .npy format. The format is little-endian:
 //
 //   offset  size
 //        0     6  0x93 "NUMPY"
@@ -33,30 +33,31 @@ struct NpyType {
 
 struct NpyHeader {
   NpyType type;
-  std::vector<int64_t> shape;  // Each at least 0; the bytes of all elements fit int64_t.
+  std::vector<int64_t> shape;  // Each size is >= 0. The bytes of all elements fit int64_t.
 };
 
-// Reads the literal alone. INVALID_ARGUMENT says what is not as it must be: anything but the three
-// keys once each, Fortran order, a type that is not in the table (big-endian ones, structures,
-// pickled objects, complex numbers).
+// Parses the literal of a header. Returns INVALID_ARGUMENT, which says what is wrong, if the
+// literal does not have exactly the three keys once each, if the order is Fortran's, if the shape
+// is too large, or if the type is not in the table (big-endian types, f64, structures, pickled
+// objects, complex numbers).
 absl::StatusOr<NpyHeader> ParseNpyHeader(absl::string_view literal);
 
-// Thread-safe.
+// An open file. Thread-safe.
 class NpyArray {
  public:
-  // Checks the whole header, and that the file has just the bytes that the header wants, before it
-  // reads an element. Errors name the file: DATA_LOSS for what is no whole .npy file,
-  // INVALID_ARGUMENT as ParseNpyHeader, and those of Roots.
+  // Opens the file, and checks the whole header and that the file has exactly the bytes that the
+  // header promises. Reads no element. Errors name the file: DATA_LOSS if the file is no complete
+  // .npy file, INVALID_ARGUMENT as ParseNpyHeader, and those of Roots.
   static absl::StatusOr<NpyArray> Open(const std::string& path, const Roots& roots);
 
   const std::string& path() const { return file_.path(); }
   const NpyType& type() const { return header_.type; }
   const std::vector<int64_t>& shape() const { return header_.shape; }
 
-  // The elements from number `first` on, in C order; CHECKs that the array has them, and that its
-  // type is real, or an integer. An unsigned integer above 2^63 - 1 is read
-  // as 2^63 - 1.
-  // DATA_LOSS where the file became shorter.
+  // Reads elements into `out`, from number `first` on in C order. The caller must guarantee that
+  // the array has these elements. CHECKs that the type is real for floats, and an integer for
+  // int64_t. An unsigned integer above 2^63 - 1 is read as 2^63 - 1. Returns DATA_LOSS if the file
+  // became shorter.
   absl::Status Read(uint64_t first, std::span<float> out) const;
   absl::Status Read(uint64_t first, std::span<int64_t> out) const;
 

@@ -21,8 +21,8 @@ int64_t Permute(uint64_t key, int64_t size, int64_t index) {
   uint64_t x = uint64_t(index);
   do {
     uint64_t low = x & low_mask, high = x >> low_bits;
-    // Each half is changed by the other alone, which can be undone: bijective, also where the
-    // halves differ in width.
+    // Each half is changed by a function of the other half alone, and such a change can be undone.
+    // So every round is a bijection, also if the halves differ in width.
     for (int round = 0; round < kRounds; round += 2) {
       high ^= RandomBits(key, uint64_t(round), low) & high_mask;
       low ^= RandomBits(key, uint64_t(round + 1), high) & low_mask;

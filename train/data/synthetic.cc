@@ -46,7 +46,7 @@ class SyntheticDataset final : public TokenDataset {
     if (letters_ == 1 || u < kNoise) return RandomBits(base, 4, t) % letters_;
     const uint64_t first = RandomBits(seed_, HashName("data/first"), b) % letters_;
     if (u < kNoise + kFirst) return first;
-    // Never the first follower, so that the entropy is the same after every pair.
+    // The second follower is never the first one, so that the entropy is the same after every pair.
     const uint64_t other =
         RandomBits(seed_, HashName("data/second"), a * letters_ + b) % (letters_ - 1);
     return (first + 1 + other) % letters_;

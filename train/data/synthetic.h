@@ -1,10 +1,11 @@
-// Seeded tokens that a model can learn something from, without a file: a noisy Markov chain of
-// order two.
+// Makes tokens from a seed, without a file. A model can learn from the tokens: they are a noisy
+// Markov chain of order two.
 //
-// With K = min(vocab, 32) letters, every pair of letters (a, b) has two followers that the seed
-// decides: the first depends on b alone and comes with probability 0.5, the second on both with
-// 0.4; else (0.1) any of the K letters. So a model first learns the letters (loss ln K), then
-// pairs, then triples, down to SyntheticEntropy: 1.2526 nats for K = 32.
+// There are K = min(vocab, 32) letters. The seed decides two followers of every pair of letters
+// (a, b). The first follower depends on b alone and comes with probability 0.5. The second follower
+// depends on a and b and comes with probability 0.4. With the remaining probability 0.1, any of the
+// K letters comes. So a model first learns the letters (loss ln K), then pairs, then triples. The
+// loss falls towards SyntheticEntropy, 1.2526 nats for K = 32.
 
 #pragma once
 
@@ -15,10 +16,12 @@
 
 namespace trainyard {
 
-// Nats per token of the chain: what the loss of a perfect model tends to.
+// Returns the entropy of the chain in nats per token, which is the loss of a perfect model of long
+// sequences.
 double SyntheticEntropy(int64_t vocab);
 
-// Validation is another stretch of the same chain. Both are practically endless.
+// The two splits are samples of the same chain, with different random numbers. Each split has 2^40
+// samples, which no training job uses up.
 DataSplits SyntheticSplits(int64_t sequence, int64_t vocab, uint64_t seed);
 
 }  // namespace trainyard

@@ -1,4 +1,4 @@
-// A text file as byte tokens: one token a byte, vocabulary 256.
+// Reads a text file as byte tokens. Each byte is a token, and the vocabulary is 256.
 
 #pragma once
 
@@ -8,7 +8,8 @@
 
 namespace trainyard {
 
-// Validation is the last floor(fraction * size) bytes.
+// Opens the file. The last floor(validation_fraction * size) bytes are for validation. Errors name
+// the file: those of Roots, and INVALID_ARGUMENT if a split is too short.
 absl::StatusOr<DataSplits> OpenText(const TextData& source, int64_t sequence, const Roots& roots);
 
 }  // namespace trainyard

@@ -1,5 +1,5 @@
-// The table of schedules. A new one is a row at the end of this file with the function that orders
-// its actions, and a name in job.proto.
+// The table of schedules. To add a schedule, add a row at the end of this file, a function that
+// orders the actions, and a name in job.proto.
 
 #include <algorithm>
 #include <limits>
@@ -15,12 +15,14 @@ namespace {
 
 using Kind = PipelineAction::Kind;
 
-// Narayanan et al. 2021, arXiv:2104.04473, section 2.2: neighbouring parts are on different stages,
-// and the stage after the last is the first.
+// Returns the stage of a part. Neighbouring parts are on neighbouring stages, and the first stage
+// follows the last. Source: Narayanan et al. 2021, arXiv:2104.04473, section 2.2.
 int RoundAndRound(int part, int stages) { return part % stages; }
 
-// As many micro-batches as there are stages go through all chunks before the next come; with one
-// chunk that is the order of the micro-batches. `i`: of all forwards, or of all backwards.
+// Returns forward number `i` of all forwards of a stage, or backward number `i` of all backwards. A
+// round has as many micro-batches as there are stages. All micro-batches of a round go through all
+// chunks before the next round begins. With one chunk, this order is the order of the
+// micro-batches.
 PipelineAction InRounds(const ScheduleOptions& options, Kind kind, int i) {
   const int round = options.stages * options.chunks;
   const int position = i % round / options.stages;
@@ -30,8 +32,9 @@ PipelineAction InRounds(const ScheduleOptions& options, Kind kind, int i) {
           .slot = 0};
 }
 
-// After `warmup` forwards, one forward and one backward alternate. Given `late`, backward runs in
-// halves, and weight gradients stay behind by so many micro-batches.
+// Returns a list in which, after `warmup` forwards, one forward and one backward alternate. If
+// `late` is given, backward runs in halves, and the weight gradients are `late` micro-batches
+// behind the input gradients.
 std::vector<PipelineAction> Alternate(const ScheduleOptions& options, int warmup,
                                       std::optional<int> late = std::nullopt) {
   const int total = options.chunks * options.micro_batches;
@@ -50,46 +53,48 @@ std::vector<PipelineAction> Alternate(const ScheduleOptions& options, int warmup
 
 int StagesAfter(const ScheduleOptions& options, int stage) { return options.stages - 1 - stage; }
 
-// All forwards, then all backwards. Huang et al. 2019, arXiv:1811.06965.
+// Runs all forwards, then all backwards. Source: Huang et al. 2019, arXiv:1811.06965.
 std::vector<PipelineAction> GPipe(const ScheduleOptions& options, int /*stage*/) {
   return Alternate(options, options.micro_batches);
 }
 
-// Narayanan et al. 2021, arXiv:2006.09503.
+// Source: Narayanan et al. 2021, arXiv:2006.09503.
 std::vector<PipelineAction> OneForwardOneBackward(const ScheduleOptions& options, int stage) {
   return Alternate(options, StagesAfter(options, stage));
 }
 
-// The same over several chunks a stage. arXiv:2104.04473, section 2.2.2.
+// Alternates one forward and one backward over several chunks of a stage. Source: Narayanan et al.
+// 2021, arXiv:2104.04473, section 2.2.2.
 std::vector<PipelineAction> Interleaved(const ScheduleOptions& options, int stage) {
   return Alternate(options,
                    2 * StagesAfter(options, stage) + (options.chunks - 1) * options.stages);
 }
 
-// ZB-H1 of Qi et al. 2023, arXiv:2401.10241. Weight gradients stay behind by as many micro-batches
-// as this stage has fewer in flight than the first: memory is the same on all stages, and the work
-// is left for when others finish.
+// ZB-H1 of Qi et al. 2023, arXiv:2401.10241. Under 1F1B, stage s holds s micro-batches fewer than
+// the first stage. Here the weight gradients of stage s are s micro-batches late, so memory is the
+// same on all stages, and a stage computes these gradients when it would otherwise idle at the end.
 std::vector<PipelineAction> ZeroBubble(const ScheduleOptions& options, int stage) {
   return Alternate(options, StagesAfter(options, stage), stage);
 }
 
-// Neighbouring parts are on neighbouring stages, there and back: with two chunks, as a V.
+// Returns the stage of a part. Neighbouring parts are on neighbouring stages, there and back. With
+// two chunks, the parts form a V.
 int ThereAndBack(int part, int stages) {
   const int step = part % stages;
   return part / stages % 2 == 0 ? step : stages - 1 - step;
 }
 
-// A building block of a V: when one micro-batch's actions on a stage begin, by chunk. Each action
-// takes one unit of time.
+// A building block of a V: the times at which the actions of one micro-batch on a stage begin, by
+// chunk. Each action takes one unit of time.
 struct VBlock {
   int forward[2];
   int backward_input[2];
 };
 
-// Repeats a block for all micro-batches, each six units after the one before: Qi et al. 2024,
-// arXiv:2405.15362. The four actions of the block begin at different units of the six. A weight
-// gradient takes the first unit that is left behind its input gradient. Only the order of the times
-// counts: a stage runs each action as soon as it can.
+// Repeats a block for all micro-batches, each six units after the one before. The four actions of
+// the block must begin at different times modulo six. A weight gradient takes the first free unit
+// after its input gradient. Only the order of the times counts, because a stage runs each action as
+// soon as it can. Source: Qi et al. 2024, arXiv:2405.15362.
 std::vector<PipelineAction> Repeat(const ScheduleOptions& options, const VBlock& block) {
   constexpr int kCycle = 6;
   std::map<int, PipelineAction> timed;
@@ -119,15 +124,16 @@ std::vector<PipelineAction> Repeat(const ScheduleOptions& options, const VBlock&
 
 // V-Half of Qi et al. 2024, arXiv:2405.15362.
 //
-// Chunk 0's forward goes from stage to stage in one unit, and chunk 1's forward, on its way back,
-// in two. Chunk 1's backward takes one unit a stage, and chunk 0's backward two. So on every stage
-// the two chunks together hold a micro-batch for 6 (p - 1) units and some waiting. That makes
-// (p - 1) chunks' activations in flight and a few more: for many stages about half of what 1F1B
-// holds. The waiting is chosen such that the actions of a stage begin at different units of the
-// six.
+// The forward of chunk 0 takes one unit a stage, and the forward of chunk 1, on the way back, two.
+// The backward of chunk 1 takes one unit a stage, and the backward of chunk 0 two. So on every
+// stage the two chunks together hold a micro-batch for 6 (p - 1) units and some waiting time. The
+// activations of p - 1 chunks and a few more are in flight: for many stages about half of what 1F1B
+// holds. The waiting times are chosen such that the actions of a stage begin at different times
+// modulo six.
 std::vector<PipelineAction> VHalf(const ScheduleOptions& options, int stage) {
   const int after = StagesAfter(options, stage), last = options.stages - 1;
-  // Odd, so that chunk 1's backward is three units of six behind chunk 0's forward on every stage.
+  // The number is odd, so that on every stage, modulo six, the backward of chunk 1 is three units
+  // behind the forward of chunk 0.
   const int odd_stages = options.stages | 1;
   return Repeat(
       options, {.forward = {stage, last + 2 + 2 * after},
@@ -137,11 +143,12 @@ std::vector<PipelineAction> VHalf(const ScheduleOptions& options, int stage) {
 // V-Min of Qi et al. 2024, arXiv:2405.15362.
 //
 // Forward and backward of both chunks take one unit a stage, there and back. So the two chunks of a
-// stage together hold a micro-batch for 4 p units and some waiting: about a third of what 1F1B
-// holds.
+// stage together hold a micro-batch for 4 p units and some waiting time. For many stages, the
+// activations in flight are about a third of what 1F1B holds.
 std::vector<PipelineAction> VMin(const ScheduleOptions& options, int stage) {
   const int stages = options.stages, after = StagesAfter(options, stage);
-  // When chunk 1's backward begins on stage 0. A multiple of six is the unit of chunk 0's forward.
+  // The time at which the backward of chunk 1 begins on stage 0. The time must not be a multiple of
+  // six, because the forwards of chunk 0 begin at these times.
   const int turn = 2 * stages + (stages % 3 == 0 ? 2 : 0);
   return Repeat(options, {.forward = {stage, stages + after},
                           .backward_input = {turn + stages + after, turn + stage}});

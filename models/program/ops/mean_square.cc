@@ -1,6 +1,7 @@
-// The mean-square loss. Its gradient is known before anything else is, so a training step computes
-// loss and gradient at once, at the start of its backward pass; what forward records is replayed in
-// validation alone. Losses are sums over rows, of which each rank has its own.
+// The mean-square loss. The gradient of the loss needs no other gradient, so a training step
+// computes loss and gradient together, at the start of the backward pass. The instance that forward
+// records runs only in validation. A loss is a sum over rows, and each rank adds the terms of the
+// rank's own rows.
 #include "kernels/mean_square.h"
 
 #include "models/program/binder.h"
@@ -9,7 +10,7 @@
 namespace trainyard::ops {
 namespace {
 
-// Inputs: x [T, P], target. Output, of the backward pass: dx.
+// Inputs: x [T, P], target. Output in the backward pass: dx.
 class MeanSquareOp final : public Op {
  public:
   explicit MeanSquareOp(bool gradient) : gradient_(gradient) {}

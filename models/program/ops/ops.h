@@ -120,25 +120,27 @@ Value SwiGlu(Recorder& recorder, Value x);  // [T, 2F] to [T, F].
 Value Gelu(Recorder& recorder, Value x);
 Value Silu(Recorder& recorder, Value x);
 
-// --- Conditions of samples. [B, D] alike on all tensor and context ranks of a sample.
+// --- Conditions of samples.
+// A condition [B, D] is the same on all tensor and context ranks of a sample.
 
-// Sinusoids [B, width] of times i32 [B].
+// Returns sinusoids [B, width] of times i32 [B].
 Value TimeEmbedding(Recorder& recorder, Value time, int64_t width);
-// The columns of x [B, n D] in `parts` = n equal parts, for ops that read a sample's row for each
-// of the sample's tokens. Their gradients are summed over the ranks that share out the tokens.
-// Every part must be read.
+// Divides the columns of x [B, n D] into `parts` = n equal parts [B, D], for ops that read the row
+// of a sample for each token of the sample. The backward pass sums the gradients of the parts over
+// the ranks that divide the tokens. Every part must be read.
 std::vector<Value> SpreadSamples(Recorder& recorder, Value x, int64_t parts);
-// LayerNorm of x [T, D] without gain and bias, then times 1 + scale plus shift, which are parts
-// [B, D] of SpreadSamples.
+// Applies LayerNorm without gain and bias to x [T, D], multiplies the result by 1 + scale and adds
+// shift. `shift` and `scale` are parts [B, D] that SpreadSamples returned.
 Value AdaptiveNorm(Recorder& recorder, Value x, Value shift, Value scale, double eps);
-// x + gate h: x and h [T, D], gate a part [B, D] of SpreadSamples.
+// Returns x + gate h. x and h are [T, D], and gate is a part [B, D] that SpreadSamples returned.
 Value GatedAdd(Recorder& recorder, Value x, Value gate, Value h);
 
-// This tensor rank's rows of an input by token: of [n T, D], [T, D].
+// Returns this tensor rank's rows [T, D] of an input by token [n T, D].
 Value OwnRows(Recorder& recorder, Value x);
-// x [T, D] plus fixed sinusoids of the places of its tokens in a grid of so many columns.
+// Returns x [T, D] plus fixed sinusoids of the places of the tokens in a grid of `columns` columns.
 Value AddGridPositions(Recorder& recorder, Value x, int64_t columns);
-// Adds the mean square of x - target, both [T, P], to StepState; a root of the backward pass.
+// Adds the mean square of x - target, both [T, P], to StepState. The op is a root of the backward
+// pass.
 void MeanSquare(Recorder& recorder, Value x, Value target);
 
 struct Routing {

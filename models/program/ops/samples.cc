@@ -1,5 +1,6 @@
-// Values by sample are the same on all tensor and context ranks of the sample. These ops hand them
-// to the tokens, which those ranks divide. Backward sums their gradients over the ranks.
+// A value by sample is the same on all tensor and context ranks of the sample, while these ranks
+// divide the tokens of the sample. SpreadSamples makes such a value readable by the ops on tokens.
+// The backward pass sums the gradients of the value over the ranks.
 #include "models/program/ops/samples.h"
 
 #include <sstream>
@@ -21,7 +22,7 @@ std::string Text(AxisSet axes) {
   return out.str();
 }
 
-// Inputs: gradients [B, D], n of them. Output: side by side [B, n D], summed over the ranks.
+// Inputs: n gradients [B, D]. Output: the gradients side by side [B, n D], summed over the ranks.
 class SumSamplesOp final : public Op {
  public:
   explicit SumSamplesOp(AxisSet axes) : axes_(axes) {}
@@ -55,7 +56,7 @@ class SumSamplesOp final : public Op {
   const AxisSet axes_;
 };
 
-// Input: x [B, n D]. Outputs: n parts [B, D], for the rows of tokens of each sample.
+// Input: x [B, n D]. Outputs: the n parts [B, D] of the columns.
 class SpreadSamplesOp final : public Op {
  public:
   explicit SpreadSamplesOp(AxisSet axes) : axes_(axes) {}
@@ -90,13 +91,13 @@ class SpreadSamplesOp final : public Op {
   const AxisSet axes_;
 };
 
-// Input: [n T, D]. Output: this tensor rank's [T, D].
+// Input: x [n T, D]. Output: this tensor rank's rows [T, D].
 class OwnRowsOp final : public Op {
  public:
   explicit OwnRowsOp(int64_t first) : first_(first) {}
   absl::string_view name() const override { return "own_rows"; }
   std::string attributes() const override { return absl::StrCat("first_row=", first_); }
-  // What is taken, and no more.
+  // The op reads and writes only the rows of this rank.
   Cost CostOf(const Program& program, const Instance& instance) const override {
     return {.bytes = 2.0 * double(program.info(instance.outputs[0]).bytes())};
   }

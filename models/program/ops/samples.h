@@ -1,4 +1,4 @@
-// Shared by ops that read both rows of tokens and rows of samples.
+// Functions for the ops that read both rows of tokens and rows of samples.
 
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace trainyard::ops {
 
-// This rank's part of the rows that the tensor ranks divide.
+// Returns which samples this rank's rows belong to. The tensor ranks divide the rows.
 inline SampleRows SampleRowsOf(const Recorder& recorder) {
   const Program& program = recorder.program();
   const Mesh& mesh = recorder.mesh();

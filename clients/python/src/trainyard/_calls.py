@@ -1,5 +1,7 @@
-"""What the two forms of the client share: the methods of the API, when a call is repeated, and how
-a stream goes on where it broke off. cli/client.h does the same for the command line.
+"""The parts that the two forms of the client share.
+
+This module has the methods of the API, and decides when a call is repeated and how a stream goes on
+where it broke off. cli/client.h does the same for the command line.
 """
 from __future__ import annotations
 
@@ -22,10 +24,10 @@ Item = TypeVar("Item")
 _Item = TypeVar("_Item", covariant=True)
 JobOrId = Union[records.Job, str]
 
-_CALL_SECONDS = 20.0  # Of one attempt.
-_STREAM_SECONDS = 3600.0  # Of one attempt; a stream is then opened again.
-_UNREACHABLE_SECONDS = 3.0  # How long a call is repeated without any answer.
-_AWAY_SECONDS = 60.0  # The same for a stream that had been served before.
+_CALL_SECONDS = 20.0  # Deadline of one attempt.
+_STREAM_SECONDS = 3600.0  # Deadline of one attempt. Then the stream is opened again.
+_UNREACHABLE_SECONDS = 3.0  # A call is repeated for so long without any answer.
+_AWAY_SECONDS = 60.0  # A stream that was served before is repeated for so long.
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 1.0
 
@@ -75,7 +77,7 @@ def list_request(states: Iterable[records.State], namespace: str,
 
 
 class Target:
-    """The controller that a client calls, and what the client shows it."""
+    """The controller that a client calls, and the credential that the client shows."""
 
     def __init__(self, address: str | None, places: Places, timeout: float | None):
         text = address or os.environ.get("TRAINYARD_CONTROLLER") or "127.0.0.1:7070"
@@ -90,9 +92,10 @@ class Target:
         return (("authorization", f"Bearer {token}"),) if token else ()
 
     def renew(self, shown: tuple[tuple[str, str], ...]) -> bool:
-        """Looks for the credential again: each start of a controller may make another token.
+        """Looks for the credential again, because a restarted controller may have a new token.
 
-        Returns whether there is another than was `shown`. Another thread may have found it first.
+        Returns whether the credential differs from `shown`. Another thread may have found the new
+        credential first.
         """
         found = self._places.find(self._parsed)
         # A channel keeps the authorities that it was opened with.
@@ -100,7 +103,7 @@ class Target:
         return self.metadata() != shown
 
     def channel_credentials(self) -> grpc.ChannelCredentials | None:
-        """None: no TLS, which Places allows on loopback alone."""
+        """Returns None if there is no TLS, which Places allows only on loopback."""
         authorities = self._credential.authorities
         return grpc.ssl_channel_credentials(authorities) if authorities else None
 
@@ -125,7 +128,7 @@ class Target:
         return options
 
     def explain(self, error: Any) -> errors.Error:
-        """Returns what a call's failure is for the caller, with what to do."""
+        """Returns the exception for a call's failure. The message says what to do."""
         code, details = error.code(), error.details()
         if code is grpc.StatusCode.UNAVAILABLE:
             return errors.Unavailable(self._unreachable(details))
@@ -160,10 +163,10 @@ def api() -> str:
 
 
 class Attempts:
-    """Says of one call or stream whether it is tried again after a failure, and when."""
+    """Decides whether and when one call or stream is tried again after a failure."""
 
     def __init__(self, target: Target, until: float | None = None):
-        """`until` is of time.monotonic(), and ends all attempts."""
+        """All attempts end at `until`, a time of time.monotonic()."""
         self._target = target
         self._until = until
         self._served = False
@@ -172,7 +175,7 @@ class Attempts:
         self._shown: tuple[tuple[str, str], ...] = ()
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """Returns what the next attempt shows the controller."""
+        """Returns the metadata that the next attempt shows the controller."""
         self._shown = self._target.metadata()
         return self._shown
 
@@ -188,7 +191,7 @@ class Attempts:
         self._pause = _FIRST_PAUSE_SECONDS
 
     def pause_after(self, error: Any) -> float:
-        """Returns the seconds to wait before the next attempt; raises where there is none."""
+        """Returns the seconds to wait before the next attempt; raises if there is none."""
         now = time.monotonic()
         if self._until is not None and now >= self._until:
             raise TimeoutError("the job has not ended in time; it goes on")
@@ -213,13 +216,13 @@ class Attempts:
 
 
 class Stream(Protocol[_Item]):
-    """A stream that can be opened again, and then goes on behind what was seen."""
+    """A stream that can be opened again, and then goes on after the last item that was seen."""
 
     @property
     def method(self) -> Method[Any, Any]: ...
 
     def request(self) -> Any:
-        """Returns what the next attempt asks for."""
+        """Returns the request of the next attempt."""
 
     def take(self, response: Any) -> Iterable[_Item]:
         """Returns the items of a message that were not seen before."""

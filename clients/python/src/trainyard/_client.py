@@ -1,4 +1,4 @@
-"""The client. The asyncio form, with the same methods, is aio.Client."""
+"""The client. aio.Client is the form for asyncio, with the same methods."""
 from __future__ import annotations
 
 import os
@@ -16,25 +16,27 @@ from trainyard.v1 import cluster_pb2, job_pb2
 
 
 class Client:
-    """Calls a controller. May be shared by threads.
+    """Calls a controller. Threads may share a client.
 
-    A call is repeated for 3 seconds while no controller answers. A stream that had been served
-    waits a minute, and goes on where it was, without a lost or doubled item. All errors are a
-    trainyard.Error.
+    A call is repeated for 3 seconds while no controller answers. A stream that was served before
+    is repeated for a minute. The stream then goes on where it was, without a lost or doubled item.
+    All errors are derived from trainyard.Error.
     """
 
     def __init__(self, address: str | None = None, *, token: str | os.PathLike[str] | None = None,
                  authority: str | os.PathLike[str] | None = None, timeout: float | None = None):
-        """Nothing is dialled before the first call.
+        """Makes a client. The client connects at the first call.
 
-        `address` is HOST:PORT; without it, TRAINYARD_CONTROLLER, else 127.0.0.1:7070. `token` is a
-        token, or, as a Path, a file with one. `authority` is a PEM file with the certificate that
-        proves the controller. Without them the credential is the one that the command line finds:
-        TRAINYARD_TOKEN_FILE and TRAINYARD_AUTHORITY, what `trainyard login` left, or the token of
-        this user's own controller on this machine. `timeout` is the deadline of a call, 20 seconds
-        if None; streams have their own.
+        `address` is HOST:PORT. If it is None, the address is TRAINYARD_CONTROLLER, or else
+        127.0.0.1:7070. `token` is a token, or, as a Path, a file with a token. `authority` is a PEM
+        file with the certificate that proves the controller. Without `token` and `authority`, the
+        client finds the same credential as the command line: TRAINYARD_TOKEN_FILE and
+        TRAINYARD_AUTHORITY, the files that `trainyard login` wrote, or the token of this user's own
+        controller on this machine. `timeout` is the deadline of a call, 20 seconds if None. Streams
+        have a deadline of their own.
 
-        Raises InvalidArgument, FailedPrecondition and NotFound for what cannot be dialled or read.
+        Raises InvalidArgument, FailedPrecondition or NotFound if an argument cannot be used or a
+        file cannot be read.
         """
         self._target = _calls.Target(address, Places(token, authority), timeout)
         credentials = self._target.channel_credentials()

@@ -1,5 +1,7 @@
-"""Where the controller is, and what is shown to it: the rules of docs/command_line.md, which the
-command line follows in security/credentials.cc.
+"""Finds the controller and the credential that is shown to the controller.
+
+The rules are those of docs/command_line.md. The command line follows the same rules in
+security/credentials.cc.
 """
 from __future__ import annotations
 
@@ -41,10 +43,10 @@ def parse_address(text: str) -> Address:
 
 @dataclass(frozen=True)
 class Credential:
-    """What goes with each call, and what proves the controller."""
+    """The token that goes with each call, and the authorities that prove the controller."""
 
-    token: str = ""  # Empty: none.
-    authorities: bytes = b""  # PEM. Empty: no TLS, which is for loopback alone.
+    token: str = ""  # Empty: no token.
+    authorities: bytes = b""  # PEM. Empty: no TLS, which is only for loopback.
 
     def __repr__(self) -> str:
         return "Credential(...)"
@@ -68,11 +70,11 @@ class Places:
         self._forbidden = stat.S_IRWXO | (stat.S_IRWXG & ~stat.S_IRGRP if in_pod else stat.S_IRWXG)
 
     def find(self, controller: Address) -> Credential:
-        """Returns what is shown to this controller now.
+        """Returns the credential that is shown to this controller now.
 
-        Raises FailedPrecondition where the address is off loopback and no authority is known for
-        its controller, or where others may read a file with a token; NotFound for a named file
-        that is not there.
+        Raises FailedPrecondition if the address is not on loopback and no authority is known for
+        the controller, or if others may read a file with a token. Raises NotFound if a named file
+        does not exist.
         """
         authorities = self._authorities(controller)
         if not authorities and not controller.loopback:
@@ -116,7 +118,7 @@ def _config_directory() -> Path | None:
 
 
 def _read(path: Path) -> bytes | None:
-    """Returns the contents; None where there is no such file."""
+    """Returns the contents, or None if there is no such file."""
     try:
         with open(path, "rb") as file:
             contents = file.read(_MAX_AUTHORITY_BYTES + 1)
@@ -130,9 +132,9 @@ def _read(path: Path) -> bytes | None:
 
 
 def _read_secret(path: Path, forbidden: int = stat.S_IRWXG | stat.S_IRWXO) -> str | None:
-    """As _read, of a file whose mode has none of the `forbidden` bits.
+    """Does the same as _read, for a file whose mode has none of the `forbidden` bits.
 
-    What is checked is the open file, not the path.
+    The function checks the open file, not the path.
     """
     try:
         # Without O_NONBLOCK, to open a named pipe would wait for its writer.
@@ -169,7 +171,7 @@ def _named(read: Callable[[Path], _Contents | None], path: Path) -> _Contents:
 
 
 def _token_of(text: str, place: str) -> str:
-    """Returns the token of a text that may have the authority's fingerprint, too.
+    """Returns the token in a text that may have the authority's fingerprint, too.
 
     Errors do not quote the text.
     """

@@ -1,7 +1,7 @@
-"""Job specs between Python, YAML or JSON, and the API's message JobSpec.
+"""Converts job specs in Python, YAML or JSON to the API's message JobSpec and back.
 
-What may be written is what `trainyard submit` reads (cli/spec_reader.h): integers as
-1000, 1e3 or "1000", enum values with or without their prefix. Unknown fields are errors.
+A spec may be written as `trainyard submit` reads it (cli/spec_reader.h): integers as 1000, 1e3 or
+"1000", and enum values with or without their prefix. Unknown fields are errors.
 """
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ _LARGEST_EXACT = 2.0**53
 
 
 def to_message(spec: Spec) -> job_pb2.JobSpec:
-    """Returns the message that a spec says.
+    """Returns the message of a spec.
 
     A str is the text of a spec, unless it is one line that ends in .yaml, .yml or .json: then it
-    is a path. Raises InvalidSpec with all that cannot be read. The controller says what is illegal.
+    is a path. Raises InvalidSpec with all fields that cannot be read. The controller
+    finds illegal values.
     """
     message = job_pb2.JobSpec()
     if isinstance(spec, job_pb2.JobSpec):
@@ -53,7 +54,7 @@ def to_dict(message: Message) -> dict[str, Any]:
 
 
 def enum_name(enum: Any, number: int) -> str:
-    """Returns "RUNNING" for JOB_STATE_RUNNING; the number where this wheel has no name for it."""
+    """Returns "RUNNING" for JOB_STATE_RUNNING, or the number if this wheel has no name for it."""
     descriptor: EnumDescriptor = enum.DESCRIPTOR
     value = descriptor.values_by_number.get(number)
     return str(number) if value is None else value.name.removeprefix(_prefix(descriptor))
@@ -87,7 +88,7 @@ def _plain(field: FieldDescriptor, value: Any) -> Any:
 
 
 def _tree(spec: Any) -> Mapping[str, Any]:
-    """Returns the mapping that a spec is: of the caller, or of a text or file."""
+    """Returns the mapping of a spec, which is a mapping itself, a text or a file."""
     if isinstance(spec, Mapping):
         return spec
     if isinstance(spec, str) and not re.fullmatch(r"[^\n{]*\.(yaml|yml|json)", spec):
@@ -129,7 +130,7 @@ def _mapping(tree: Any, place: str) -> Mapping[str, Any]:
 
 
 def _of_node(yaml: Any, node: Any) -> Any:
-    """Returns what a YAML node says, scalars as text: for PyYAML 1e-3 is not a number."""
+    """Returns the value of a YAML node. Scalars stay text: for PyYAML 1e-3 is not a number."""
     if isinstance(node, yaml.MappingNode):
         tree: dict[str, Any] = {}
         for key, value in node.value:
@@ -153,7 +154,7 @@ def _join(path: str, key: str) -> str:
 
 def _read(tree: Mapping[str, Any], path: str, message: Message,
           violations: list[Violation]) -> None:
-    """Fills `message`, and adds all that is wrong with `tree` to `violations`."""
+    """Fills `message`, and adds everything that is wrong with `tree` to `violations`."""
     descriptor: Any = message.DESCRIPTOR
     chosen: dict[str, str] = {}  # Of each oneof, the member that was written.
     for key, value in tree.items():
@@ -224,7 +225,7 @@ def _set(value: Any, path: str, field: FieldDescriptor,
 
 
 def _scalar(value: Any, field: FieldDescriptor) -> tuple[str, Any]:
-    """Returns what the field wants, in words, and the value for it; None: not such a value."""
+    """Returns a text that says which values are legal, and the value for the field or None."""
     if field.enum_type is not None:
         names = [v.name for v in field.enum_type.values]
         short = [name.removeprefix(_prefix(field.enum_type)) for name in names[1:]]

@@ -1,4 +1,4 @@
-"""The client for asyncio. Each method is as documented for trainyard.Client."""
+"""The client for asyncio. The methods are those of trainyard.Client, which documents them."""
 from __future__ import annotations
 
 import asyncio
@@ -18,7 +18,10 @@ from trainyard.v1 import cluster_pb2, job_pb2
 
 
 class Client:
-    """As trainyard.Client, with coroutines and asynchronous iterators, for one event loop."""
+    """Does the same as trainyard.Client, with coroutines and asynchronous iterators.
+
+    A client belongs to one event loop.
+    """
 
     def __init__(self, address: str | None = None, *, token: str | os.PathLike[str] | None = None,
                  authority: str | os.PathLike[str] | None = None, timeout: float | None = None):

@@ -1,4 +1,4 @@
-"""What can go wrong, as exceptions. All of them are an Error."""
+"""The exceptions that the client raises. All of them are derived from Error."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
@@ -36,7 +36,7 @@ class Violation(NamedTuple):
 
 
 class InvalidArgument(Error):
-    """An argument of the call is wrong. `violations` has the fields where they are known."""
+    """An argument of the call is wrong. `violations` has the fields if they are known."""
 
     code = grpc.StatusCode.INVALID_ARGUMENT
     violations: Sequence[Violation] = ()

@@ -1,6 +1,6 @@
-"""What the client returns: plain named tuples, of which pandas.DataFrame makes a table.
+"""The named tuples that the client returns. pandas.DataFrame makes a table from them.
 
-Each field has one type, whatever the job. A number that is not known, or that a model or device
+Each field has the same type for every job. A number that is not known, or that a model or device
 does not have, is NaN. A time that has not come is None.
 """
 from __future__ import annotations
@@ -19,11 +19,11 @@ State = Literal["QUEUED", "STARTING", "RUNNING", "RECOVERING", "STOPPING", "SUCC
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint of a job that exists."""
+    """An existing checkpoint of a job."""
 
     step: int
     epoch: int
-    path: str  # On the workers.
+    path: str  # The path on the workers.
     size_bytes: int
     create_time: Optional[datetime]
 
@@ -149,7 +149,7 @@ def _checkpoint(message: job_pb2.Checkpoint) -> Checkpoint:
 
 
 def job(message: job_pb2.Job) -> Job:
-    """Makes the record of the API's message, as the functions below do."""
+    """Makes the record from the API's message, as the functions below do."""
     known = message.HasField("progress")
     progress = message.progress
     return Job(

@@ -191,12 +191,13 @@ TEST(ResolvedJob, AFieldOrAFormatOfAnotherReleaseIsRefused) {
   json["model"]["architecture"]["gate_width"] = 1;
   EXPECT_THAT(std::string(ParseJobConfig(json.dump()).status().message()),
               HasSubstr("model.architecture.gate_width: unknown field"));
-  json["format"] = 2;
+  json["format"] = kResolvedJobFormat + 1;
   Violations violations;
   ParseAndValidateTrainer(absl::StrCat(R"({"version": 1, "job": )", json.dump(), "}"), violations);
   ASSERT_EQ(violations.list().size(), 1u) << violations.ToStatus();
   EXPECT_EQ(violations.list()[0].field, "job");
-  EXPECT_THAT(violations.list()[0].description, HasSubstr("format 1"));
+  EXPECT_THAT(violations.list()[0].description,
+              HasSubstr(absl::StrCat("format ", kResolvedJobFormat)));
 }
 
 }  // namespace

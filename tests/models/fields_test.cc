@@ -1,4 +1,5 @@
 // Proves that the table of each family carries a configuration into a manifest and back.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,13 @@ namespace trainyard::testing {
 namespace {
 
 using ::testing::HasSubstr;
+
+size_t IndexOf(const ModelConfig& config, absl::string_view name) {
+  const std::vector<Field> fields = FieldsOf(config);
+  const auto it = std::find_if(fields.begin(), fields.end(),
+                               [&](const Field& field) { return field.rule.name == name; });
+  return size_t(it - fields.begin());
+}
 
 // A field that its table did not have would be lost from manifests without a word.
 TEST(FieldsTest, EveryFieldOfEveryPresetSurvivesJson) {

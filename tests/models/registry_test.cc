@@ -316,13 +316,6 @@ TEST(FromFieldsTest, TakesTheFamilysDefaultsAndNamesWhatIsMissing) {
                                    "model.architecture.heads", "model.architecture.vocab"}));
 }
 
-size_t IndexOf(const ModelConfig& config, absl::string_view name) {
-  const std::vector<Field> fields = FieldsOf(config);
-  const auto it = std::find_if(fields.begin(), fields.end(),
-                               [&](const Field& field) { return field.rule.name == name; });
-  return size_t(it - fields.begin());
-}
-
 struct Wrong {
   const char* field;
   const char* says;

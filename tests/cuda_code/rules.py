@@ -123,6 +123,11 @@ NARROW = (
     # Kernels that move rows element by element.
     Excuse(r"matmul_bias\.cu .*", "LDG.16:* LDG.32:* STG.16:* STG.32:*",
            "a bias, before the product that adds to it; models leave that to cuBLASLt"),
+    Excuse(r"attention_sinks\.cu SinkKernel<.*", "LDG.16:1 LDG.32:4 STG.32:1",
+           "a head's sink, queries' values in f32, one for each thread, and the sink's gradient"),
+    Excuse(r"attention_sinks\.cu ElementsKernel<AddBody<.*", "LDG.16:2 LDG.32:4 STG.32:2",
+           "a head's sink, and a query's lse"),
+    Excuse(r"attention_sinks\.cu ElementsKernel<DeltaBody<.*", "STG.32:2", "a query's delta"),
     Excuse(r"attention_(forward|backward)\.cu .*", "LDG.16:* LDG.32:* STG.16:* STG.32:*",
            "for the dtypes and shapes that cuDNN does not have: bound by its sums"),
     Excuse(r"grouped_matmul\.cu \w+<PlainProduct<.*", "LDG.16:* LDG.32:* STG.16:* STG.32:*",

@@ -110,7 +110,7 @@ TEST_P(ArchitectureGradient, EveryParameterMatchesCentralDifferences) {
     double* weights = executable->flat(FlatBuffer::kMaster, box.flat).as<double>();
     double difference = 0, norm = 0;
     for (size_t i = 0; i < got.size(); ++i) {
-      const double at = weights[i], h = 1e-3;
+      const double at = weights[i], h = 2.5e-4;
       const auto loss_at = [&](double x) {
         weights[i] = x;
         return Step(*executable, 1, /*with_backward=*/false);

@@ -102,12 +102,11 @@ TEST(BadReads, WhatLooksDamagedIsReadOnceMore) {
 // use it.
 TEST(BadReads, ABaseThatLooksLostIsLookedAtOnceMore) {
   const std::string directory = TestDirectory();
-  const auto saved = Save(directory, 1, 10);
-  ASSERT_TRUE(saved.ok());
-  const std::string base = BasePath(directory, 1);
-  std::filesystem::rename(CheckpointPath(directory, 1, 10), base);
-  const BaseReference reference{.epoch = 1, .sha256 = saved->sha256};
-  ASSERT_TRUE(Checkpoint::CheckBase(directory, reference).ok());
+  ASSERT_TRUE(Save(directory, 1, 10).ok());
+  const std::string saved = CheckpointPath(directory, 1, 10), base = BasePath(directory, 1);
+  const BaseReference reference{.epoch = 1, .sha256 = Checkpoint::Open(saved)->manifest().sha256};
+  std::filesystem::rename(saved, base);
+  ASSERT_EQ(Checkpoint::CheckBase(directory, reference), absl::OkStatus());
 
   const std::string manifest = base + "/manifest.json", good = directory + "/good";
   std::filesystem::rename(manifest, good);

@@ -7,6 +7,8 @@
 #include <string>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "common/resolved_job_format.h"
 #include "tests/testing/messages.h"
 
 namespace trainyard {
@@ -26,13 +28,19 @@ TEST(ConvertTest, TextThatIsNotUtf8ParsesAndKeepsItsLegalPart) {
 }
 
 // Controllers and workers of neighbouring releases work together.
-TEST(ConvertTest, AJobResolvedInALaterFormatIsTakenAsItWasSubmitted) {
+TEST(ConvertTest, AJobResolvedInAnotherFormatIsTakenAsItWasSubmitted) {
   v1::StartRanks order;
   order.set_job_config("submitted");
   EXPECT_EQ(FromProto(order).job_config, "submitted");
-  order.set_resolved_job(R"({"format":1,"name":"a"})");
+  const auto in_format = [](int64_t format) {
+    return absl::StrCat(R"({"format":)", format, R"(,"name":"a"})");
+  };
+  order.set_resolved_job(in_format(kResolvedJobFormat));
   EXPECT_EQ(FromProto(order).job_config, order.resolved_job());
-  for (const char* other : {R"({"format":2,"name":"a"})", R"({"format":"1"})", "{}", "[", "1"}) {
+  for (const std::string& other :
+       {in_format(kResolvedJobFormat - 1), in_format(kResolvedJobFormat + 1),
+        absl::StrCat(R"({"format":")", kResolvedJobFormat, R"("})"), std::string("{}"),
+        std::string("["), std::string("1")}) {
     order.set_resolved_job(other);
     EXPECT_EQ(FromProto(order).job_config, "submitted") << other;
   }

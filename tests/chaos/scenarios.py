@@ -141,7 +141,8 @@ SCENARIOS = {  # The longest first.
         dataclasses.replace(LONG, disk="small", steps=4000), [1, 1], one(faults.DiskFull, 4, wanted_restarts=0)),
     "disk-full-at-the-end": Scenario(
         "The disk for checkpoints is full at the last save, and for three attempts more: a job that may not restart goes on.",
-        dataclasses.replace(SHORT, disk="small", max_restarts=0), [1, 1], full_at_the_end),
+        # Long enough that a fast machine has not ended it before the disk is full.
+        dataclasses.replace(LONG, disk="small", steps=2500, max_restarts=0), [1, 1], full_at_the_end),
     "store-full": Scenario(
         "The controller's disk is full for a while: ranks go on, and what they report arrives later.",
         LONG, [1, 1], one(faults.StoreFull, 4, wanted_restarts=0)),

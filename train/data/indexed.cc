@@ -283,6 +283,13 @@ absl::StatusOr<DataSplits> OpenIndexed(const IndexedData& source, int64_t sequen
     const uint64_t documents = stream->documents();
     const uint64_t held_out =
         std::max<uint64_t>(1, uint64_t(source.validation_fraction * double(documents)));
+    if (held_out >= documents) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(source.prefix, ".idx: validation_fraction ", source.validation_fraction,
+                       " holds out ", held_out, " of ", documents,
+                       " documents: nothing is left to train on; "
+                       "write several documents, or give no validation_fraction"));
+    }
     ASSIGN_OR_RETURN(split, stream->DocumentStart(documents - held_out));
   }
   return CutStream(std::move(stream), split, sequence, source.prefix + ".bin");

@@ -91,10 +91,13 @@ int WriteText(const GenerateOptions& options) {
   // A model's text may contain control characters, which could affect a terminal. A file gets the
   // text unchanged.
   const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+  // Generate calls this only once it has accepted the checkpoint.
+  bool begun = false;
   const auto write = [&](absl::string_view text) {
-    std::cout << (terminal ? VisibleUtf8(text) : std::string(text)) << std::flush;
+    const std::string all = absl::StrCat(begun ? "" : options.prompt, text);
+    begun = true;
+    std::cout << (terminal ? VisibleUtf8(all) : all) << std::flush;
   };
-  write(options.prompt);
   const absl::Status status = Generate(options, CpuBackend(), write);
   if (!status.ok()) return Fail(status);
   if (!(std::cout << std::endl)) return Fail(absl::InternalError("cannot write standard output"));

@@ -240,6 +240,16 @@ TEST_F(DataFiles, IndexedTellsWhereDocumentsBegin) {
   EXPECT_EQ(splits->train->inputs()[2], DocumentBegins(4));
 }
 
+TEST_F(DataFiles, AFractionOfOneDocumentIsRefusedByItsCause) {
+  auto writer = IndexedWriter::Create(Path("one"), IndexDType::kUint16);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  ASSERT_TRUE((*writer)->AddDocument(std::vector<int32_t>(100, 1)).ok());
+  ASSERT_TRUE((*writer)->Finish().ok());
+  EXPECT_TRUE(Indexed("one", 0, 8).ok());
+  EXPECT_THAT(std::string(Indexed("one", 0.1, 8).status().message()),
+              HasSubstr("one.idx: validation_fraction 0.1 holds out 1 of 1 documents"));
+}
+
 TEST_F(DataFiles, IndexedNamesTokensOutsideOfTheVocabulary) {
   WritePair<uint16_t>(Path("p"), 8);
   EXPECT_TRUE(Indexed("p", 0, 8, 91).ok());

@@ -253,8 +253,9 @@ TEST_F(TrainerAlone, GenerateRefusesAModelWhoseTokensAreNotBytes) {
   std::string config = JobYaml(directory_, 1, 1);
   config.replace(config.find("vocab: 256"), 10, "vocab: 300");
   ASSERT_EQ(Run({WriteConfig(directory_ + "/config.yaml", config)}), 0) << output_;
-  EXPECT_EQ(Run({"--generate", Newest()}), 1);
+  EXPECT_EQ(Run({"--generate", Newest(), "--prompt", "And the LORD"}), 1);
   EXPECT_THAT(output_, HasSubstr("vocab 300"));
+  EXPECT_THAT(output_, ::testing::Not(HasSubstr("And the LORD"))) << "nothing was generated";
 }
 
 // Bug it must catch: the program aborts, because it believes what a checkpoint says of its model.

@@ -1,13 +1,14 @@
-// Structs as JSON objects, declared once for both directions. Beside the struct T stands
+// Converts structs to and from JSON objects, with one declaration for both directions. A struct T
+// has a function
 //
 //   template <typename V>
 //   static void VisitFields(V& v, T& t) { v("name", t.name), v("size", t.size); }
 //
-// in the namespace of T, and WriteFields and ReadFields go through it. Members are numbers, enums,
-// texts, times (microseconds since 1970), optionals, containers of these, and structs with such a
-// function. A function that reads a member in another form assigns to the member only where
-// V::kReads, since a struct that is written may be const. nlohmann::json prints a number that is
-// not finite as null, which is read as NaN.
+// in the namespace of T, which WriteFields and ReadFields call. Members are numbers, enums, texts,
+// times (microseconds since 1970), optionals, containers of these, and structs with such a
+// function. If a function reads a member in another form, it must assign to the member only if
+// V::kReads is true, because a struct that is written may be const. nlohmann::json prints a number
+// that is not finite as null, and null is read as NaN.
 
 #pragma once
 
@@ -28,7 +29,7 @@
 
 namespace trainyard {
 
-inline constexpr int64_t kMostWhole = int64_t{1} << 62;  // Of a number that is never negative.
+inline constexpr int64_t kMostWhole = int64_t{1} << 62;  // Limit of numbers that are never < 0.
 
 template <typename V, typename T>
 concept HasFields = requires(V& v, T& t) {
@@ -82,7 +83,7 @@ class JsonWriter {
   static void Write(Json& json, const T& value) {
     if constexpr (HasFields<JsonWriter, T>) {
       JsonWriter writer(json);
-      VisitFields(writer, const_cast<T&>(value));  // Mutable for the sake of reading alone.
+      VisitFields(writer, const_cast<T&>(value));  // VisitFields also reads.
     } else if constexpr (std::is_enum_v<T>) {
       json = std::underlying_type_t<T>(value);
     } else if constexpr (std::is_same_v<T, absl::Time>) {
@@ -101,8 +102,8 @@ class JsonWriter {
   Json& json_;
 };
 
-// Stops at the first field that is wrong: `status` is then INVALID_ARGUMENT with the field's path
-// and what was wanted there.
+// Stops at the first field that is wrong. `status` then is INVALID_ARGUMENT, with the path of the
+// field and what was wanted there.
 template <typename Json>
 class JsonReader {
  public:
@@ -118,30 +119,31 @@ class JsonReader {
       Read(*field, name, value);
     }
   }
-  // A field that earlier releases did not write: it keeps its value where it is absent.
+  // Visits a field that earlier releases did not write. If the field is absent, the member keeps
+  // its value.
   template <typename T>
   void Later(const char* name, T& value) {
     if (Has(name)) (*this)(name, value);
   }
-  // From 0 to kMostWhole.
+  // The value must be from 0 to kMostWhole.
   void Whole(const char* name, int64_t& value) {
     if (const Json* field = Find(name)) ReadWhole(*field, name, value);
   }
   void LaterWhole(const char* name, int64_t& value) {
     if (Has(name)) Whole(name, value);
   }
-  // An object as it is.
+  // Takes an object as it is.
   void Object(const char* name, Json& value) {
     const Json* field = Find(name);
     if (field != nullptr && Expect(field->is_object(), name, "an object")) value = *field;
   }
-  // Base64.
+  // The text is Base64.
   void Bytes(const char* name, std::string& value) {
     std::string text;
     (*this)(name, text);
     if (status_.ok()) Expect(absl::Base64Unescape(text, &value), name, "base64");
   }
-  // An enum by the names of its values.
+  // The field is an enum, written as the name of its value.
   template <typename Enum>
   void Named(const char* name, Enum& value, std::initializer_list<Enum> all) {
     std::string text, names;
@@ -155,14 +157,14 @@ class JsonReader {
     }
     Expect(false, name, absl::StrCat("one of ", names));
   }
-  // Of a struct that is a list of two numbers.
+  // The struct is written as a list of two numbers.
   template <typename A, typename B>
   void Pair(const char* /*name*/, A& a, const char* /*name*/, B& b) {
     if (!Expect(json_.is_array() && json_.size() == 2, "", "a list of two numbers")) return;
     Read(json_[0], "", a);
     Read(json_[1], "", b);
   }
-  // Of a struct that is a list of numbers as Whole reads them.
+  // The struct is written as a list of numbers, which Whole reads.
   void Wholes(std::vector<int64_t>& values, size_t most) {
     values.clear();
     const bool list = json_.is_array() && json_.size() <= most;
@@ -243,7 +245,8 @@ void WriteFields(Json& json, const T& value) {
   VisitFields(writer, const_cast<T&>(value));  // As above.
 }
 
-// Errors: as JsonReader says. What was read until then has its value.
+// Errors are those of JsonReader. After an error, the fields that were read before it have their
+// new values.
 template <typename Json, typename T>
 absl::Status ReadFields(const Json& json, T& value, absl::string_view path = "") {
   absl::Status status;

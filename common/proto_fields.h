@@ -1,7 +1,8 @@
-// Structs as Protocol Buffers messages, by the functions VisitFields that common/json_fields.h
-// describes: a member goes to and from the message's field of the same name. What only one side has
-// stays as it is, so a struct may know more than its message, and several structs may fill one
-// message. A member whose type does not go with the field of its name ends the program.
+// Converts structs to and from Protocol Buffers messages, by the functions VisitFields that
+// common/json_fields.h describes. A member is copied to and from the message's field of the same
+// name. A member or a field that only one side has keeps its value. So a struct may have more than
+// its message, and several structs may fill one message. A member whose type does not fit the field
+// of its name ends the program.
 
 #pragma once
 
@@ -25,8 +26,8 @@ inline google::protobuf::Timestamp ToTimestamp(absl::Time time) {
   return google::protobuf::util::TimeUtil::MicrosecondsToTimestamp(absl::ToUnixMicros(time));
 }
 
-// Nobody could print an answer with a time before year 1 or after year 9999: it becomes the nearest
-// time that is within.
+// A time before year 1 or after year 9999 becomes the nearest time within these years, because an
+// answer with another time could not be printed.
 inline absl::Time FromTimestamp(const google::protobuf::Timestamp& time) {
   using google::protobuf::util::TimeUtil;
   const int64_t seconds = std::clamp<int64_t>(time.seconds(), TimeUtil::kTimestampMinSeconds,
@@ -131,7 +132,7 @@ class MessageVisitor {
     }
   }
 
-  // Of texts or of structs.
+  // The elements are texts or structs.
   template <typename T>
   void List(const Field& field, T& values) {
     using Element = typename T::value_type;
@@ -161,7 +162,7 @@ class MessageVisitor {
     }
   }
 
-  // Nobody could read a message with text that is not UTF-8.
+  // A message with text that is not UTF-8 could not be read.
   static std::string Text(const Field& field, const std::string& value) {
     return field.type() == Field::TYPE_BYTES ? value : ValidUtf8(value);
   }
@@ -173,10 +174,10 @@ class MessageVisitor {
 template <typename T>
 void WriteMessage(const T& value, google::protobuf::Message& message) {
   MessageVisitor<false> writer(message);
-  VisitFields(writer, const_cast<T&>(value));  // Mutable for the sake of reading alone.
+  VisitFields(writer, const_cast<T&>(value));  // Mutable only because VisitFields also reads.
 }
 
-// The message may hold whatever its sender likes: who reads it checks the values.
+// Does not check the values, which the sender chose. The caller must check them.
 template <typename T>
 void ReadMessage(const google::protobuf::Message& message, T& value) {
   MessageVisitor<true> reader(message);

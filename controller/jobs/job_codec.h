@@ -1,4 +1,5 @@
-// A job as the store keeps it: versioned JSON of everything that changes, and of the facts.
+// Converts a job to and from the form that the store keeps: versioned JSON of everything that
+// changes, and of the facts.
 
 #pragma once
 
@@ -12,7 +13,7 @@ namespace trainyard::controller {
 std::string EncodeFacts(const JobFacts& facts);
 std::string EncodeJob(const Job& job);  // Without id, number and spec.
 
-// DATA_LOSS: not what the functions above write; names the field.
+// DATA_LOSS: the text is not one that the functions above write. The message names the field.
 absl::StatusOr<JobFacts> DecodeFacts(const std::string& text);
 absl::StatusOr<Job> DecodeJob(const std::string& text);
 

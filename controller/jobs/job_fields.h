@@ -1,6 +1,7 @@
-// The fields of a job and of what is told of it, each declared once. The store writes and reads
-// them as JSON (job_codec.cc), and the API as messages (controller/service/convert_job.cc), which
-// have some of them. Names are those of job.proto where it has the field.
+// Declares each field of a job and of its reports once. The store writes and reads the fields as
+// JSON (job_codec.cc). The API sends and receives some of them as messages
+// (controller/service/convert_job.cc). A field has its name of job.proto, if job.proto has the
+// field.
 
 #pragma once
 
@@ -24,7 +25,7 @@ void VisitFields(V& v, JobFacts& f) {
   v("cpu_only", f.cpu_only), v("checkpoint_directory", f.checkpoint_directory);
   v.Later("checkpoint_every_steps", f.checkpoint_every_steps);
   v("namespace", f.name_space), v("submitter", f.submitter), v("roots", f.roots);
-  v.Later("paths", f.paths);  // Without them, a waiting job is held to the roots of its submission.
+  v.Later("paths", f.paths);  // Absent: a waiting job is bound to the roots of its submission.
 }
 
 template <typename V>
@@ -68,7 +69,7 @@ void VisitFields(V& v, Job& job) {
   v.Later("strikes", job.strikes), v.Later("earlier_workers", job.earlier_workers);
 }
 
-// A reading's fields stand in the step's own message.
+// The fields of a reading are in the step's own message.
 template <typename V>
 void VisitFields(V& v, StepRecord& r) {
   v("step", r.step), v("epoch", r.epoch), v("tokens", r.tokens), v("seconds", r.seconds);

@@ -1,7 +1,6 @@
-// The fields of a job, each declared once: what reads a spec (Fields), and what writes a job that
-// the controller has resolved (FieldWriter), goes through these functions. One function a section,
-// with exactly the fields of the message of the same name in job.proto. VisitModel is with each
-// visitor.
+// Declares each field of a job once. The reader of specs (Fields) and the writer of resolved jobs
+// (FieldWriter) both use these functions. Each section has one function, with exactly the fields of
+// the message of the same name in job.proto. Each visitor has its own VisitModel.
 
 #pragma once
 

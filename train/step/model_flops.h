@@ -1,5 +1,5 @@
-// The model FLOPs of a step, by the convention "exact" (models/arch/flops.h), without the gradients
-// that frozen parameters do not need.
+// Computes the model FLOPs of a step by the convention "exact" (models/arch/flops.h). Gradients
+// that frozen parameters make unnecessary are not counted.
 
 #pragma once
 
@@ -19,9 +19,9 @@ class ModelFlops {
   // `job` must be valid.
   ModelFlops(const JobConfig& job, const ModelConfig& model);
 
-  // Of the whole global batch. `batch` is this rank's, with the rows of `part`. If documents share
-  // sequences, the pairs that the mask allows depend on them, and all ranks of `everyone` call this
-  // together; otherwise nothing is sent.
+  // Returns the FLOPs of the whole global batch. `batch` is this rank's batch, with the rows of
+  // `part`. If documents share sequences, the FLOPs depend on the documents, and all ranks of
+  // `everyone` must call this together. Otherwise nothing is sent.
   double OfStep(const StepBatch& batch, const SequencePart& part, const Mesh& mesh,
                 Collective& everyone) const;
 

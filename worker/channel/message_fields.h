@@ -1,6 +1,6 @@
-// The fields of each message, once: the socket's JSON goes through them in both directions
-// (messages.cc), and so do the daemon's messages to the controller (worker/service/convert.cc),
-// where they have a field of the name.
+// Declares the fields of each message once. The socket's JSON uses the declarations in both
+// directions (messages.cc). The daemon's messages to the controller use them for the fields that
+// have the same name there (worker/service/convert.cc).
 
 #pragma once
 

@@ -115,7 +115,6 @@ Value Recorder::Parameters(const std::vector<ParameterSpec>& specs) {
   ValueInfo info{.shape = shape,
                  .dtype = frozen ? precision().frozen : precision().weight,
                  .kind = ValueKind::kParameter,
-                 .lifetime = Lifetime::kStep,
                  .block = block_,
                  .storage = int(program_.storages.size()),
                  .differentiable = program_.training && !frozen,
@@ -224,10 +223,7 @@ std::vector<Value> Recorder::EmitConstants(std::shared_ptr<const Op> op,
   const List list = std::exchange(list_, List::kPrepare);
   values = Emit(std::move(op), {}, outputs);
   list_ = list;
-  for (Value value : values) {
-    program_.values[value.id].kind = ValueKind::kConstant;
-    program_.values[value.id].lifetime = Lifetime::kStep;
-  }
+  for (Value value : values) program_.values[value.id].kind = ValueKind::kConstant;
   return values;
 }
 

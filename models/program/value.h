@@ -26,17 +26,10 @@ enum class ValueKind : uint8_t {
   kParameterGradient,  // The gradient of a storage: sums over micro-batches.
 };
 
-enum class Lifetime : uint8_t {
-  kStep,     // Always kept: parameters, their gradients, constants.
-  kSlot,     // From a micro-batch's forward to its backward; one copy per slot.
-  kScratch,  // Within one replay of one list.
-};
-
 struct ValueInfo {
   Shape shape = {};
   DType dtype = DType::kF32;
   ValueKind kind = ValueKind::kActivation;
-  Lifetime lifetime = Lifetime::kScratch;  // Not set for activations.
   AxisSet varying = {};  // The axes along which its *gradient* differs from rank to rank.
   int block = 0;
   int storage = -1;             // Index of the storage, for parameters and their gradients.

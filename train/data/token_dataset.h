@@ -1,5 +1,5 @@
-// What all sources of tokens share: a sample is sequence + 1 tokens, of which the inputs are the
-// first `sequence` and the targets the last.
+// The base of all sources of tokens. A sample is sequence + 1 tokens: the inputs are the first
+// `sequence` of them, and the targets are the last `sequence`.
 
 #pragma once
 

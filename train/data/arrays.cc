@@ -79,6 +79,7 @@ class ArraysDataset final : public Dataset {
     std::vector<float> latent(size_t(cut.elements()));
     RETURN_IF_ERROR(arrays_->latents.Read(uint64_t(at) * latent.size(), latent));
     const bool velocity = arrays_->source.prediction_type == PredictionType::kVPrediction;
+    const uint64_t noise = HashName("data/noise");
     const size_t begin = patches.size();
     patches.resize(begin + latent.size());
     target.resize(begin + latent.size());
@@ -92,7 +93,7 @@ class ArraysDataset final : public Dataset {
                                                       ", ", c, ", ", row, ", ", column, "] is ", x0,
                                                       ", wanted a finite number"));
           }
-          const double eps = Normal(key, HashName("data/noise"), i);
+          const double eps = Normal(key, noise, i);
           const int64_t p = cut.patch, y = row % p, x = column % p;
           const int64_t token = row / p * cut.row_tokens() + column / p;
           const size_t base = begin + size_t(token * cut.token_elements());

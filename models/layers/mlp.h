@@ -11,6 +11,7 @@ enum class Activation : uint8_t {
   kSwiGlu,  // `up` returns gate and up, each as wide as the MLP.
   kGelu,
 };
+constexpr bool IsGated(Activation activation) { return activation == Activation::kSwiGlu; }
 
 class Mlp {
  public:

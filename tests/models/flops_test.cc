@@ -96,15 +96,16 @@ TEST(FlopsTest, FullAndCausalFormulasAgreeWithTheTable) {
 // The recorded program counts what the formula says, to the last bit but for the causal triangle's
 // diagonal: s + 1 instead of s.
 TEST(FlopsTest, ExactEqualsTheFormulaPartByPart) {
-  for (const ModelConfig& config : {TinyLlama(), TinyLlama(/*tied=*/true), TinyGpt3()}) {
+  for (const ModelConfig& config :
+       {TinyLlama(), TinyLlama(/*tied=*/true), TinyGpt3(), TinyAs("qwen2")}) {
     const double s = 8, l = double(AsDecoder(config).layers), h = double(AsDecoder(config).hidden);
     const double d = double(AsDecoder(config).head_dim), a = double(AsDecoder(config).heads),
                  g = double(AsDecoder(config).kv_heads);
     const Flops flops = FlopsPerToken(config, int64_t(s));
     EXPECT_DOUBLE_EQ(flops.qkvo, l * 6 * h * d * (2 * a + 2 * g));
     EXPECT_DOUBLE_EQ(flops.attention, l * 6 * a * d * (s + 1));
-    EXPECT_DOUBLE_EQ(
-        flops.mlp, l * (config.family() == "llama" ? 18 : 12) * h * double(AsDecoder(config).ffn));
+    EXPECT_DOUBLE_EQ(flops.mlp, l * (FindFamily(config.family())->gated ? 18 : 12) * h *
+                                    double(AsDecoder(config).ffn));
     EXPECT_DOUBLE_EQ(flops.output, 6 * double(AsDecoder(config).vocab) * h);
   }
 }

@@ -28,6 +28,7 @@ TEST(RegistryTest, ParameterTotalsAreThePublished) {
         Published{"llama3-70b", 70.55e9, 0.005e9}, Published{"llama3.1-8b", 8.03e9, 0.005e9},
         Published{"llama3.1-70b", 70.55e9, 0.005e9}, Published{"llama3.1-405b", 405.85e9, 0.01e9},
         Published{"llama3.2-1b", 1.24e9, 0.005e9}, Published{"qwen3-30b-a3b", 30.5e9, 0.05e9},
+        Published{"qwen2.5-7b", 7.62e9, 0.005e9}, Published{"qwen2.5-32b", 32.8e9, 0.05e9},
         Published{"gpt-oss-20b", 20.91e9, 0.005e9}, Published{"gpt-oss-120b", 116.83e9, 0.005e9},
         // By name only; the small ones have their vocabulary padded.
         Published{"gpt3-5b", 5e9, 0.3e9}, Published{"gpt3-20b", 20e9, 0.4e9},
@@ -83,6 +84,14 @@ TEST(RegistryTest, Gpt2WithItsOwnVocabularyHasThePublicCheckpointsParameters) {
   EXPECT_EQ(CountParameters(config).total, 124'439'808);
 }
 
+// As the public checkpoints' safetensors files count them.
+TEST(RegistryTest, ParameterTotalsAreThoseOfThePublicCheckpoints) {
+  for (const auto& [preset, total] :
+       {std::pair{"qwen2.5-7b", 7'615'616'512}, std::pair{"qwen2.5-32b", 32'763'876'352}}) {
+    EXPECT_EQ(CountParameters(FindPreset(preset)->config).total, total) << preset;
+  }
+}
+
 // As in the released config.json files.
 TEST(RegistryTest, GptOssHasThePublishedWindowLimitAndStretching) {
   for (const char* preset : {"gpt-oss-20b", "gpt-oss-120b"}) {
@@ -132,6 +141,8 @@ TEST(RegistryTest, PositionsAndNormsAreThePublished) {
       {"gpt2-774m", kGpt2},
       {"gpt2-1558m", kGpt2},
       {"qwen3-30b-a3b", {.rope_base = 1e6, .max_seq = 40960, .norm_eps = 1e-6}},
+      {"qwen2.5-7b", {.rope_base = 1e6, .max_seq = 131072, .norm_eps = 1e-6}},
+      {"qwen2.5-32b", {.rope_base = 1e6, .max_seq = 131072}},
       {"gpt-oss-20b", {.rope_base = 1.5e5, .max_seq = 131072}},
       {"gpt-oss-120b", {.rope_base = 1.5e5, .max_seq = 131072}}};
   std::vector<std::string> names = PresetNames();
@@ -169,7 +180,7 @@ TEST(RegistryTest, EveryPresetIsValidAndItsNameUnique) {
       EXPECT_EQ(FindPreset(alias)->name, name);
     }
   }
-  EXPECT_EQ(names.size(), 26u + 1u);
+  EXPECT_EQ(names.size(), 28u + 1u);
 }
 
 TEST(RegistryTest, AnUnknownPresetIsAnsweredWithTheNearest) {

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -29,6 +30,12 @@ inline const DecoderConfig* FindDecoder(const ModelConfig& config) {
   return config.family() == "dit" ? nullptr : &AsDecoder(config);
 }
 
+inline bool HasField(const ModelConfig& config, absl::string_view name) {
+  const std::vector<Field> fields = FieldsOf(config);
+  return std::any_of(fields.begin(), fields.end(),
+                     [&](const Field& field) { return field.rule.name == name; });
+}
+
 // Two layers of 4 dims a head.
 inline ModelConfig Tiny(absl::string_view family, int64_t heads, int64_t kv_heads) {
   ModelConfig config = FindFamily(family)->defaults;
@@ -43,13 +50,16 @@ inline ModelConfig Tiny(absl::string_view family, int64_t heads, int64_t kv_head
   return config;
 }
 
-// Grouped queries (two query heads share a key/value head); heads * head_dim differs from hidden.
-inline ModelConfig TinyLlama(bool tied = false) {
-  ModelConfig config = Tiny("llama", 4, 2);
+// A family that has the fields of Llama.
+inline ModelConfig TinyAs(absl::string_view family, bool tied = false) {
+  ModelConfig config = Tiny(family, 4, 2);
   AsDecoder(config).ffn = 20;
   AsDecoder(config).tied = tied;
   return config;
 }
+
+// Grouped queries (two query heads share a key/value head); heads * head_dim differs from hidden.
+inline ModelConfig TinyLlama(bool tied = false) { return TinyAs("llama", tied); }
 
 inline ModelConfig TinyGpt3() {
   ModelConfig config = Tiny("gpt3", 3, 3);

@@ -254,6 +254,7 @@ std::vector<LayoutCase> FrozenLayouts(const std::string& model, int64_t max_rank
     std::vector<std::string> frozen, trainable;
   };
   const bool gpt = model == "gpt3", dit = model == "dit";
+  const bool experts = FactsOf(FindFamily(model)->defaults).experts.has_value();
   const std::string first = gpt ? "transformer.h.0." : "model.layers.0.";
   std::vector<Part> parts = {
       {"lower", {gpt ? "transformer.w*" : "model.embed_tokens.weight", first + "*"}, {}},
@@ -274,9 +275,7 @@ std::vector<LayoutCase> FrozenLayouts(const std::string& model, int64_t max_rank
   }
   if (!gpt && !dit)
     parts.push_back({"of_a_product", {"*q_proj*", "*.up_proj.*", "*gate_proj*"}, {}});
-  if (model == "qwen3_moe" || model == "gpt_oss") {
-    parts.push_back({"experts", {"*.experts.*"}, {}});
-  }
+  if (experts) parts.push_back({"experts", {"*.experts.*"}, {}});
   if (model == "gpt_oss") parts.push_back({"biases_and_sinks", {"*.bias", "*.sinks"}, {}});
   const std::vector<LayoutCase> all = AllLayouts(model, max_ranks);
   std::vector<LayoutCase> cases;
@@ -286,6 +285,15 @@ std::vector<LayoutCase> FrozenLayouts(const std::string& model, int64_t max_rank
     c.frozen = part.name;
     c.job.frozen = part.frozen;
     c.job.trainable = part.trainable;
+  }
+  return cases;
+}
+
+std::vector<LayoutCase> OfEveryFamily(
+    const std::function<std::vector<LayoutCase>(const std::string& family)>& layouts) {
+  std::vector<LayoutCase> cases;
+  for (const std::string& family : FamilyNames()) {
+    for (LayoutCase& layout : layouts(family)) cases.push_back(std::move(layout));
   }
   return cases;
 }

@@ -30,6 +30,12 @@ AttentionOptions DecoderAttentionOptions(const DecoderConfig& c) {
   return options;
 }
 
+AttentionOptions WithQkNorm(const DecoderConfig& c, const std::string& name) {
+  AttentionOptions options = DecoderAttentionOptions(c);
+  options.qk_norm = QkNorm(name, c.head_dim, c.norm_eps);
+  return options;
+}
+
 Attention DecoderAttention(const DecoderConfig& c, const std::string& name,
                            const AttentionOptions& options, const DecoderAttentionForm& form) {
   const int64_t queries = c.heads * c.head_dim, keys = c.kv_heads * c.head_dim;

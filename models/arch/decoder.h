@@ -29,6 +29,8 @@ Init DecoderOutputInit(const DecoderConfig& config);
 // Returns the options that the fields of DecoderConfig set. Rotary positions are among them if the
 // family has a rope_base.
 AttentionOptions DecoderAttentionOptions(const DecoderConfig& config);
+// The same with normalised query and key heads. `name` is the attention's.
+AttentionOptions WithQkNorm(const DecoderConfig& config, const std::string& name);
 
 // The properties of attention that are the same for all models of a family.
 struct DecoderAttentionForm {

@@ -11,12 +11,6 @@
 namespace trainyard {
 namespace {
 
-AttentionOptions WithQkNorm(const DecoderConfig& c, const std::string& name) {
-  AttentionOptions options = DecoderAttentionOptions(c);
-  options.qk_norm = QkNorm(name, c.head_dim, c.norm_eps);
-  return options;
-}
-
 class Qwen3MoeBlock : public DecoderBlock<Moe> {
  public:
   Qwen3MoeBlock(const DecoderConfig& c, int64_t /*layer*/, const std::string& name)

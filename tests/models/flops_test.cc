@@ -40,6 +40,11 @@ TEST(FlopsTest, ExpertsCountWhereATokenGoesThroughThem) {
   EXPECT_NEAR(GigaFlops("qwen3-30b-a3b", 4096, FlopsConvention::kAutoModel), 23.01, 0.005);
   EXPECT_NEAR(GigaFlops("qwen3-30b-a3b", 8192, FlopsConvention::kAutoModel), 27.84, 0.005);
 
+  // A gate of 8, and two experts.
+  const Flops mixtral = FlopsPerToken(FindPreset("mixtral-8x7b")->config, 4096);
+  EXPECT_DOUBLE_EQ(mixtral.mlp, 32 * 6 * 4096.0 * (3 * 2 * 14336 + 8));
+  EXPECT_DOUBLE_EQ(mixtral.attention, 32 * 6 * 4096.0 * (4096 + 1));
+
   ModelConfig config = TinyMoe();
   AsDecoder(config).moe->shared_experts = 1, AsDecoder(config).moe->shared_ffn = 7;
   const double l = double(AsDecoder(config).layers), h = double(AsDecoder(config).hidden);
@@ -97,7 +102,7 @@ TEST(FlopsTest, FullAndCausalFormulasAgreeWithTheTable) {
 // diagonal: s + 1 instead of s.
 TEST(FlopsTest, ExactEqualsTheFormulaPartByPart) {
   for (const ModelConfig& config :
-       {TinyLlama(), TinyLlama(/*tied=*/true), TinyGpt3(), TinyAs("qwen2")}) {
+       {TinyLlama(), TinyLlama(/*tied=*/true), TinyGpt3(), TinyAs("qwen2"), TinyAs("qwen3")}) {
     const double s = 8, l = double(AsDecoder(config).layers), h = double(AsDecoder(config).hidden);
     const double d = double(AsDecoder(config).head_dim), a = double(AsDecoder(config).heads),
                  g = double(AsDecoder(config).kv_heads);

@@ -179,7 +179,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         NamedConfig{"llama", TinyLlama()}, NamedConfig{"llama_tied", TinyLlama(/*tied=*/true)},
         NamedConfig{"llama_capped", Capped(TinyLlama())}, NamedConfig{"qwen2", TinyAs("qwen2")},
-        NamedConfig{"gpt3", TinyGpt3()}, NamedConfig{"gpt3_capped", Capped(TinyGpt3())},
+        NamedConfig{"qwen3", TinyAs("qwen3")}, NamedConfig{"gpt3", TinyGpt3()},
+        NamedConfig{"gpt3_capped", Capped(TinyGpt3())}, NamedConfig{"mixtral", TinyMixtral()},
         NamedConfig{"qwen3_moe", TinyMoe()}, NamedConfig{"qwen3_moe_in_rounds", TinyMoe(), 0.3},
         NamedConfig{"qwen3_moe_grouped", GroupedMoe()}, NamedConfig{"dit", TinyDit()},
         NamedConfig{"gpt_oss", TinyGptOss()}, NamedConfig{"gpt_oss_capped", Capped(TinyGptOss())},

@@ -84,11 +84,26 @@ TEST(RegistryTest, Gpt2WithItsOwnVocabularyHasThePublicCheckpointsParameters) {
   EXPECT_EQ(CountParameters(config).total, 124'439'808);
 }
 
-// As the public checkpoints' safetensors files count them.
-TEST(RegistryTest, ParameterTotalsAreThoseOfThePublicCheckpoints) {
-  for (const auto& [preset, total] :
-       {std::pair{"qwen2.5-7b", 7'615'616'512}, std::pair{"qwen2.5-32b", 32'763'876'352}}) {
-    EXPECT_EQ(CountParameters(FindPreset(preset)->config).total, total) << preset;
+// As the public checkpoints' safetensors files count them. A head that shares the embedding counts
+// once. The active parameters of Mixtral are published as 12.9 and 39 billion.
+TEST(RegistryTest, ParameterCountsAreThoseOfThePublicCheckpoints) {
+  struct Count {
+    const char* preset;
+    int64_t total, active;
+  };
+  for (const Count& row : {Count{"qwen2.5-7b", 7'615'616'512, 7'615'616'512},
+                           Count{"qwen2.5-32b", 32'763'876'352, 32'763'876'352},
+                           Count{"qwen3-0.6b", 596'049'920, 596'049'920},
+                           Count{"qwen3-1.7b", 1'720'574'976, 1'720'574'976},
+                           Count{"qwen3-4b", 4'022'468'096, 4'022'468'096},
+                           Count{"qwen3-8b", 8'190'735'360, 8'190'735'360},
+                           Count{"qwen3-14b", 14'768'307'200, 14'768'307'200},
+                           Count{"qwen3-32b", 32'762'123'264, 32'762'123'264},
+                           Count{"mixtral-8x7b", 46'702'792'704, 12'879'925'248},
+                           Count{"mixtral-8x22b", 140'620'634'112, 39'152'031'744}}) {
+    const ParameterCount count = CountParameters(FindPreset(row.preset)->config);
+    EXPECT_EQ(count.total, row.total) << row.preset;
+    EXPECT_EQ(count.active, row.active) << row.preset;
   }
 }
 
@@ -120,6 +135,9 @@ TEST(RegistryTest, PositionsAndNormsAreThePublished) {
   constexpr Positions kLlama31 = {.rope_base = 5e5, .factor = 8, .max_seq = 131072};
   constexpr Positions kGpt3 = {.max_seq = 2048, .tied = true};
   constexpr Positions kGpt2 = {.max_seq = 1024, .tied = true};
+  constexpr Positions kQwen3 = {.rope_base = 1e6, .max_seq = 40960, .norm_eps = 1e-6};
+  constexpr Positions kSmallQwen3 = {
+      .rope_base = 1e6, .max_seq = 40960, .tied = true, .norm_eps = 1e-6};
   const std::map<std::string, Positions> published = {
       {"llama2-7b", kLlama2},
       {"llama2-13b", kLlama2},
@@ -140,9 +158,17 @@ TEST(RegistryTest, PositionsAndNormsAreThePublished) {
       {"gpt2-350m", kGpt2},
       {"gpt2-774m", kGpt2},
       {"gpt2-1558m", kGpt2},
-      {"qwen3-30b-a3b", {.rope_base = 1e6, .max_seq = 40960, .norm_eps = 1e-6}},
+      {"qwen3-30b-a3b", kQwen3},
       {"qwen2.5-7b", {.rope_base = 1e6, .max_seq = 131072, .norm_eps = 1e-6}},
       {"qwen2.5-32b", {.rope_base = 1e6, .max_seq = 131072}},
+      {"mixtral-8x7b", {.rope_base = 1e6, .max_seq = 32768}},
+      {"mixtral-8x22b", {.rope_base = 1e6, .max_seq = 65536}},
+      {"qwen3-0.6b", kSmallQwen3},
+      {"qwen3-1.7b", kSmallQwen3},
+      {"qwen3-4b", kSmallQwen3},
+      {"qwen3-8b", kQwen3},
+      {"qwen3-14b", kQwen3},
+      {"qwen3-32b", kQwen3},
       {"gpt-oss-20b", {.rope_base = 1.5e5, .max_seq = 131072}},
       {"gpt-oss-120b", {.rope_base = 1.5e5, .max_seq = 131072}}};
   std::vector<std::string> names = PresetNames();
@@ -180,7 +206,7 @@ TEST(RegistryTest, EveryPresetIsValidAndItsNameUnique) {
       EXPECT_EQ(FindPreset(alias)->name, name);
     }
   }
-  EXPECT_EQ(names.size(), 28u + 1u);
+  EXPECT_EQ(names.size(), 36u + 1u);
 }
 
 TEST(RegistryTest, AnUnknownPresetIsAnsweredWithTheNearest) {

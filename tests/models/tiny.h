@@ -74,6 +74,13 @@ inline ModelConfig TinyMoe() {
   return config;
 }
 
+// As TinyMoe, of a family whose router has no other forms.
+inline ModelConfig TinyMixtral() {
+  ModelConfig config = Tiny("mixtral", 4, 2);
+  AsDecoder(config).moe = AsDecoder(TinyMoe()).moe;
+  return config;
+}
+
 // As TinyMoe, with a window in the first of the two layers. No unit is near its limit: beyond that,
 // gradients jump.
 inline ModelConfig TinyGptOss() {

@@ -59,7 +59,9 @@ void SizeDecoder(LayoutCase& c) {
   decoder.kv_heads = model == "gpt3"                  ? decoder.heads
                      : tensor % 2 == 0 && tensor >= 4 ? tensor / 2
                                                       : tensor;
-  decoder.head_dim = 2;
+  // A normalised head of two dims can only turn: its gradient would be a difference of nearly equal
+  // terms.
+  decoder.head_dim = model == "qwen3" ? 4 : 2;
   decoder.hidden = model == "gpt3" ? decoder.heads * decoder.head_dim : 6;
   decoder.ffn = model == "gpt3" ? 4 * decoder.hidden : 3 * tensor;
   decoder.vocab = 5 * tensor;
@@ -131,7 +133,7 @@ LayoutCase WithRouter(LayoutCase c, int router) {
   if (name == "sigmoid") moe.aux_loss = 0.1, moe.routed_scaling = 2.5;
   if (name == "biased") moe.expert_bias = true, moe.bias_update_rate = 0.01;
   if (name == "grouped") moe.groups = 2, moe.norm_topk = false;
-  if (c.model.family() == "gpt_oss") {  // Of all that, the losses and the bias.
+  if (!HasField(c.model, "moe.router")) {  // Of all that, the losses and the bias.
     moe = {.experts = moe.experts,
            .top_k = moe.top_k,
            .expert_ffn = moe.expert_ffn,

@@ -10,6 +10,7 @@
 #include "models/arch/gpt_oss.h"
 #include "models/arch/llama.h"
 #include "models/arch/mixtral.h"
+#include "models/arch/nemotron.h"
 #include "models/arch/qwen2.h"
 #include "models/arch/qwen3.h"
 #include "models/arch/qwen3_moe.h"
@@ -18,8 +19,8 @@ namespace trainyard {
 
 const std::vector<Family>& Families() {
   static const std::vector<Family>* const families = new std::vector<Family>{
-      LlamaFamily(), Gpt3Family(),  Qwen3MoeFamily(), GptOssFamily(),
-      DitFamily(),   Qwen2Family(), Qwen3Family(),    MixtralFamily(),
+      LlamaFamily(), Gpt3Family(),  Qwen3MoeFamily(), GptOssFamily(),   DitFamily(),
+      Qwen2Family(), Qwen3Family(), MixtralFamily(),  NemotronFamily(),
   };
   return *families;
 }

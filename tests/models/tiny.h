@@ -11,6 +11,7 @@
 #include "models/arch/decoder_config.h"
 #include "models/arch/dit.h"
 #include "models/arch/gpt_oss.h"
+#include "models/arch/nemotron.h"
 #include "models/arch/registry.h"
 #include "models/model.h"
 #include "models/program/executable.h"
@@ -20,6 +21,7 @@ namespace trainyard::testing {
 // What the structs of the families of decoders have in common.
 inline DecoderConfig& AsDecoder(ModelConfig& config) {
   if (config.family() == "gpt_oss") return config.As<GptOssConfig>();
+  if (config.family() == "nemotron") return config.As<NemotronConfig>();
   return config.As<DecoderConfig>();
 }
 inline const DecoderConfig& AsDecoder(const ModelConfig& config) {

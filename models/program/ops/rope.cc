@@ -7,7 +7,7 @@
 namespace trainyard::ops {
 namespace {
 
-// Outputs: cos, sin [S, d/2].
+// Outputs: cos, sin [S, r/2], for r rotated dims of a head.
 class RopeTableOp final : public Op {
  public:
   RopeTableOp(const RopeTable& table, const SequencePart& part) : table_(table), part_(part) {}
@@ -52,6 +52,7 @@ class RopeOp final : public Op {
                                   .sin = binder.tensor(instance.inputs[2]),
                                   .heads = heads_.heads,
                                   .kv_heads = heads_.kv_heads,
+                                  .head_dim = heads_.head_dim,
                                   .sequence = heads_.sequence,
                                   .y = binder.tensor(instance.outputs[0]),
                                   .inverse = inverse_});
@@ -77,7 +78,10 @@ Value Rope(Recorder& recorder, Value qkv, const Heads& heads, const RopeTable& t
   CHECK(info.shape.back() == heads.columns())
       << "rope: " << info << " for " << heads.heads << " heads and " << heads.kv_heads
       << " key/value heads of " << heads.head_dim;
-  const Recorder::Output half{.shape = {heads.sequence, heads.head_dim / 2},
+  const int64_t dims = table.dims == 0 ? heads.head_dim : table.dims;
+  CHECK(dims % 2 == 0 && dims <= heads.head_dim)
+      << "rope: " << dims << " rotated dims of " << heads.head_dim;
+  const Recorder::Output half{.shape = {heads.sequence, dims / 2},
                               .dtype = recorder.precision().statistic,
                               .name = "rotation",
                               .differentiable = false};

@@ -60,8 +60,8 @@ void SizeDecoder(LayoutCase& c) {
                      : tensor % 2 == 0 && tensor >= 4 ? tensor / 2
                                                       : tensor;
   // A normalised head of two dims can only turn: its gradient would be a difference of nearly equal
-  // terms.
-  decoder.head_dim = model == "qwen3" ? 4 : 2;
+  // terms. Half of a head of nemotron is rotated.
+  decoder.head_dim = model == "qwen3" || model == "nemotron" ? 4 : 2;
   decoder.hidden = model == "gpt3" ? decoder.heads * decoder.head_dim : 6;
   decoder.ffn = model == "gpt3" ? 4 * decoder.hidden : 3 * tensor;
   decoder.vocab = 5 * tensor;

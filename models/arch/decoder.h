@@ -78,6 +78,7 @@ struct DecoderFamilyOptions {
   bool bias = false;
   DecoderConfig defaults;  // For an architecture given inline; sizes are 0.
   std::vector<DecoderPreset> presets;
+  std::optional<HfTable> hf = {};
 };
 
 // Makes the family whose configuration is a DecoderConfig and whose models are `DecoderModel`s.
@@ -109,6 +110,7 @@ Family DecoderFamily(const DecoderFamilyOptions& options) {
   family.create = [](const ModelConfig& config) -> std::unique_ptr<Model> {
     return std::make_unique<DecoderModel>(config.As<DecoderConfig>());
   };
+  family.hf = options.hf;
   return family;
 }
 

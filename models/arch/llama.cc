@@ -6,6 +6,7 @@
 #include "models/arch/llama.h"
 
 #include "models/arch/decoder.h"
+#include "models/arch/decoder_hf.h"
 #include "models/layers/mlp.h"
 
 namespace trainyard {
@@ -78,6 +79,21 @@ DecoderConfig Llama32_1b() {
   return c;
 }
 
+HfTable HuggingFace() {
+  HfTable table = DecoderHf("llama", "LlamaForCausalLM");
+  KeyOf(table, "kv_heads").derived = [](const ModelConfig& config) -> FieldValue {
+    return config.As<DecoderConfig>().heads;
+  };
+  KeyOf(table, "head_dim").derived = [](const ModelConfig& config) -> FieldValue {
+    const DecoderConfig& c = config.As<DecoderConfig>();
+    return c.heads > 0 ? c.hidden / c.heads : 0;
+  };
+  table.rope_scalings = {HfLlama3Scaling()};
+  table.fixed.push_back({"attention_bias", "false"});
+  table.fixed.push_back({"mlp_bias", "false"});
+  return table;
+}
+
 }  // namespace
 
 Family LlamaFamily() {
@@ -97,7 +113,8 @@ Family LlamaFamily() {
                    {"llama3.1-405b-proxy-8", {}, Llama31_405b(8)},
                    {"llama3.1-405b-proxy-30", {}, Llama31_405b(30)},
                    {"llama3.1-405b-proxy-62", {}, Llama31_405b(62)},
-                   {"llama3.2-1b", {}, Llama32_1b()}}});
+                   {"llama3.2-1b", {}, Llama32_1b()}},
+       .hf = HuggingFace()});
 }
 
 }  // namespace trainyard

@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "common/check.h"
 #include "models/arch/dit.h"
+#include "models/arch/gemma3.h"
 #include "models/arch/gpt3.h"
 #include "models/arch/gpt_oss.h"
 #include "models/arch/llama.h"
@@ -20,7 +21,7 @@ namespace trainyard {
 const std::vector<Family>& Families() {
   static const std::vector<Family>* const families = new std::vector<Family>{
       LlamaFamily(), Gpt3Family(),  Qwen3MoeFamily(), GptOssFamily(),   DitFamily(),
-      Qwen2Family(), Qwen3Family(), MixtralFamily(),  NemotronFamily(),
+      Qwen2Family(), Qwen3Family(), MixtralFamily(),  NemotronFamily(), Gemma3Family(),
   };
   return *families;
 }

@@ -95,7 +95,9 @@ std::optional<FieldValue> Take(const Json& json, const Field& field, std::string
 class ConfigReader {
  public:
   ConfigReader(const Json& json, const Family& family)
-      : json_(json), table_(*family.hf), config_(family.defaults) {}
+      : table_(*family.hf),
+        json_(table_.rewritten != nullptr ? table_.rewritten(json) : json),
+        config_(family.defaults) {}
 
   absl::StatusOr<ModelConfig> Read() {
     used_ = {"model_type", "architectures", kRopeParameters, kRopeScaling, kQuantization};
@@ -246,8 +248,8 @@ class ConfigReader {
     violations_.Add(VisibleUtf8(CutUtf8(key, kShownBytes)), description);
   }
 
-  const Json& json_;
   const HfTable& table_;
+  const Json json_;
   ModelConfig config_;
   Violations violations_;
   std::set<std::string> used_;

@@ -61,7 +61,8 @@ void SizeDecoder(LayoutCase& c) {
                                                       : tensor;
   // A normalised head of two dims can only turn: its gradient would be a difference of nearly equal
   // terms. Half of a head of nemotron is rotated.
-  decoder.head_dim = model == "qwen3" || model == "nemotron" ? 4 : 2;
+  const bool wide = model == "qwen3" || model == "nemotron" || model == "gemma3";
+  decoder.head_dim = wide ? 4 : 2;
   decoder.hidden = model == "gpt3" ? decoder.heads * decoder.head_dim : 6;
   decoder.ffn = model == "gpt3" ? 4 * decoder.hidden : 3 * tensor;
   decoder.vocab = 5 * tensor;
@@ -71,6 +72,15 @@ void SizeDecoder(LayoutCase& c) {
     decoder.moe->experts = std::max<int64_t>(4, 2 * tensor * p.context * p.expert);
     decoder.moe->expert_ffn = 3;
     c = WithRouter(c, 0);
+  }
+  if (model == "gemma3") {
+    Gemma3Config& own = c.model.As<Gemma3Config>();
+    own.global_every = 2;
+    own.window = 3;  // As below.
+    own.rope_base = 1000;
+    own.local_rope_base = 100;
+    own.rope_factor = 4;
+    own.query_pre_attn_scalar = 3;
   }
   if (model == "gpt_oss") {
     GptOssConfig& own = c.model.As<GptOssConfig>();

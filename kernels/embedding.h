@@ -5,7 +5,9 @@
 //   y[t,:] = scale table[tokens[t] - first,:], or 0 if the table does not have tokens[t]
 //   dtable[v,:] += sum over t with tokens[t] = first + v of scale dy[t,:]
 //
-// `scale` is rounded to the dtype of y, as in Gemma's implementations. Letters: T tokens, V rows of the table, D width. A token outside the whole vocabulary is a
+// `scale` is rounded to the dtype of y, as in Gemma's implementations.
+//
+// Letters: T tokens, V rows of the table, D width. A token outside the whole vocabulary is a
 // programmer error that names it. Backward adds in the order of t, in the dtype of dtable: bitwise
 // deterministic for any thread count.
 

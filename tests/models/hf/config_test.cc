@@ -100,7 +100,10 @@ TEST(HfConfigTest, RefusesWhatChangesTheMeaning) {
   refuse("attn_logit_softcapping", 50.0, "attn_logit_softcapping: wanted no such key");
   refuse("architectures", {"LlamaForSequenceClassification"}, "architectures: wanted");
   refuse("quantization_config", {{"quant_method", "gptq"}},
-         "quant_method: wanted weights that are not quantized, found \"gptq\"");
+         "quant_method: wanted fp8, or weights without quantization, found \"gptq\"");
+  refuse("quantization_config", {{"quant_method", "fp8"}, {"weight_block_size", {64, 128}}},
+         "weight_block_size: wanted [128, 128], found [64,128]");
+  refuse("quantization_config", 3, "quant_method: wanted fp8");
   refuse("model_type", "bert", "model_type: wanted one of llama, ");
   refuse("model_type", nullptr, "model_type: wanted one of llama, ");
   refuse("num_hidden_layers", nullptr, "num_hidden_layers: wanted a value, found none");

@@ -219,6 +219,50 @@ TEST(HfConfigTest, EveryPresetIsReadAsItWasWritten) {
   }
 }
 
+TEST(HfConfigTest, ReadsTheReleasedConfigOfQwen3Moe) {
+  const json released = {{"architectures", {"Qwen3MoeForCausalLM"}},
+                         {"attention_bias", false},
+                         {"attention_dropout", 0.0},
+                         {"bos_token_id", 151643},
+                         {"decoder_sparse_step", 1},
+                         {"eos_token_id", 151645},
+                         {"head_dim", 128},
+                         {"hidden_act", "silu"},
+                         {"hidden_size", 2048},
+                         {"initializer_range", 0.02},
+                         {"intermediate_size", 6144},
+                         {"max_position_embeddings", 40960},
+                         {"max_window_layers", 48},
+                         {"mlp_only_layers", json::array()},
+                         {"model_type", "qwen3_moe"},
+                         {"moe_intermediate_size", 768},
+                         {"norm_topk_prob", true},
+                         {"num_attention_heads", 32},
+                         {"num_experts", 128},
+                         {"num_experts_per_tok", 8},
+                         {"num_hidden_layers", 48},
+                         {"num_key_value_heads", 4},
+                         {"output_router_logits", false},
+                         {"rms_norm_eps", 1e-6},
+                         {"rope_scaling", nullptr},
+                         {"rope_theta", 1000000.0},
+                         {"router_aux_loss_coef", 1e-3},
+                         {"sliding_window", nullptr},
+                         {"tie_word_embeddings", false},
+                         {"torch_dtype", "bfloat16"},
+                         {"use_sliding_window", false},
+                         {"vocab_size", 151936}};
+  const auto config = ConfigFromHf(released);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(*config, FindPreset("qwen3-30b-a3b")->config);
+  json other = released;
+  other["mlp_only_layers"] = {0};
+  ExpectRefused(other, "mlp_only_layers: wanted []");
+  other = released;
+  other["use_sliding_window"] = true;
+  ExpectRefused(other, "use_sliding_window: wanted no such key");
+}
+
 // Each field that the form lacks is refused by name, and none is lost without a word.
 TEST(HfConfigTest, RefusesToWriteFieldsThatTheFormLacks) {
   const auto refuse = [](ModelConfig config, const std::string& part) {

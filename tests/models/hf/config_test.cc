@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "models/arch/gpt_oss.h"
+#include "tests/models/another_value.h"
 #include "tests/models/tiny.h"
 
 namespace trainyard::testing {
@@ -263,7 +264,27 @@ TEST(HfConfigTest, ReadsTheReleasedConfigOfQwen3Moe) {
   ExpectRefused(other, "use_sliding_window: wanted no such key");
 }
 
-// Each field that the form lacks is refused by name, and none is lost without a word.
+// No field is lost without a word: with another value, each is read back with that value, or is
+// refused. Fields of a run alone, the balance of experts for example, may be lost.
+TEST(HfConfigTest, WritesEveryFieldOrRefusesIt) {
+  for (const Family& family : Families()) {
+    if (!family.hf) continue;
+    const ModelConfig& preset = family.presets.front().config;
+    for (const Field& field : FieldsOf(preset)) {
+      SCOPED_TRACE(absl::StrCat(family.name, " ", field.rule.name));
+      ModelConfig config = preset;
+      SetField(config, field.rule.name, Another(field));
+      const auto written = ConfigToHf(config, json::object());
+      if (!written.ok() || field.rule.may_differ == MayDiffer::kAlways) continue;
+      const auto again = ConfigFromHf(*written);
+      ASSERT_TRUE(again.ok()) << again.status();
+      const bool idle = field.rule.unset;  // A setting of a scaling that the preset does not use.
+      EXPECT_TRUE(*again == config || idle);
+    }
+  }
+}
+
+// Fields that the form lacks.
 TEST(HfConfigTest, RefusesToWriteFieldsThatTheFormLacks) {
   const auto refuse = [](ModelConfig config, const std::string& part) {
     const auto written = ConfigToHf(config, json::object());

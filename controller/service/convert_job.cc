@@ -54,15 +54,10 @@ void FindUnknownFields(const Message& message, const std::string& path, Violatio
   }
 }
 
-std::string ModelName(const JobConfig& config) {
-  if (!config.model.preset.empty()) return config.model.preset;
-  return "inline";
-}
-
 JobFacts FactsOf(const JobConfig& config) {
   JobFacts facts;
   facts.name = config.name;
-  facts.model = ModelName(config);
+  facts.model = config.model.preset.empty() ? "inline" : config.model.preset;
   facts.precision = Name(config.precision);
   facts.ranks = uint32_t(config.devices);
   CopyAxes(config.parallelism, facts);
@@ -77,22 +72,8 @@ JobFacts FactsOf(const JobConfig& config) {
     facts.checkpoint_directory = config.checkpoint->directory;
     facts.checkpoint_every_steps = uint64_t(config.checkpoint->every_steps);
   }
+  for (const auto& [field, path] : PathsOf(config)) facts.paths.push_back({field, path});
   return facts;
-}
-
-std::vector<SpecPath> PathsOf(const v1::JobSpec& spec) {
-  std::vector<SpecPath> paths;
-  const auto add = [&](const char* field, const std::string& path) {
-    if (!path.empty()) paths.push_back({field, path});
-  };
-  add("data.text.path", spec.data().text().path());
-  add("data.indexed.prefix", spec.data().indexed().prefix());
-  add("data.arrays.latents", spec.data().arrays().latents());
-  add("data.arrays.labels", spec.data().arrays().labels());
-  add("checkpoint.directory", spec.checkpoint().directory());
-  add("init_from", spec.init_from());
-  add("profile.directory", spec.profile().directory());
-  return paths;
 }
 
 }  // namespace
@@ -116,10 +97,8 @@ absl::StatusOr<std::shared_ptr<const Spec>> FromProto(const v1::JobSpec& spec) {
   RETURN_IF_ERROR(violations.ToStatus());
   ASSIGN_OR_RETURN(const std::string json, SpecJson(spec));
   ASSIGN_OR_RETURN(const JobConfig config, ParseAndValidateJob(json));
-  JobFacts facts = FactsOf(config);
-  facts.paths = PathsOf(spec);
   return std::make_shared<const Spec>(
-      Spec{Deterministic(spec), ResolvedJobText(config), std::move(facts)});
+      Spec{Deterministic(spec), ResolvedJobText(config), FactsOf(config)});
 }
 
 v1::RankPlacement ToProto(const Rank& rank, uint32_t number) {

@@ -1,8 +1,8 @@
 // Proves the families against `transformers`, in f64: each directory of tests/golden/hf is a tiny
-// model that make_hf.py wrote, with what that code computes from it. The model is imported; its
-// logits are those (1e-8); its gradients are those; and a job that begins with it (init_from), on
-// one rank or divided over four, has in twelve steps with clipping the same losses, norms and
-// parameters (1e-7). Exported and imported again, it is the same to the bit.
+// model that make_hf.py wrote, with what that code computes from it. The model is imported. Its
+// logits (1e-8) and gradients (1e-7) are those. A job that begins with it (init_from), on one rank
+// or divided over four, has in twelve steps with clipping the same losses, norms and parameters
+// (1e-7). Exported and imported again, it is the same to the bit.
 #include <algorithm>
 #include <filesystem>
 #include <numeric>

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/check.h"
+#include "models/arch/deepseek_v3.h"
 #include "models/arch/dit.h"
 #include "models/arch/gpt3.h"
 #include "models/arch/gpt_oss.h"
@@ -15,7 +16,8 @@ namespace trainyard {
 
 const std::vector<Family>& Families() {
   static const std::vector<Family>* const families = new std::vector<Family>{
-      LlamaFamily(), Gpt3Family(), Qwen3MoeFamily(), GptOssFamily(), DitFamily(),
+      LlamaFamily(),  Gpt3Family(),       Qwen3MoeFamily(),
+      GptOssFamily(), DeepseekV3Family(), DitFamily(),
   };
   return *families;
 }

@@ -2,7 +2,7 @@
 // query heads and one for all key heads. Value heads are copied.
 //
 //   rstd[t,h] = 1 / sqrt(mean_i x[t,h,i]^2 + eps)           h < a+g
-//   y[t,h,i]  = x[t,h,i] rstd[t,h] gain[i]                  gain: q_gain for h < a, else k_gain
+//   y[t,h,i]  = x[t,h,i] rstd[t,h] (gain[i] + gain_offset)  gain: q_gain for h < a, else k_gain
 //
 // The backward formulas for each head are those of rms_norm.h. The gradient of a gain is the sum
 // over tokens and over the heads that use the gain.
@@ -18,14 +18,15 @@
 namespace trainyard {
 
 struct HeadNormForwardArgs {
-  ConstTensor x;       // [T, (a+2g)d]  f64 | f32 | bf16; heads in the order query, key, value
-  ConstTensor q_gain;  // [d]           dtype of x
-  ConstTensor k_gain;  // [d]           dtype of x
-  int64_t heads;       // a
-  int64_t kv_heads;    // g
-  double eps;          // > 0
-  Tensor y;            // [T, (a+2g)d]  out, dtype of x; may be x
-  Tensor rstd;         // [T, a+g]      out, f32 (f64 when x is f64); kept for backward
+  ConstTensor x;           // [T, (a+2g)d]  f64 | f32 | bf16; heads in the order query, key, value
+  ConstTensor q_gain;      // [d]           dtype of x
+  ConstTensor k_gain;      // [d]           dtype of x
+  int64_t heads;           // a
+  int64_t kv_heads;        // g
+  double eps;              // > 0
+  Tensor y;                // [T, (a+2g)d]  out, dtype of x; may be x
+  Tensor rstd;             // [T, a+g]      out, f32 (f64 when x is f64); kept for backward
+  double gain_offset = 0;  // As in rms_norm.h, for both gains.
 };
 
 struct HeadNormBackwardArgs {
@@ -36,10 +37,11 @@ struct HeadNormBackwardArgs {
   ConstTensor rstd;    // [T, a+g]      the forward output
   int64_t heads;
   int64_t kv_heads;
-  Tensor dx;       // [T, (a+2g)d]  out, dtype of x, overwritten; may be neither dy nor x
-  Tensor dq_gain;  // [d]           in/out, f32 (f64 when x is f64)
-  Tensor dk_gain;  // [d]           in/out, the same
-  Write write;     // of both gains
+  Tensor dx;               // [T, (a+2g)d]  out, dtype of x, overwritten; may be neither dy nor x
+  Tensor dq_gain;          // [d]           in/out, f32 (f64 when x is f64)
+  Tensor dk_gain;          // [d]           in/out, the same
+  Write write;             // of both gains
+  double gain_offset = 0;  // the forward argument
 };
 
 // Checks the arguments that both directions share, and returns the dtype of sums.

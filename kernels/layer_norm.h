@@ -3,12 +3,14 @@
 //
 //   h       = x, or sum = x + addend, rounded as stored
 //   mean[t] = mean_d h[t,d]      rstd[t] = 1 / sqrt(mean_d (h[t,d] - mean[t])^2 + eps)
-//   hhat    = (h - mean) rstd    y[t,d]  = hhat[t,d] gain[d] + bias[d]
+//   hhat    = (h - mean) rstd    y[t,d]  = hhat[t,d] (gain[d] + gain_offset) + bias[d]
 //
-//   with g[t,d] = dy[t,d] gain[d]:
+//   with g[t,d] = dy[t,d] (gain[d] + gain_offset):
 //   dh[t,d]  = rstd[t] (g[t,d] - mean_e g[t,e] - hhat[t,d] mean_e(g[t,e] hhat[t,e]))
 //              + dsum[t,d], if h is used elsewhere; dh is the gradient of x and of addend
 //   dgain[d] = sum_t dy[t,d] hhat[t,d]          dbias[d] = sum_t dy[t,d]
+//
+// A zero-centred gain is stored less 1, which keeps more of its digits in bf16: gain_offset = 1.
 //
 // Source: Ba, Kiros & Hinton 2016, arXiv:1607.06450, eq. 3 and 4 (eps under the root).
 // Letters: T rows, D width. Sums are taken in f32 (f64 when x is f64), the variance about the mean.
@@ -30,6 +32,7 @@ struct LayerNormForwardArgs {
   Tensor rstd;              // [T]     out, the same
   ConstTensor addend = {};  // [T, D]  dtype of x; absent when its data is null
   Tensor sum = {};          // [T, D]  out, the same; may be x or addend, but not y
+  double gain_offset = 0;
 };
 
 struct LayerNormBackwardArgs {
@@ -43,6 +46,7 @@ struct LayerNormBackwardArgs {
   Tensor dbias;           // [D]     in/out, the same
   Write write;            // of dgain and dbias
   ConstTensor dsum = {};  // [T, D]  dtype of x; absent when its data is null
+  double gain_offset = 0;  // the forward argument
 };
 
 inline void Check(const LayerNormForwardArgs& args) {

@@ -68,6 +68,8 @@
   X(ScaledSwiGluForward) \
   X(SiluBackward) \
   X(SiluForward) \
+  X(SquaredReluBackward) \
+  X(SquaredReluForward) \
   X(SumSlices) \
   X(SumSquares) \
   X(SwiGluBackward) \

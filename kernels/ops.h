@@ -40,6 +40,7 @@
 #include "kernels/router.h"
 #include "kernels/scaled_swiglu.h"
 #include "kernels/silu.h"
+#include "kernels/squared_relu.h"
 #include "kernels/sum_slices.h"
 #include "kernels/sum_squares.h"
 #include "kernels/swiglu.h"

@@ -4,11 +4,13 @@
 //
 //   h       = x, or sum = x + addend, rounded as stored
 //   rstd[t] = 1 / sqrt(mean_d h[t,d]^2 + eps)
-//   y[t,d]  = h[t,d] rstd[t] gain[d]
+//   y[t,d]  = h[t,d] rstd[t] g[d]      g = gain + gain_offset
 //
-//   dh[t,d]  = rstd[t] (gain[d] dy[t,d] - h[t,d] rstd[t]^2 mean_e(dy[t,e] gain[e] h[t,e]))
+//   dh[t,d]  = rstd[t] (g[d] dy[t,d] - h[t,d] rstd[t]^2 mean_e(dy[t,e] g[e] h[t,e]))
 //              + dsum[t,d], if h is used elsewhere; dh is the gradient of x and of addend
 //   dgain[d] = sum_t dy[t,d] h[t,d] rstd[t]
+//
+// A zero-centred gain is stored less 1, which keeps more of its digits in bf16: gain_offset = 1.
 //
 // Source: Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4 (eps added under the root).
 // Letters: T rows (tokens on this rank), D width. Sums are taken in f32 (f64 when x is f64).
@@ -28,6 +30,7 @@ struct RmsNormForwardArgs {
   Tensor rstd;              // [T]     out, f32 (f64 when x is f64); kept for backward
   ConstTensor addend = {};  // [T, D]  dtype of x; absent when its data is null
   Tensor sum = {};          // [T, D]  out, the same; may be x or addend, but not y
+  double gain_offset = 0;
 };
 
 struct RmsNormBackwardArgs {
@@ -39,6 +42,7 @@ struct RmsNormBackwardArgs {
   Tensor dgain;           // [D]     in/out, f32 (f64 when x is f64)
   Write write;            // of dgain
   ConstTensor dsum = {};  // [T, D]  dtype of x; absent when its data is null
+  double gain_offset = 0;  // the forward argument
 };
 
 inline void Check(const RmsNormForwardArgs& args) {

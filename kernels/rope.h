@@ -1,11 +1,12 @@
 // Rotary position embedding of the query and key heads of a packed projection, and its table.
 //
-//   table: frequency[i] = base^(-2i/d), scaled as below
+//   table: frequency[i] = base^(-2i/r), scaled as below
 //          angle[s,i]   = part.position(s) * frequency[i]
-//   head:  y[i]         = x[i] cos - x[i+d/2] sin        for i < d/2, with s = t % sequence
-//          y[i+d/2]     = x[i+d/2] cos + x[i] sin
+//   head:  y[i]         = x[i] cos - x[i+r/2] sin        for i < r/2, with s = t % sequence
+//          y[i+r/2]     = x[i+r/2] cos + x[i] sin
+//          y[i]         = x[i]                           for i >= r
 //
-// The pairs (i, i + d/2) are those of "rotate half", in the order of Hugging Face's weights.
+// The pairs (i, i + r/2) are those of "rotate half", in the order of Hugging Face's weights.
 // Backward is the rotation by minus the angle: inverse = true, with dy as x.
 //
 // Llama 3 scaling (factor > 0), w = 2 pi / frequency the wavelength:
@@ -16,8 +17,8 @@
 //
 // YaRN (yarn.factor > 0), in place of Llama 3 scaling. pair(n) is the pair that turns n times
 // within the original context.
-//   pair(n) = d ln(original_context / (2 pi n)) / (2 ln base),
-//   low = max(pair(beta_fast), 0), high = max(min(pair(beta_slow), d - 1), low + 1e-3), where
+//   pair(n) = r ln(original_context / (2 pi n)) / (2 ln base),
+//   low = max(pair(beta_fast), 0), high = max(min(pair(beta_slow), r - 1), low + 1e-3), where
 //         whole_pairs first rounds pair(beta_fast) down and pair(beta_slow) up,
 //   m[i] = (i - low) / (high - low), limited to [0, 1];
 //   frequency becomes (1 - m) frequency + m frequency / factor;
@@ -25,8 +26,8 @@
 //
 // Source: Su et al. 2021, arXiv:2104.09864, eq. 34; scaling: the Llama 3.1 release; YaRN: Peng et
 // al. 2023, arXiv:2309.00071, section 3.2 and eq. 22. Letters: T
-// tokens, a query heads, g key/value heads, d head dim (even), e head dim of values, S rows of the
-// table. Bitwise deterministic for any thread count.
+// tokens, a query heads, g key/value heads, d head dim, r rotated dims of a head (even), e head dim
+// of values, S rows of the table. Bitwise deterministic for any thread count.
 
 #pragma once
 
@@ -55,8 +56,8 @@ struct YarnRopeScaling {
 };
 
 struct RopeTableArgs {
-  Tensor cos;         // [S, d/2]  out, f64 | f32; computed in f64
-  Tensor sin;         // [S, d/2]  out, dtype of cos
+  Tensor cos;         // [S, r/2]  out, f64 | f32; computed in f64
+  Tensor sin;         // [S, r/2]  out, dtype of cos
   double base;        // > 0
   SequencePart part;  // rows: S
   Llama3RopeScaling scaling = {};
@@ -84,10 +85,11 @@ inline YarnRamp RampOf(const YarnRopeScaling& yarn, double base, int64_t half) {
 
 struct RopeArgs {
   ConstTensor x;     // [T, (a+g)d + g e]  f64 | f32 | bf16; heads in the order query, key, value
-  ConstTensor cos;   // [S, d/2]      f32 (f64 when x is f64)
-  ConstTensor sin;   // [S, d/2]      dtype of cos
+  ConstTensor cos;   // [S, r/2]      f32 (f64 when x is f64)
+  ConstTensor sin;   // [S, r/2]      dtype of cos
   int64_t heads;     // a
   int64_t kv_heads;  // g
+  int64_t head_dim;  // d >= r
   int64_t sequence;  // <= S; token t takes row t % sequence of the table
   Tensor y;          // [T, (a+g)d + g e]  out, dtype of x; may be x. Value heads are copied.
   bool inverse = false;
@@ -117,9 +119,11 @@ inline void Check(const RopeArgs& args) {
   const int64_t half = ExpectColumns("rope cos", args.cos), rows = args.cos.shape.rows();
   const int64_t columns = ExpectColumns("rope x", args.x);
   ExpectFloat("rope x", args.x);
-  CHECK(columns >= (args.heads + args.kv_heads) * 2 * half)
+  CHECK(args.head_dim >= 2 * half)
+      << "rope head_dim: " << args.head_dim << " with a table of " << half << " pairs";
+  CHECK(columns >= (args.heads + args.kv_heads) * args.head_dim)
       << "rope x: " << args.x.dtype << ' ' << args.x.shape << " for " << args.heads << " query and "
-      << args.kv_heads << " key heads of " << 2 * half;
+      << args.kv_heads << " key heads of " << args.head_dim;
   ExpectMatrix("rope cos", args.cos, AccumulateOfDType(args.x.dtype), rows, half);
   ExpectMatrix("rope sin", args.sin, AccumulateOfDType(args.x.dtype), rows, half);
   CHECK(args.sequence > 0 && args.sequence <= rows)

@@ -2,14 +2,14 @@
 # Every layout of every family for up to eight ranks, beside one rank: losses, every gradient, and the weights after two
 # steps, in f64, and what is sent beside the formula. CI runs those of up to four ranks, and thirty others of each family.
 #
-#   scripts/layouts.sh [FAMILY]     FAMILY: as in Llama, Gpt3, Qwen3Moe, GptOss, Dit; all without it
+#   scripts/layouts.sh [FAMILY]     FAMILY: as in a spec, for example llama; all without it
 set -euo pipefail
 cd "$(dirname "$0")/.."
 case "${1:-}" in
   -*) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' scripts/layouts.sh; exit 0 ;;
 esac
 build=${TRAINYARD_BUILD:-build}
-tests="${1:-*}/Layouts.*"
+tests="Families/Layouts.*/${1:+${1}_}*"
 export TRAINYARD_LAYOUTS=all
 ninja -C "$build" train_step_test
 "$build/tests/train_step_test" --gtest_filter="$tests" --gtest_list_tests | grep -c '^  ' >/dev/null ||

@@ -28,7 +28,7 @@ template <typename T>
 void Rotate(const Exec& exec, const RopeArgs& args) {
   using A = Accumulate<T>;
   const int64_t half = args.cos.shape.back(), sequence = args.sequence;
-  const int64_t rotated = args.heads + args.kv_heads;
+  const int64_t rotated = args.heads + args.kv_heads, d = args.head_dim;
   const int64_t width = args.x.shape.back();
   const A* cos_table = args.cos.as<A>();
   const A* sin_table = args.sin.as<A>();
@@ -41,15 +41,16 @@ void Rotate(const Exec& exec, const RopeArgs& args) {
       T* y = y_data + t * width;
       const A* cos = cos_table + t % sequence * half;
       const A* sin = sin_table + t % sequence * half;
-      for (int64_t head = 0; head < rotated; ++head, x += 2 * half, y += 2 * half) {
+      for (int64_t head = 0; head < rotated; ++head, x += d, y += d) {
 #pragma omp simd
         for (int64_t i = 0; i < half; ++i) {
           const A first = x[i], second = x[i + half], s = sign * sin[i];
           y[i] = T(first * cos[i] - second * s);
           y[i + half] = T(second * cos[i] + first * s);
         }
+        if (x != y) std::copy_n(x + 2 * half, d - 2 * half, y + 2 * half);
       }
-      if (x != y) std::copy_n(x, width - rotated * 2 * half, y);
+      if (x != y) std::copy_n(x, width - rotated * d, y);
     }
   });
 }

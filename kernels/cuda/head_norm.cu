@@ -82,7 +82,7 @@ struct Forward {
   const T* k_gain;
   T* y;
   Accumulate<T>* rstd;
-  Accumulate<T> eps;
+  Accumulate<T> eps, gain_offset;
   Heads heads;
 };
 
@@ -113,7 +113,8 @@ __global__ void __launch_bounds__(kThreads) ForwardKernel(Forward<T> args) {
     ForRow<T, kHeld>(heads.shared(), reload, [&](int64_t i, int n) {
       Pack<T, x.kCount> y;
       for (int k = 0; k < x.kCount; ++k) {
-        y.v[k] = T(walk.is_normed() ? x.at(n, k) * r * gain.at(n, k) : x.at(n, k));
+        y.v[k] =
+            T(walk.is_normed() ? x.at(n, k) * r * (gain.at(n, k) + args.gain_offset) : x.at(n, k));
       }
       StoreRow(args.y + at + i, y);
     });
@@ -128,6 +129,7 @@ struct Backward {
   const T* k_gain;
   const Accumulate<T>* rstd;
   T* dx;
+  Accumulate<T> gain_offset;
   Accumulate<T>* dgains;  // [blocks, 2, d]: query and key heads, for each block.
   Heads heads;
 };
@@ -204,7 +206,7 @@ __global__ void __launch_bounds__(kThreads) BackwardKernel(Backward<T> args) {
         for (int k = 0; k < x.kCount; ++k) {
           const A term = dy.at(n, k) * x.at(n, k) * r;
           query ? dq_gain.Add(i, n, k, term) : dk_gain.Add(i, n, k, term);
-          dot += term * gain.at(n, k);
+          dot += term * (gain.at(n, k) + args.gain_offset);
         }
       });
     }
@@ -216,7 +218,8 @@ __global__ void __launch_bounds__(kThreads) BackwardKernel(Backward<T> args) {
     ForRow<T, kHeld>(heads.shared(), reload, [&](int64_t i, int n) {
       Pack<T, x.kCount> dx;
       for (int k = 0; k < x.kCount; ++k) {
-        const A normed_dx = r * (dy.at(n, k) * gain.at(n, k) - x.at(n, k) * along);
+        const A normed_dx =
+            r * (dy.at(n, k) * (gain.at(n, k) + args.gain_offset) - x.at(n, k) * along);
         dx.v[k] = T(normed ? normed_dx : dy.at(n, k));
       }
       StoreRow(args.dx + at + i, dx);
@@ -266,6 +269,7 @@ void HeadNormForward(Exec& exec, const HeadNormForwardArgs& args) {
                                 .y = args.y.as<T>(),
                                 .rstd = args.rstd.as<A>(),
                                 .eps = A(args.eps),
+                                .gain_offset = A(args.gain_offset),
                                 .heads = plan.heads};
     const auto kernel = plan.held == 0 ? ForwardKernel<T, 0> : ForwardKernel<T, kMostHeld>;
     Launch(exec, {plan.blocks, plan.threads}, kernel, forward);
@@ -285,6 +289,7 @@ void HeadNormBackward(Exec& exec, const HeadNormBackwardArgs& args) {
                                   .k_gain = args.k_gain.as<T>(),
                                   .rstd = args.rstd.as<A>(),
                                   .dx = args.dx.as<T>(),
+                                  .gain_offset = A(args.gain_offset),
                                   .dgains = ScratchOf<A>(exec, plan.blocks * 2 * width),
                                   .heads = plan.heads};
     if (plan.held == 0) {

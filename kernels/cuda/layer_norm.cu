@@ -21,7 +21,7 @@ struct Forward {
   T* y;
   Accumulate<T>* mean;
   Accumulate<T>* rstd;
-  Accumulate<T> eps;
+  Accumulate<T> eps, gain_offset;
   int64_t rows, columns;
 };
 
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kMostRowThreads) ForwardKernel(Forward<T> args
     ForRow<T, kHeld>(args.columns, load, [&](int64_t i, int n) {
       Pack<T, h.kCount> y;
       for (int k = 0; k < h.kCount; ++k) {
-        y.v[k] = T((h.at(n, k) - mean) * r * gain.at(n, k) + bias.at(n, k));
+        y.v[k] = T((h.at(n, k) - mean) * r * (gain.at(n, k) + args.gain_offset) + bias.at(n, k));
       }
       StoreRow(args.y + row + i, y);
     });
@@ -75,6 +75,7 @@ struct Backward {
   const T* gain;
   const Accumulate<T>* mean;
   const Accumulate<T>* rstd;
+  Accumulate<T> gain_offset;
   const T* dsum;  // May be null.
   T* dx;
   Accumulate<T>* sums;  // [runs, 2, D]: dgain and dbias of each run of rows.
@@ -107,8 +108,8 @@ __global__ void __launch_bounds__(kMostRowThreads) BackwardKernel(Backward<T> ar
         const A term = dy.at(n, k) * (x.at(n, k) - mean) * r;
         dgain.Add(i, n, k, term);
         dbias.Add(i, n, k, dy.at(n, k));
-        of_row[0] += dy.at(n, k) * gain.at(n, k);
-        of_row[1] += term * gain.at(n, k);
+        of_row[0] += dy.at(n, k) * (gain.at(n, k) + args.gain_offset);
+        of_row[1] += term * (gain.at(n, k) + args.gain_offset);
       }
     });
     BlockSums(of_row);
@@ -121,7 +122,8 @@ __global__ void __launch_bounds__(kMostRowThreads) BackwardKernel(Backward<T> ar
       Pack<T, x.kCount> dx;
       for (int k = 0; k < x.kCount; ++k) {
         const A hhat = (x.at(n, k) - mean) * r, other = args.dsum != nullptr ? dsum.at(n, k) : A(0);
-        dx.v[k] = T(r * (dy.at(n, k) * gain.at(n, k) - sum - hhat * dot) + other);
+        dx.v[k] =
+            T(r * (dy.at(n, k) * (gain.at(n, k) + args.gain_offset) - sum - hhat * dot) + other);
       }
       StoreRow(args.dx + row + i, dx);
     });
@@ -144,6 +146,7 @@ void LayerNormForward(Exec& exec, const LayerNormForwardArgs& args) {
                                 .mean = args.mean.as<A>(),
                                 .rstd = args.rstd.as<A>(),
                                 .eps = A(args.eps),
+                                .gain_offset = A(args.gain_offset),
                                 .rows = args.x.shape.rows(),
                                 .columns = args.x.shape.back()};
     const RowPlan plan =
@@ -170,6 +173,7 @@ void LayerNormBackward(Exec& exec, const LayerNormBackwardArgs& args) {
                                   .gain = args.gain.as<T>(),
                                   .mean = args.mean.as<A>(),
                                   .rstd = args.rstd.as<A>(),
+                                  .gain_offset = A(args.gain_offset),
                                   .dsum = args.dsum.data == nullptr ? nullptr : args.dsum.as<T>(),
                                   .dx = args.dx.as<T>(),
                                   .sums = ScratchOf<A>(exec, rows.runs() * 2 * columns),

@@ -19,7 +19,7 @@ struct Forward {
   const T* gain;
   T* y;
   Accumulate<T>* rstd;
-  Accumulate<T> eps;
+  Accumulate<T> eps, gain_offset;
   int64_t rows, columns;
 };
 
@@ -45,7 +45,8 @@ __global__ void __launch_bounds__(kMostRowThreads) ForwardKernel(Forward<T> args
     };
     ForRow<T, kHeld>(args.columns, load, [&](int64_t i, int n) {
       Pack<T, h.kCount> y;
-      for (int k = 0; k < h.kCount; ++k) y.v[k] = T(h.at(n, k) * r * gain.at(n, k));
+      for (int k = 0; k < h.kCount; ++k)
+        y.v[k] = T(h.at(n, k) * r * (gain.at(n, k) + args.gain_offset));
       StoreRow(args.y + row + i, y);
     });
   }
@@ -57,6 +58,7 @@ struct Backward {
   const T* x;
   const T* gain;
   const Accumulate<T>* rstd;
+  Accumulate<T> gain_offset;
   const T* dsum;  // May be null.
   T* dx;
   Accumulate<T>* dgain;  // [runs, D]: for each run of rows.
@@ -87,7 +89,7 @@ __global__ void __launch_bounds__(kMostRowThreads) BackwardKernel(Backward<T> ar
       for (int k = 0; k < x.kCount; ++k) {
         const A term = dy.at(n, k) * x.at(n, k) * r;
         dgain.Add(i, n, k, term);
-        dot += term * gain.at(n, k);
+        dot += term * (gain.at(n, k) + args.gain_offset);
       }
     });
     const A along = BlockSum(dot) * r / A(columns);
@@ -99,7 +101,8 @@ __global__ void __launch_bounds__(kMostRowThreads) BackwardKernel(Backward<T> ar
       Pack<T, x.kCount> dx;
       for (int k = 0; k < x.kCount; ++k) {
         const A other = args.dsum != nullptr ? dsum.at(n, k) : A(0);
-        dx.v[k] = T(r * (dy.at(n, k) * gain.at(n, k) - x.at(n, k) * along) + other);
+        dx.v[k] =
+            T(r * (dy.at(n, k) * (gain.at(n, k) + args.gain_offset) - x.at(n, k) * along) + other);
       }
       StoreRow(args.dx + row + i, dx);
     });
@@ -119,6 +122,7 @@ void RmsNormForward(Exec& exec, const RmsNormForwardArgs& args) {
                                 .y = args.y.as<T>(),
                                 .rstd = args.rstd.as<A>(),
                                 .eps = A(args.eps),
+                                .gain_offset = A(args.gain_offset),
                                 .rows = args.x.shape.rows(),
                                 .columns = args.x.shape.back()};
     const RowPlan plan = PlanRows<T, kMostHeld>(forward.columns, args.x.data, args.addend.data,
@@ -143,6 +147,7 @@ void RmsNormBackward(Exec& exec, const RmsNormBackwardArgs& args) {
                                   .x = args.x.as<T>(),
                                   .gain = args.gain.as<T>(),
                                   .rstd = args.rstd.as<A>(),
+                                  .gain_offset = A(args.gain_offset),
                                   .dsum = args.dsum.data == nullptr ? nullptr : args.dsum.as<T>(),
                                   .dx = args.dx.as<T>(),
                                   .dgain = ScratchOf<A>(exec, rows.runs() * columns),

@@ -63,7 +63,7 @@ void Table(Exec& exec, const RopeTableArgs& args) {
 }
 
 // Processes a row: the pairs of all rotated heads, one head after the other, then the columns to
-// copy.
+// copy: those that each head has after its pairs, and those after the heads.
 template <typename T>
 struct RopeBody {
   using A = Accumulate<T>;
@@ -71,17 +71,27 @@ struct RopeBody {
   const A* cos;
   const A* sin;
   T* y;
-  int64_t width, half, pairs, sequence;
+  int64_t width, half, head_dim, heads, sequence;
   A sign;
+
+  __device__ int64_t pairs() const { return heads * half; }
+
+  // The place in a row of the n-th column to copy.
+  __device__ int64_t Copied(int64_t n) const {
+    const int64_t rest = head_dim - 2 * half;
+    if (n >= heads * rest) return 2 * pairs() + n;
+    return n / rest * head_dim + 2 * half + n % rest;
+  }
 
   template <int kCount>
   __device__ void operator()(int64_t t, int64_t c) const {
-    if (c >= pairs) {
-      const int64_t at = t * width + pairs + c;
+    if (c >= pairs()) {
+      const int64_t at = t * width + Copied(c - pairs());
       return StoreRow(y + at, LoadPack<T, kCount>(x + at));
     }
-    const int64_t i = uint32_t(c) % uint32_t(half);  // No row has 2^32 elements.
-    const int64_t first = t * width + 2 * (c - i) + i, angle = t % sequence * half + i;
+    const int64_t head = uint32_t(c) / uint32_t(half);  // No row has 2^32 elements.
+    const int64_t i = c - head * half;
+    const int64_t first = t * width + head * head_dim + i, angle = t % sequence * half + i;
     const auto firsts = LoadPack<T, kCount>(x + first),
                seconds = LoadPack<T, kCount>(x + first + half);
     const auto coss = LoadPack<A, kCount>(cos + angle), sins = LoadPack<A, kCount>(sin + angle);
@@ -114,13 +124,15 @@ void Rope(Exec& exec, const RopeArgs& args) {
                               .y = args.y.as<T>(),
                               .width = args.x.shape.back(),
                               .half = half,
-                              .pairs = (args.heads + args.kv_heads) * half,
+                              .head_dim = args.head_dim,
+                              .heads = args.heads + args.kv_heads,
                               .sequence = args.sequence,
                               .sign = args.inverse ? A(-1) : A(1)};
-    const int64_t values = args.x.data == args.y.data ? 0 : body.width - 2 * body.pairs;
+    const int64_t pairs = body.heads * half;
+    const int64_t copied = args.x.data == args.y.data ? 0 : body.width - 2 * pairs;
     const bool packs = CanPack<T>(half, body.x, body.cos, body.sin, body.y) &&
-                       CanPack<T>(body.width, body.x, body.y);
-    ForEachPackOfRows<T>(exec, args.x.shape.rows(), body.pairs + values, packs, body);
+                       CanPack<T>(args.head_dim) && CanPack<T>(body.width);
+    ForEachPackOfRows<T>(exec, args.x.shape.rows(), pairs + copied, packs, body);
   });
 }
 

@@ -43,6 +43,7 @@ set(TRAINYARD_CUDA_SOURCES
   router.cu
   scaled_swiglu.cu
   silu.cu
+  squared_relu.cu
   sum_slices.cu
   sum_squares.cu
   swiglu.cu

@@ -21,28 +21,48 @@ Init DecoderOutputInit(const DecoderConfig& c) {
 }
 
 AttentionOptions DecoderAttentionOptions(const DecoderConfig& c) {
-  return {.heads = c.heads,
-          .kv_heads = c.kv_heads,
-          .head_dim = c.head_dim,
-          .rope = {},
-          .soft_cap = c.attention_soft_cap};
+  AttentionOptions options{.heads = c.heads,
+                           .kv_heads = c.kv_heads,
+                           .head_dim = c.head_dim,
+                           .rope = {},
+                           .soft_cap = c.attention_soft_cap};
+  if (c.rope_base > 0) options.rope = RopeOf(c);
+  return options;
+}
+
+AttentionOptions WithQkNorm(const DecoderConfig& c, const std::string& name) {
+  AttentionOptions options = DecoderAttentionOptions(c);
+  options.qk_norm = QkNorm(name, c.head_dim, c.norm_eps);
+  return options;
 }
 
 Attention DecoderAttention(const DecoderConfig& c, const std::string& name,
-                           const std::optional<QkNorm>& qk_norm) {
+                           const AttentionOptions& options, const DecoderAttentionForm& form) {
   const int64_t queries = c.heads * c.head_dim, keys = c.kv_heads * c.head_dim;
-  AttentionOptions options = DecoderAttentionOptions(c);
-  options.rope = RopeOf(c);
-  options.qk_norm = qk_norm;
   return Attention(options,
                    ColumnLinear({{name + ".q_proj", queries},
                                  {.name = name + ".k_proj", .width = keys, .key_value = true},
                                  {.name = name + ".v_proj", .width = keys, .key_value = true}},
-                                c.hidden, /*bias=*/false, DecoderInputInit()),
+                                c.hidden, form.qkv_bias, DecoderInputInit()),
                    RowLinear({.name = name + ".o_proj",
                               .in = queries,
                               .out = c.hidden,
+                              .bias = form.out_bias,
                               .init = DecoderOutputInit(c)}));
+}
+
+Mlp DecoderMlp(const DecoderConfig& c, const std::string& name, Activation activation) {
+  std::vector<LinearPart> up = {{name + ".up_proj", c.ffn}};
+  if (IsGated(activation)) up.insert(up.begin(), {name + ".gate_proj", c.ffn});
+  return Mlp(activation, ColumnLinear(up, c.hidden, /*bias=*/false, DecoderInputInit()),
+             RowLinear({.name = name + ".down_proj",
+                        .in = c.ffn,
+                        .out = c.hidden,
+                        .init = DecoderOutputInit(c)}));
+}
+
+MoeInit DecoderMoeInit(const DecoderConfig& c) {
+  return {.in = DecoderInputInit(), .out = DecoderOutputInit(c)};
 }
 
 }  // namespace trainyard

@@ -1,12 +1,12 @@
-// The parts that Llama and later architectures share: embedding, attention, RMSNorm, output
-// projection, the order of the blocks, and the parameter names of the public checkpoints. The
-// architectures differ in the MLP of their blocks.
+// The parts that Llama and later architectures share: embedding, blocks of attention and MLP,
+// norms, output projection, and the parameter names of the public checkpoints. A family gives the
+// options in which it differs. Letters: T tokens on this rank, D model width.
 
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +15,8 @@
 #include "models/language_model.h"
 #include "models/layers/attention.h"
 #include "models/layers/embedding.h"
+#include "models/layers/mlp.h"
+#include "models/layers/moe.h"
 #include "models/layers/norm.h"
 
 namespace trainyard {
@@ -24,19 +26,58 @@ namespace trainyard {
 Init DecoderInputInit();
 Init DecoderOutputInit(const DecoderConfig& config);
 
-// Returns the options that the configuration sets in every family. Each family sets positions and
-// masks itself.
+// Returns the options that the fields of DecoderConfig set. Rotary positions are among them if the
+// family has a rope_base.
 AttentionOptions DecoderAttentionOptions(const DecoderConfig& config);
+// The same with normalised query and key heads. `name` is the attention's.
+AttentionOptions WithQkNorm(const DecoderConfig& config, const std::string& name);
 
+// The properties of attention that are the same for all models of a family.
+struct DecoderAttentionForm {
+  bool qkv_bias = false;  // The projections of queries, keys and values have biases.
+  bool out_bias = false;  // The projection of the result has a bias.
+};
 // Returns the attention of a block. `name` is the prefix of the parameters' names, for example
 // "model.layers.0.self_attn".
 Attention DecoderAttention(const DecoderConfig& config, const std::string& name,
-                           const std::optional<QkNorm>& qk_norm = {});
+                           const AttentionOptions& options, const DecoderAttentionForm& form = {});
+// Returns the MLP of a block, without biases. `name` is for example "model.layers.0.mlp".
+Mlp DecoderMlp(const DecoderConfig& config, const std::string& name, Activation activation);
+// The initial distributions of a mixture of experts.
+MoeInit DecoderMoeInit(const DecoderConfig& config);
+
+// A block of the usual form: x + attention(norm(x)), and then the same with `Feed`, which is an Mlp
+// or a Moe.
+template <typename Feed, typename BlockNorm = RmsNorm>
+class DecoderBlock {
+ public:
+  using Norm = BlockNorm;  // Also of the norm after the last block.
+
+  // `name` is the prefix of the parameters' names, for example "model.layers.0".
+  DecoderBlock(const DecoderConfig& c, const std::string& name, Attention attention, Feed feed)
+      : attention_norm_(name + ".input_layernorm", c.hidden, c.norm_eps),
+        attention_(std::move(attention)),
+        feed_norm_(name + ".post_attention_layernorm", c.hidden, c.norm_eps),
+        feed_(std::move(feed)) {}
+
+  Value operator()(Recorder& recorder, Value x_TD) const {
+    recorder.set_label("attention");
+    x_TD = ops::Add(recorder, x_TD, attention_(recorder, attention_norm_(recorder, x_TD)));
+    recorder.set_label("mlp");
+    return ops::Add(recorder, x_TD, feed_(recorder, feed_norm_(recorder, x_TD)));
+  }
+
+ private:
+  Norm attention_norm_;
+  Attention attention_;
+  Norm feed_norm_;
+  Feed feed_;
+};
 
 // A decoder whose blocks are `Layer`s. Layer is constructed from the config, the number of the
 // layer and the prefix of its parameters' names, for example (config, 0, "model.layers.0"). Its
-// operator() takes and returns the residual value. A family that adds fields derives its Config
-// from DecoderConfig.
+// operator() takes and returns the residual value, and its Norm is the type of the last norm. A
+// family that adds fields derives its Config from DecoderConfig.
 template <typename Layer, typename Config = DecoderConfig>
 class Decoder final : public LanguageModel {
  public:
@@ -62,27 +103,30 @@ class Decoder final : public LanguageModel {
  private:
   Config config_;
   VocabularyTable embedding_;
-  RmsNorm norm_;
+  typename Layer::Norm norm_;
   VocabularyTable output_;
 };
 
+template <typename Config>
 struct DecoderPreset {
   std::string name;
   std::vector<std::string> aliases;
-  DecoderConfig config;
+  Config config;
 };
 
 // The facts about a family of decoders that DecoderTraits does not contain.
+template <typename Config = DecoderConfig>
 struct DecoderFamilyOptions {
   std::string name, activation, norm;
   bool bias = false;
-  DecoderConfig defaults;  // For an architecture given inline; sizes are 0.
-  std::vector<DecoderPreset> presets;
+  Config defaults;  // For an architecture given inline; sizes are 0.
+  std::vector<DecoderPreset<Config>> presets;
 };
 
-// Makes the family whose configuration is a DecoderConfig and whose models are `DecoderModel`s.
-template <DecoderTraits traits, typename DecoderModel>
-Family DecoderFamily(const DecoderFamilyOptions& options) {
+// Makes the family whose models are `DecoderModel`s. A family whose Config adds fields must replace
+// `visit`, and `check` if rules concern several fields.
+template <DecoderTraits traits, typename DecoderModel, typename Config = DecoderConfig>
+Family DecoderFamily(const DecoderFamilyOptions<Config>& options) {
   Family family;
   family.name = options.name;
   family.defaults = ModelConfig(options.name, options.defaults);
@@ -91,23 +135,23 @@ Family DecoderFamily(const DecoderFamilyOptions& options) {
   family.norm = options.norm;
   family.bias = options.bias;
   family.position = traits.rope ? "rope" : "learned_absolute";
-  for (const DecoderPreset& preset : options.presets) {
+  for (const DecoderPreset<Config>& preset : options.presets) {
     family.presets.push_back(
         {preset.name, preset.aliases, ModelConfig(options.name, preset.config)});
   }
   family.visit = [](ModelConfig& config, FieldVisit visit) {
-    VisitDecoder(traits, config.As<DecoderConfig>(), visit);
+    VisitDecoder(traits, config.As<Config>(), visit);
   };
   family.complete = [](const ModelConfig& before, const GivenFields& given, FieldProblems& problems,
                        ModelConfig& config) {
-    CompleteDecoder(before.As<DecoderConfig>(), given, problems, config.As<DecoderConfig>());
+    CompleteDecoder(before.As<Config>(), given, problems, config.As<Config>());
   };
   family.check = [](const ModelConfig& config, FieldProblems& problems) {
-    CheckDecoder(traits, config.family(), config.As<DecoderConfig>(), problems);
+    CheckDecoder(traits, config.family(), config.As<Config>(), problems);
   };
-  family.facts = [](const ModelConfig& config) { return DecoderFacts(config.As<DecoderConfig>()); };
+  family.facts = [](const ModelConfig& config) { return DecoderFacts(config.As<Config>()); };
   family.create = [](const ModelConfig& config) -> std::unique_ptr<Model> {
-    return std::make_unique<DecoderModel>(config.As<DecoderConfig>());
+    return std::make_unique<DecoderModel>(config.As<Config>());
   };
   return family;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 
@@ -18,6 +19,14 @@ Choice ScoringChoice(RouterScoring& router) {
   return {.names = {Name(kAll[0]), Name(kAll[1])},
           .index = router == kAll[1] ? 1u : 0u,
           .set = [&router, kAll](size_t index) { router = kAll[index]; }};
+}
+
+// Whether families with a plain router lack the field.
+bool IsOfOtherRouters(absl::string_view name) {
+  constexpr absl::string_view kFields[] = {"ffn",           "moe.shared_experts", "moe.shared_ffn",
+                                           "moe.router",    "moe.groups",         "moe.topk_groups",
+                                           "moe.norm_topk", "moe.routed_scaling"};
+  return std::find(std::begin(kFields), std::end(kFields), name) != std::end(kFields);
 }
 
 void VisitMoe(MoeConfig& moe, FieldVisit visit) {
@@ -167,7 +176,10 @@ void CheckQuotient(const GivenFields& given, const DecoderConfig& c, FieldProble
 
 }  // namespace
 
-void VisitDecoder(const DecoderTraits& traits, DecoderConfig& c, FieldVisit visit) {
+void VisitDecoder(const DecoderTraits& traits, DecoderConfig& c, FieldVisit visit_all) {
+  const auto visit = [&](const FieldRule& rule, const FieldRef& field) {
+    if (!traits.plain_router || !IsOfOtherRouters(rule.name)) visit_all(rule, field);
+  };
   visit({.name = "layers",
          .help = "Blocks.",
          .most = kMaxLayers,
@@ -229,7 +241,7 @@ void VisitDecoder(const DecoderTraits& traits, DecoderConfig& c, FieldVisit visi
          .wanted = "0 (none) <= x <= 1e6 (usual: 30, 50)",
          .unset = c.attention_soft_cap == 0},
         &c.attention_soft_cap);
-  if (traits.rope) VisitRopeScaling(c.rope_scaling, visit);
+  if (traits.rope && traits.rope_scaling) VisitRopeScaling(c.rope_scaling, visit);
   if (traits.experts) VisitMoe(*c.moe, visit);
 }
 

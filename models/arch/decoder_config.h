@@ -41,9 +41,13 @@ struct DecoderConfig {
 // The properties that are the same for all models of a family.
 struct DecoderTraits {
   bool rope = true;             // Rotary positions.
+  bool rope_scaling = true;     // Rotary positions may be scaled as in Llama 3.1.
   bool grouped_queries = true;  // kv_heads may be less than heads.
   bool gated = true;            // The MLP has a gate matrix.
   bool experts = false;         // Every MLP is a mixture of experts.
+  // Experts: the weights of a token's experts are a softmax over these experts' logits, and there
+  // are neither shared experts nor groups. The family has no fields for these, and no ffn.
+  bool plain_router = false;
 };
 
 // Calls visit(rule, field) for each field of a family with these traits.

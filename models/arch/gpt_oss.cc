@@ -7,15 +7,12 @@
 // alternate. Here each expert's matrices have their own names, as in Qwen3-MoE; import divides the
 // tensor. The weights of a token's experts are the softmax over the logits of these experts. This
 // equals the softmax over all logits, normalised over the chosen experts (kernels/router.h).
-// Letters: T tokens on this rank, D model width.
 #include "models/arch/gpt_oss.h"
 
-#include <set>
 #include <string>
 
-#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "models/arch/decoder.h"
-#include "models/layers/moe.h"
 
 namespace trainyard {
 namespace {
@@ -29,63 +26,26 @@ ops::RopeTable RopeOf(const GptOssConfig& c) {
 }
 
 Attention AttentionOf(const GptOssConfig& c, int64_t layer, const std::string& name) {
-  const int64_t queries = c.heads * c.head_dim, keys = c.kv_heads * c.head_dim;
   AttentionOptions options = DecoderAttentionOptions(c);
   options.rope = RopeOf(c);
   options.mask = {.window = layer % 2 == 0 ? c.window : 0};
   options.sinks = {.name = name + ".sinks", .shape = {c.heads}, .init = DecoderInputInit()};
-  return Attention(options,
-                   ColumnLinear({{name + ".q_proj", queries},
-                                 {.name = name + ".k_proj", .width = keys, .key_value = true},
-                                 {.name = name + ".v_proj", .width = keys, .key_value = true}},
-                                c.hidden, /*bias=*/true, DecoderInputInit()),
-                   RowLinear({.name = name + ".o_proj",
-                              .in = queries,
-                              .out = c.hidden,
-                              .bias = true,
-                              .init = DecoderOutputInit(c)}));
+  return DecoderAttention(c, name, options, {.qkv_bias = true, .out_bias = true});
 }
 
-class GptOssBlock {
+class GptOssBlock : public DecoderBlock<Moe> {
  public:
   GptOssBlock(const GptOssConfig& c, int64_t layer, const std::string& name)
-      : attention_norm_(name + ".input_layernorm", c.hidden, c.norm_eps),
-        attention_(AttentionOf(c, layer, name + ".self_attn")),
-        moe_norm_(name + ".post_attention_layernorm", c.hidden, c.norm_eps),
-        moe_(name + ".mlp", *c.moe, c.hidden,
-             {.in = DecoderInputInit(), .out = DecoderOutputInit(c)},
-             {.gate = "router", .bias = true, .swiglu_limit = c.swiglu_limit}) {}
-
-  Value operator()(Recorder& recorder, Value x_TD) const {
-    recorder.set_label("attention");
-    x_TD = ops::Add(recorder, x_TD, attention_(recorder, attention_norm_(recorder, x_TD)));
-    recorder.set_label("mlp");
-    return ops::Add(recorder, x_TD, moe_(recorder, moe_norm_(recorder, x_TD)));
-  }
-
- private:
-  RmsNorm attention_norm_;
-  Attention attention_;
-  RmsNorm moe_norm_;
-  Moe moe_;
+      : DecoderBlock(c, name, AttentionOf(c, layer, name + ".self_attn"),
+                     Moe(name + ".mlp", *c.moe, c.hidden, DecoderMoeInit(c),
+                         {.gate = "router", .bias = true, .swiglu_limit = c.swiglu_limit})) {}
 };
 
-constexpr DecoderTraits kTraits = {.experts = true};
-
-// Whether the family has this field of DecoderConfig. It has no fields for another MLP, other rope
-// scaling or another router.
-bool IsOurs(absl::string_view name) {
-  static const std::set<absl::string_view> kOthers = {
-      "ffn",        "moe.shared_experts", "moe.shared_ffn", "moe.router",
-      "moe.groups", "moe.topk_groups",    "moe.norm_topk",  "moe.routed_scaling"};
-  return !absl::StartsWith(name, "rope_scaling.") && !kOthers.contains(name);
-}
+constexpr DecoderTraits kTraits = {.rope_scaling = false, .experts = true, .plain_router = true};
 
 void Visit(ModelConfig& config, FieldVisit visit) {
   GptOssConfig& c = config.As<GptOssConfig>();
-  VisitDecoder(kTraits, c, [&](const FieldRule& rule, const FieldRef& field) {
-    if (IsOurs(rule.name)) visit(rule, field);
-  });
+  VisitDecoder(kTraits, c, visit);
   visit({.name = "window",
          .help = "Tokens that layers 0, 2, 4, ... attend to, the query's own included; 0: all.",
          .least = 0,
@@ -161,26 +121,15 @@ GptOssConfig GptOss(int64_t layers, int64_t experts) {
 }  // namespace
 
 Family GptOssFamily() {
-  const std::string name = "gpt_oss";
-  Family family = {.name = name,
-                   .defaults = ModelConfig(name, Defaults()),
-                   .activation = "clamped_swiglu",
-                   .gated = true,
-                   .norm = "rmsnorm",
-                   .bias = true,
-                   .position = "rope",
-                   .presets = {{"gpt-oss-20b", {}, ModelConfig(name, GptOss(24, 32))},
-                               {"gpt-oss-120b", {}, ModelConfig(name, GptOss(36, 128))}}};
+  Family family = DecoderFamily<kTraits, Decoder<GptOssBlock, GptOssConfig>, GptOssConfig>(
+      {.name = "gpt_oss",
+       .activation = "clamped_swiglu",
+       .norm = "rmsnorm",
+       .bias = true,
+       .defaults = Defaults(),
+       .presets = {{"gpt-oss-20b", {}, GptOss(24, 32)}, {"gpt-oss-120b", {}, GptOss(36, 128)}}});
   family.visit = Visit;
-  family.complete = [](const ModelConfig& before, const GivenFields& given, FieldProblems& problems,
-                       ModelConfig& config) {
-    CompleteDecoder(before.As<GptOssConfig>(), given, problems, config.As<GptOssConfig>());
-  };
   family.check = CheckFields;
-  family.facts = [](const ModelConfig& config) { return DecoderFacts(config.As<GptOssConfig>()); };
-  family.create = [](const ModelConfig& config) -> std::unique_ptr<Model> {
-    return std::make_unique<Decoder<GptOssBlock, GptOssConfig>>(config.As<GptOssConfig>());
-  };
   return family;
 }
 

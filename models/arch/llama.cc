@@ -2,41 +2,18 @@
 //
 // Source: arXiv:2307.09288, arXiv:2407.21783 section 3.2; shapes as in the released config.json
 // files. Parameter names are the public checkpoint's.
-// Letters: T tokens on this rank, D model width.
 #include "models/arch/llama.h"
 
 #include "models/arch/decoder.h"
-#include "models/layers/mlp.h"
 
 namespace trainyard {
 namespace {
 
-class LlamaBlock {
+class LlamaBlock : public DecoderBlock<Mlp> {
  public:
   LlamaBlock(const DecoderConfig& c, int64_t /*layer*/, const std::string& name)
-      : attention_norm_(name + ".input_layernorm", c.hidden, c.norm_eps),
-        attention_(DecoderAttention(c, name + ".self_attn")),
-        mlp_norm_(name + ".post_attention_layernorm", c.hidden, c.norm_eps),
-        mlp_(Activation::kSwiGlu,
-             ColumnLinear({{name + ".mlp.gate_proj", c.ffn}, {name + ".mlp.up_proj", c.ffn}},
-                          c.hidden, /*bias=*/false, DecoderInputInit()),
-             RowLinear({.name = name + ".mlp.down_proj",
-                        .in = c.ffn,
-                        .out = c.hidden,
-                        .init = DecoderOutputInit(c)})) {}
-
-  Value operator()(Recorder& recorder, Value x_TD) const {
-    recorder.set_label("attention");
-    x_TD = ops::Add(recorder, x_TD, attention_(recorder, attention_norm_(recorder, x_TD)));
-    recorder.set_label("mlp");
-    return ops::Add(recorder, x_TD, mlp_(recorder, mlp_norm_(recorder, x_TD)));
-  }
-
- private:
-  RmsNorm attention_norm_;
-  Attention attention_;
-  RmsNorm mlp_norm_;
-  Mlp mlp_;
+      : DecoderBlock(c, name, DecoderAttention(c, name + ".self_attn", DecoderAttentionOptions(c)),
+                     DecoderMlp(c, name + ".mlp", Activation::kSwiGlu)) {}
 };
 
 // Llama 2. Vocabulary and context are the same for all sizes, and heads have 128 dims.

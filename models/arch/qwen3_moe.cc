@@ -3,37 +3,20 @@
 //
 // Source: Qwen3, arXiv:2505.09388, section 2; shapes as in the released config.json. Parameter
 // names are those of the public checkpoint. It has no bias on the router's choice and no shared
-// experts; they are named as in DeepSeek-V3. Letters: T tokens on this rank, D model width.
+// experts; they are named as in DeepSeek-V3.
 #include "models/arch/qwen3_moe.h"
 
 #include "models/arch/decoder.h"
-#include "models/layers/moe.h"
 
 namespace trainyard {
 namespace {
 
-class Qwen3MoeBlock {
+class Qwen3MoeBlock : public DecoderBlock<Moe> {
  public:
   Qwen3MoeBlock(const DecoderConfig& c, int64_t /*layer*/, const std::string& name)
-      : attention_norm_(name + ".input_layernorm", c.hidden, c.norm_eps),
-        attention_(DecoderAttention(c, name + ".self_attn",
-                                    QkNorm(name + ".self_attn", c.head_dim, c.norm_eps))),
-        moe_norm_(name + ".post_attention_layernorm", c.hidden, c.norm_eps),
-        moe_(name + ".mlp", *c.moe, c.hidden,
-             {.in = DecoderInputInit(), .out = DecoderOutputInit(c)}) {}
-
-  Value operator()(Recorder& recorder, Value x_TD) const {
-    recorder.set_label("attention");
-    x_TD = ops::Add(recorder, x_TD, attention_(recorder, attention_norm_(recorder, x_TD)));
-    recorder.set_label("mlp");
-    return ops::Add(recorder, x_TD, moe_(recorder, moe_norm_(recorder, x_TD)));
-  }
-
- private:
-  RmsNorm attention_norm_;
-  Attention attention_;
-  RmsNorm moe_norm_;
-  Moe moe_;
+      : DecoderBlock(c, name,
+                     DecoderAttention(c, name + ".self_attn", WithQkNorm(c, name + ".self_attn")),
+                     Moe(name + ".mlp", *c.moe, c.hidden, DecoderMoeInit(c))) {}
 };
 
 // Every layer is a mixture of experts. ffn has the value of the published config and is not used.

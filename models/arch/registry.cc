@@ -10,14 +10,18 @@
 #include "models/arch/gpt3.h"
 #include "models/arch/gpt_oss.h"
 #include "models/arch/llama.h"
+#include "models/arch/mixtral.h"
+#include "models/arch/nemotron.h"
+#include "models/arch/qwen2.h"
+#include "models/arch/qwen3.h"
 #include "models/arch/qwen3_moe.h"
 
 namespace trainyard {
 
 const std::vector<Family>& Families() {
   static const std::vector<Family>* const families = new std::vector<Family>{
-      LlamaFamily(),  Gpt3Family(),       Qwen3MoeFamily(),
-      GptOssFamily(), DeepseekV3Family(), DitFamily(),
+      LlamaFamily(), Gpt3Family(),  Qwen3MoeFamily(), GptOssFamily(),   DitFamily(),
+      Qwen2Family(), Qwen3Family(), MixtralFamily(),  NemotronFamily(), DeepseekV3Family(),
   };
   return *families;
 }

@@ -5,16 +5,28 @@
 #include "models/program/ops/ops.h"
 
 namespace trainyard {
+namespace {
+
+Value Activate(Recorder& recorder, Activation activation, Value x) {
+  switch (activation) {
+    case Activation::kSwiGlu:
+      return ops::SwiGlu(recorder, x);
+    case Activation::kGelu:
+      return ops::Gelu(recorder, x);
+    case Activation::kSquaredRelu:
+      return ops::SquaredRelu(recorder, x);
+  }
+  return {};
+}
+
+}  // namespace
 
 Mlp::Mlp(Activation activation, ColumnLinear up, RowLinear down)
     : activation_(activation), up_(std::move(up)), down_(std::move(down)) {}
 
 Value Mlp::operator()(Recorder& recorder, Value x) const {
   recorder.set_label("mlp");
-  const Value up = up_(recorder, x);
-  const Value active =
-      activation_ == Activation::kSwiGlu ? ops::SwiGlu(recorder, up) : ops::Gelu(recorder, up);
-  return down_(recorder, active);
+  return down_(recorder, Activate(recorder, activation_, up_(recorder, x)));
 }
 
 }  // namespace trainyard

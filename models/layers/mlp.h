@@ -10,7 +10,9 @@ namespace trainyard {
 enum class Activation : uint8_t {
   kSwiGlu,  // `up` returns gate and up, each as wide as the MLP.
   kGelu,
+  kSquaredRelu,
 };
+constexpr bool IsGated(Activation activation) { return activation == Activation::kSwiGlu; }
 
 class Mlp {
  public:

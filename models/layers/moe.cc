@@ -37,12 +37,14 @@ Moe::Moe(const std::string& name, const MoeConfig& c, int64_t width, const MoeIn
       choice_bias_{.name = name + "." + form.gate + ".e_score_correction_bias",
                    .shape = {c.experts},
                    .balance_rate = c.bias_update_rate},
-      gate_up_{Experts(name + ".experts.*.gate_proj", {c.experts, c.expert_ffn, width}, init.in),
-               Experts(name + ".experts.*.up_proj", {c.experts, c.expert_ffn, width}, init.in)},
-      down_(Experts(name + ".experts.*.down_proj", {c.experts, width, c.expert_ffn}, init.out)),
-      gate_up_bias_{ExpertBias(name + ".experts.*.gate_proj", c.experts, c.expert_ffn),
-                    ExpertBias(name + ".experts.*.up_proj", c.experts, c.expert_ffn)},
-      down_bias_(ExpertBias(name + ".experts.*.down_proj", c.experts, width)) {
+      gate_up_{
+          Experts(name + ".experts.*." + form.gate_proj, {c.experts, c.expert_ffn, width}, init.in),
+          Experts(name + ".experts.*." + form.up_proj, {c.experts, c.expert_ffn, width}, init.in)},
+      down_(Experts(name + ".experts.*." + form.down_proj, {c.experts, width, c.expert_ffn},
+                    init.out)),
+      gate_up_bias_{ExpertBias(name + ".experts.*." + form.gate_proj, c.experts, c.expert_ffn),
+                    ExpertBias(name + ".experts.*." + form.up_proj, c.experts, c.expert_ffn)},
+      down_bias_(ExpertBias(name + ".experts.*." + form.down_proj, c.experts, width)) {
   if (c.shared_ffn == 0) return;
   CHECK(!form.bias && form.swiglu_limit == 0) << name << ": shared experts of another form";
   const std::string shared = name + ".shared_experts";

@@ -26,8 +26,12 @@ struct MoeInit {
 // The properties that are the same for all models of a family.
 struct MoeForm {
   std::string gate = "gate";  // Name of the gate, below the mixture's name.
-  bool bias = false;          // The products of the gate and the experts have biases.
-  double swiglu_limit = 0;    // Limit in the experts' SwiGLU (kernels/scaled_swiglu.h); 0: none.
+  // Names of an expert's matrices, below the expert's name.
+  std::string gate_proj = "gate_proj";
+  std::string up_proj = "up_proj";
+  std::string down_proj = "down_proj";
+  bool bias = false;        // The products of the gate and the experts have biases.
+  double swiglu_limit = 0;  // Limit in the experts' SwiGLU (kernels/scaled_swiglu.h); 0: none.
 };
 
 class Moe {

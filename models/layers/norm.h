@@ -11,25 +11,43 @@
 
 namespace trainyard {
 
+// How the parameter of a gain is stored.
+enum class GainForm : uint8_t {
+  kPlain,        // The parameter is the gain.
+  kZeroCentred,  // The parameter is the gain less 1.
+};
+
 class RmsNorm {
  public:
-  RmsNorm(const std::string& name, int64_t width, double eps);
+  RmsNorm(const std::string& name, int64_t width, double eps, GainForm form = GainForm::kPlain);
   Value operator()(Recorder& recorder, Value x) const;
 
  private:
   ParameterSpec gain_;
-  double eps_;
+  ops::NormOptions options_;
 };
 
 class LayerNorm {
  public:
-  LayerNorm(const std::string& name, int64_t width, double eps);
+  LayerNorm(const std::string& name, int64_t width, double eps, GainForm form = GainForm::kPlain);
   Value operator()(Recorder& recorder, Value x) const;
 
  private:
   ParameterSpec gain_;
   ParameterSpec bias_;
-  double eps_;
+  ops::NormOptions options_;
+};
+
+class ZeroCentredRmsNorm : public RmsNorm {
+ public:
+  ZeroCentredRmsNorm(const std::string& name, int64_t width, double eps)
+      : RmsNorm(name, width, eps, GainForm::kZeroCentred) {}
+};
+
+class ZeroCentredLayerNorm : public LayerNorm {
+ public:
+  ZeroCentredLayerNorm(const std::string& name, int64_t width, double eps)
+      : LayerNorm(name, width, eps, GainForm::kZeroCentred) {}
 };
 
 // RMSNorm of every query and key head. The queries have one gain of the width of a head, and the
@@ -38,13 +56,13 @@ class QkNorm {
  public:
   // `name` is the attention's name. The gains `name`.q_norm and `name`.k_norm are those of the
   // projections `name`.q_proj and `name`.k_proj, whose outputs follow one another in qkv.
-  QkNorm(const std::string& name, int64_t head_dim, double eps);
+  QkNorm(const std::string& name, int64_t head_dim, double eps, GainForm form = GainForm::kPlain);
   Value operator()(Recorder& recorder, Value qkv, const ops::Heads& heads) const;
 
  private:
   ParameterSpec q_gain_;
   ParameterSpec k_gain_;
-  double eps_;
+  ops::NormOptions options_;
 };
 
 }  // namespace trainyard

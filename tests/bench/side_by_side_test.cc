@@ -11,6 +11,7 @@
 #include "kernels/cuda/cuda.h"
 #include "models/arch/registry.h"
 #include "models/program/op.h"
+#include "tests/models/tiny.h"
 #include "train/config/resolve_model.h"
 
 namespace trainyard::bench {
@@ -26,15 +27,17 @@ JobConfig TinyJob(const std::string& family, PrecisionName precision) {
                        {"vocab", 96},
                        {"max_seq", 32}}};
   GivenFields& fields = model.fields;
-  if (family == "qwen3_moe") {
+  const ModelConfig& defaults = FindFamily(family)->defaults;
+  if (FactsOf(defaults).experts) {
     fields["kv_heads"] = 1;
     fields["moe.experts"] = 4, fields["moe.top_k"] = 2, fields["moe.expert_ffn"] = 32;
   } else {
     fields["ffn"] = 128;
   }
+  std::erase_if(fields,
+                [&](const auto& field) { return !testing::HasField(defaults, field.first); });
   job.batch = {.global = 2, .micro = 2, .sequence = 32};
   if (family == "dit") {
-    fields.erase("vocab"), fields.erase("max_seq");
     fields["sample_size"] = 8;
     job.batch.sequence = 16;
   }
@@ -56,7 +59,7 @@ RankPlan PlanOf(const JobConfig& job) {
   return *PlanRank(job, *ResolveModel(job.model), 0, DeviceKind::kCuda);
 }
 
-using Case = std::tuple<const char*, PrecisionName>;
+using Case = std::tuple<std::string, PrecisionName>;
 class SideBySideTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(SideBySideTest, EveryOpOfTheCudaBackendAgrees) {
@@ -71,7 +74,7 @@ TEST_P(SideBySideTest, EveryOpOfTheCudaBackendAgrees) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, SideBySideTest,
-                         ::testing::Combine(::testing::Values("llama", "gpt3", "qwen3_moe", "dit"),
+                         ::testing::Combine(::testing::ValuesIn(FamilyNames()),
                                             ::testing::Values(PrecisionName::kBF16,
                                                               PrecisionName::kF32)));
 

@@ -18,6 +18,7 @@ struct Size {
 
 struct Inputs {
   Array<double> x, q_gain, k_gain, dy;
+  double gain_offset = 0;
 };
 
 Inputs Make(Size size) {
@@ -45,7 +46,8 @@ Outputs<T> Compute(const Inputs& in, Size size, int passes = 1, int threads = 2)
                            .kv_heads = size.g,
                            .eps = 1e-5,
                            .y = out.y,
-                           .rstd = out.rstd},
+                           .rstd = out.rstd,
+                           .gain_offset = in.gain_offset},
        threads);
   for (int pass = 0; pass < passes; ++pass) {
     Call(HeadNormBackwardArgs{.dy = dy,
@@ -58,7 +60,8 @@ Outputs<T> Compute(const Inputs& in, Size size, int passes = 1, int threads = 2)
                               .dx = out.dx,
                               .dq_gain = out.dq_gain,
                               .dk_gain = out.dk_gain,
-                              .write = pass == 0 ? Write::kOverwrite : Write::kAdd},
+                              .write = pass == 0 ? Write::kOverwrite : Write::kAdd,
+                              .gain_offset = in.gain_offset},
          threads);
   }
   return out;
@@ -167,6 +170,20 @@ TEST(HeadNorm, GainGradientsOfALaterMicroBatchAreAdded) {
     EXPECT_DOUBLE_EQ(twice.dq_gain.v[i], 2 * once.dq_gain.v[i]);
     EXPECT_DOUBLE_EQ(twice.dk_gain.v[i], 2 * once.dk_gain.v[i]);
   }
+}
+
+TEST(HeadNorm, ZeroCentredGainsAreGainsLessOne) {
+  const Size size = {3, 4, 2, 8};
+  const Inputs plain = Make(size);
+  Inputs centred = plain;
+  for (double& gain : centred.q_gain.v) gain -= 1;
+  for (double& gain : centred.k_gain.v) gain -= 1;
+  centred.gain_offset = 1;
+  const auto want = Compute<double>(plain, size), got = Compute<double>(centred, size);
+  ExpectClose(got.y.v, want.y.v, 1e-14);
+  ExpectClose(got.dx.v, want.dx.v, 1e-14);
+  ExpectClose(got.dq_gain.v, want.dq_gain.v, 1e-14);
+  ExpectClose(got.dk_gain.v, want.dk_gain.v, 1e-14);
 }
 
 TEST(HeadNorm, OutputMayBeTheInput) {

@@ -19,6 +19,7 @@ struct Size {
 
 struct Inputs {
   Array<double> x, gain, bias, dy;
+  double gain_offset = 0;
 };
 
 Inputs Make(Size size) {
@@ -33,17 +34,17 @@ struct Outputs {
 };
 
 template <typename T>
-void Backward(const Array<T>& x, const Array<T>& gain, const Array<T>& dy, Write write,
-              Outputs<T>& out, int threads) {
-  Call(LayerNormBackwardArgs{.dy = dy,
-                             .x = x,
-                             .gain = gain,
+void Backward(const Inputs& in, Write write, Outputs<T>& out, int threads) {
+  Call(LayerNormBackwardArgs{.dy = Converted<T>(in.dy),
+                             .x = Converted<T>(in.x),
+                             .gain = Converted<T>(in.gain),
                              .mean = out.mean,
                              .rstd = out.rstd,
                              .dx = out.dx,
                              .dgain = out.dgain,
                              .dbias = out.dbias,
-                             .write = write},
+                             .write = write,
+                             .gain_offset = in.gain_offset},
        threads);
 }
 
@@ -60,9 +61,10 @@ Outputs<T> Compute(const Inputs& in, int threads = 2) {
                             .eps = 1e-5,
                             .y = out.y,
                             .mean = out.mean,
-                            .rstd = out.rstd},
+                            .rstd = out.rstd,
+                            .gain_offset = in.gain_offset},
        threads);
-  Backward(x, gain, Converted<T>(in.dy), Write::kOverwrite, out, threads);
+  Backward(in, Write::kOverwrite, out, threads);
   return out;
 }
 
@@ -261,11 +263,23 @@ TEST(LayerNorm, LargeMeanKeepsTheVariance) {
   ExpectClose(Converted<double>(got.rstd).v, Compute<double>(in).rstd.v, 1e-4);
 }
 
+TEST(LayerNorm, ZeroCentredGainsAreGainsLessOne) {
+  const Inputs plain = Make({3, 24});
+  Inputs centred = plain;
+  for (double& gain : centred.gain.v) gain -= 1;
+  centred.gain_offset = 1;
+  const auto want = Compute<double>(plain), got = Compute<double>(centred);
+  ExpectClose(got.y.v, want.y.v, 1e-14);
+  ExpectClose(got.dx.v, want.dx.v, 1e-14);
+  ExpectClose(got.dgain.v, want.dgain.v, 1e-14);
+  ExpectClose(got.dbias.v, want.dbias.v, 1e-14);
+}
+
 TEST(LayerNorm, GradientsOfALaterMicroBatchAreAdded) {
   const Inputs in = Make({3, 24});
   auto out = Compute<double>(in);
   const auto first = out;
-  Backward(in.x, in.gain, in.dy, Write::kAdd, out, 2);
+  Backward(in, Write::kAdd, out, 2);
   for (size_t i = 0; i < first.dgain.v.size(); ++i) {
     EXPECT_DOUBLE_EQ(out.dgain.v[i], 2 * first.dgain.v[i]);
     EXPECT_DOUBLE_EQ(out.dbias.v[i], 2 * first.dbias.v[i]);

@@ -19,6 +19,7 @@ struct Size {
 
 struct Inputs {
   Array<double> x, gain, dy;
+  double gain_offset = 0;
 };
 
 Inputs Make(Size size) {
@@ -38,7 +39,12 @@ Outputs<T> Compute(const Inputs& in, int threads = 2) {
   const auto x = Converted<T>(in.x), gain = Converted<T>(in.gain), dy = Converted<T>(in.dy);
   Outputs<T> out{Poison<T>(x.shape), Poison<T>(x.shape), Poison<A>({x.shape[0]}),
                  Poison<A>(gain.shape)};
-  Call(RmsNormForwardArgs{.x = x, .gain = gain, .eps = 1e-5, .y = out.y, .rstd = out.rstd},
+  Call(RmsNormForwardArgs{.x = x,
+                          .gain = gain,
+                          .eps = 1e-5,
+                          .y = out.y,
+                          .rstd = out.rstd,
+                          .gain_offset = in.gain_offset},
        threads);
   Call(RmsNormBackwardArgs{.dy = dy,
                            .x = x,
@@ -46,7 +52,8 @@ Outputs<T> Compute(const Inputs& in, int threads = 2) {
                            .rstd = out.rstd,
                            .dx = out.dx,
                            .dgain = out.dgain,
-                           .write = Write::kOverwrite},
+                           .write = Write::kOverwrite,
+                           .gain_offset = in.gain_offset},
        threads);
   return out;
 }
@@ -208,6 +215,17 @@ TEST(RmsNorm, LargeSizesMatchTheFormula) {
     ExpectOfASumIsAddThenNorm<float>(size);
     ExpectOfASumIsAddThenNorm<bf16>(size);
   }
+}
+
+TEST(RmsNorm, ZeroCentredGainsAreGainsLessOne) {
+  const Inputs plain = Make({3, 24});
+  Inputs centred = plain;
+  for (double& gain : centred.gain.v) gain -= 1;
+  centred.gain_offset = 1;
+  const auto want = Compute<double>(plain), got = Compute<double>(centred);
+  ExpectClose(got.y.v, want.y.v, 1e-14);
+  ExpectClose(got.dx.v, want.dx.v, 1e-14);
+  ExpectClose(got.dgain.v, want.dgain.v, 1e-14);
 }
 
 TEST(RmsNorm, GainGradientOfALaterMicroBatchIsAdded) {

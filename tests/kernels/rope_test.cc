@@ -14,6 +14,7 @@ namespace {
 
 struct Size {
   int64_t batch, sequence, heads, kv_heads, head_dim;
+  int64_t rotated = head_dim;  // Dims of a head.
   int64_t rows() const { return batch * sequence; }
   int64_t width() const { return (heads + 2 * kv_heads) * head_dim; }
 };
@@ -21,7 +22,7 @@ struct Size {
 template <typename A>
 struct Table {
   explicit Table(const Size& size, Llama3RopeScaling scaling = {})
-      : cos(Poison<A>({size.sequence, size.head_dim / 2})), sin(cos) {
+      : cos(Poison<A>({size.sequence, size.rotated / 2})), sin(cos) {
     Call(RopeTableArgs{.cos = cos,
                        .sin = sin,
                        .base = 10000,
@@ -40,6 +41,7 @@ Array<T> Rotate(const Array<T>& x, const Size& size, bool inverse = false, int t
                 .sin = table.sin,
                 .heads = size.heads,
                 .kv_heads = size.kv_heads,
+                .head_dim = size.head_dim,
                 .sequence = size.sequence,
                 .y = y,
                 .inverse = inverse},
@@ -52,11 +54,12 @@ Array<double> PlainRotate(const Array<double>& x, const Size& size) {
   const int64_t d = size.head_dim;
   for (int64_t i = 0; i < int64_t(x.v.size()); ++i) {
     const int64_t t = i / size.width(), column = i % size.width();
-    if (column >= (size.heads + size.kv_heads) * d) continue;
-    const int64_t pair = column % d % (d / 2);
-    const double angle = double(t % size.sequence) * std::pow(10000, -2.0 * double(pair) / d);
-    const bool first = column % d < d / 2;
-    const double other = first ? -x.v[i + d / 2] : x.v[i - d / 2];
+    const int64_t half = size.rotated / 2;
+    if (column >= (size.heads + size.kv_heads) * d || column % d >= 2 * half) continue;
+    const int64_t pair = column % d % half;
+    const double angle = double(t % size.sequence) * std::pow(10000, -double(pair) / double(half));
+    const bool first = column % d < half;
+    const double other = first ? -x.v[i + half] : x.v[i - half];
     y.v[i] = x.v[i] * std::cos(angle) + other * std::sin(angle);
   }
   return y;
@@ -92,11 +95,14 @@ TEST_P(RopeTest, LowerPrecisionsAgreeWithF64) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, RopeTest,
                          ::testing::Values(Size{1, 1, 1, 1, 2}, Size{2, 5, 2, 1, 6},
-                                           Size{3, 7, 4, 2, 16}, Size{1, 9, 3, 3, 10}));
+                                           Size{3, 7, 4, 2, 16}, Size{1, 9, 3, 3, 10},
+                                           Size{2, 5, 2, 1, 6, 4}, Size{3, 7, 4, 2, 32, 16},
+                                           Size{1, 4, 2, 1, 5, 2}));
 
 // Rows wider than one block of a GPU, in packs or one by one, and more rows than it has blocks.
 TEST(Rope, RotatesWideAndManyRows) {
-  for (const Size& size : {Size{1, 2, 40, 8, 128}, Size{1, 3, 40, 2, 14}, Size{2, 4300, 1, 1, 2}}) {
+  for (const Size& size : {Size{1, 2, 40, 8, 128}, Size{1, 3, 40, 2, 14}, Size{2, 4300, 1, 1, 2},
+                           Size{1, 2, 40, 8, 128, 64}, Size{1, 3, 40, 2, 14, 6}}) {
     const auto x = Normal<double>({size.rows(), size.width()}, 1);
     ExpectClose(Rotate(x, size).v, PlainRotate(x, size).v, 1e-12);
     ExpectAgreesWithF64<float>(x, size);
@@ -114,6 +120,7 @@ TEST(Rope, OutputMayBeTheInput) {
                 .sin = table.sin,
                 .heads = 2,
                 .kv_heads = 1,
+                .head_dim = 6,
                 .sequence = 5,
                 .y = x});
   EXPECT_EQ(x.v, want);
@@ -233,6 +240,7 @@ TEST(Rope, ValueHeadsOfAnyWidthAreCopied) {
                   .sin = table.sin,
                   .heads = 2,
                   .kv_heads = 1,
+                  .head_dim = 6,
                   .sequence = 5,
                   .y = to});
   };
@@ -248,12 +256,13 @@ TEST(RopeDeathTest, NamesTheArgumentOfWrongShape) {
   const Size size = {2, 5, 2, 1, 6};
   const Table<float> table(size);
   auto x = Zeros<float>({10, size.width()}), narrow = Zeros<float>({10, 23});
-  const auto args = [&](Array<float>& y, int64_t sequence) {
+  const auto args = [&](Array<float>& y, int64_t sequence, int64_t head_dim = 6) {
     return RopeArgs{.x = x,
                     .cos = table.cos,
                     .sin = table.sin,
                     .heads = 2,
                     .kv_heads = 1,
+                    .head_dim = head_dim,
                     .sequence = sequence,
                     .y = y};
   };
@@ -262,6 +271,7 @@ TEST(RopeDeathTest, NamesTheArgumentOfWrongShape) {
   EXPECT_DEATH(Call(args(x, 5)), "rope x: f32 \\[10, 17\\] for 2 query and 1 key heads of 6");
   x = Zeros<float>({10, size.width()});
   EXPECT_DEATH(Call(args(x, 6)), "rope sequence: 6 with a table of 5 positions");
+  EXPECT_DEATH(Call(args(x, 5, 4)), "rope head_dim: 4 with a table of 3 pairs");
 }
 
 }  // namespace

@@ -21,7 +21,8 @@ struct Row {
 };
 constexpr Row kTable[] = {{"llama3-8b", 51.47, 57.91, 48.25, 51.47, 0.005},
                           {"llama3-70b", 449.2, 481.4, 433.1, 449.2, 0.05},
-                          {"llama3.1-405b", 2524, 2625, 2473, 2524, 0.5}};
+                          {"llama3.1-405b", 2524, 2625, 2473, 2524, 0.5},
+                          {"nemotron4-340b", 2105, 2192, 2061, 2105, 0.5}};
 
 TEST(FlopsTest, ExactAgreesWithTheTable) {
   for (const Row& row : kTable) {
@@ -39,6 +40,11 @@ TEST(FlopsTest, ExpertsCountWhereATokenGoesThroughThem) {
   EXPECT_NEAR(GigaFlops("qwen3-30b-a3b", 8192, FlopsConvention::kExact), 27.92, 0.006);
   EXPECT_NEAR(GigaFlops("qwen3-30b-a3b", 4096, FlopsConvention::kAutoModel), 23.01, 0.005);
   EXPECT_NEAR(GigaFlops("qwen3-30b-a3b", 8192, FlopsConvention::kAutoModel), 27.84, 0.005);
+
+  // A gate of 8, and two experts.
+  const Flops mixtral = FlopsPerToken(FindPreset("mixtral-8x7b")->config, 4096);
+  EXPECT_DOUBLE_EQ(mixtral.mlp, 32 * 6 * 4096.0 * (3 * 2 * 14336 + 8));
+  EXPECT_DOUBLE_EQ(mixtral.attention, 32 * 6 * 4096.0 * (4096 + 1));
 
   ModelConfig config = TinyMoe();
   AsDecoder(config).moe->shared_experts = 1, AsDecoder(config).moe->shared_ffn = 7;
@@ -96,15 +102,16 @@ TEST(FlopsTest, FullAndCausalFormulasAgreeWithTheTable) {
 // The recorded program counts what the formula says, to the last bit but for the causal triangle's
 // diagonal: s + 1 instead of s.
 TEST(FlopsTest, ExactEqualsTheFormulaPartByPart) {
-  for (const ModelConfig& config : {TinyLlama(), TinyLlama(/*tied=*/true), TinyGpt3()}) {
+  for (const ModelConfig& config : {TinyLlama(), TinyLlama(/*tied=*/true), TinyGpt3(),
+                                    TinyAs("qwen2"), TinyAs("qwen3"), TinyAs("nemotron")}) {
     const double s = 8, l = double(AsDecoder(config).layers), h = double(AsDecoder(config).hidden);
     const double d = double(AsDecoder(config).head_dim), a = double(AsDecoder(config).heads),
                  g = double(AsDecoder(config).kv_heads);
     const Flops flops = FlopsPerToken(config, int64_t(s));
     EXPECT_DOUBLE_EQ(flops.qkvo, l * 6 * h * d * (2 * a + 2 * g));
     EXPECT_DOUBLE_EQ(flops.attention, l * 6 * a * d * (s + 1));
-    EXPECT_DOUBLE_EQ(
-        flops.mlp, l * (config.family() == "llama" ? 18 : 12) * h * double(AsDecoder(config).ffn));
+    EXPECT_DOUBLE_EQ(flops.mlp, l * (FindFamily(config.family())->gated ? 18 : 12) * h *
+                                    double(AsDecoder(config).ffn));
     EXPECT_DOUBLE_EQ(flops.output, 6 * double(AsDecoder(config).vocab) * h);
   }
 }
@@ -126,11 +133,7 @@ TEST(FlopsTest, DgxCloudLlama31PrintsThePagesNumbers) {
 
 // Nemotron4-15b's page prints 434.5e12 for a sequence of 4096 tokens.
 TEST(FlopsTest, DgxCloudNemotron4IgnoresGroupsAndWidth) {
-  ModelConfig config = FindPreset("llama3-8b")->config;
-  AsDecoder(config).layers = 32;
-  AsDecoder(config).hidden = 6144;
-  AsDecoder(config).heads = 48;
-  AsDecoder(config).vocab = 256000;
+  const ModelConfig config = FindPreset("nemotron4-15b")->config;
   const Flops flops = FlopsPerToken(config, 4096, FlopsConvention::kDgxcNemotron4);
   EXPECT_NEAR(flops.total() * 4096, 434.5e12, 0.05e12);
 }

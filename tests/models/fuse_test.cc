@@ -144,7 +144,7 @@ struct Sum {
 
   Value Norm() {
     const Value gain = recorder.Parameter({.name = "gain", .shape = {8}});
-    return ops::RmsNorm(recorder, sum, gain, 1e-5);
+    return ops::RmsNorm(recorder, sum, gain, {.eps = 1e-5});
   }
   // The ops' names, after fusion.
   std::vector<std::string> Fused() {

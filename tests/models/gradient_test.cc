@@ -174,20 +174,19 @@ TEST_P(ArchitectureGradient, LowerPrecisionsAreCloseToDouble) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, ArchitectureGradient,
-                         ::testing::Values(NamedConfig{"llama", TinyLlama()},
-                                           NamedConfig{"llama_tied", TinyLlama(/*tied=*/true)},
-                                           NamedConfig{"llama_capped", Capped(TinyLlama())},
-                                           NamedConfig{"gpt3", TinyGpt3()},
-                                           NamedConfig{"gpt3_capped", Capped(TinyGpt3())},
-                                           NamedConfig{"qwen3_moe", TinyMoe()},
-                                           NamedConfig{"qwen3_moe_in_rounds", TinyMoe(), 0.3},
-                                           NamedConfig{"qwen3_moe_grouped", GroupedMoe()},
-                                           NamedConfig{"dit", TinyDit()},
-                                           NamedConfig{"gpt_oss", TinyGptOss()},
-                                           NamedConfig{"gpt_oss_capped", Capped(TinyGptOss())},
-                                           NamedConfig{"gpt_oss_in_rounds", TinyGptOss(), 0.3}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Models, ArchitectureGradient,
+    ::testing::Values(
+        NamedConfig{"llama", TinyLlama()}, NamedConfig{"llama_tied", TinyLlama(/*tied=*/true)},
+        NamedConfig{"llama_capped", Capped(TinyLlama())}, NamedConfig{"qwen2", TinyAs("qwen2")},
+        NamedConfig{"qwen3", TinyAs("qwen3")}, NamedConfig{"gpt3", TinyGpt3()},
+        NamedConfig{"gpt3_capped", Capped(TinyGpt3())}, NamedConfig{"mixtral", TinyMixtral()},
+        NamedConfig{"nemotron", TinyAs("nemotron")}, NamedConfig{"qwen3_moe", TinyMoe()},
+        NamedConfig{"qwen3_moe_in_rounds", TinyMoe(), 0.3},
+        NamedConfig{"qwen3_moe_grouped", GroupedMoe()}, NamedConfig{"dit", TinyDit()},
+        NamedConfig{"gpt_oss", TinyGptOss()}, NamedConfig{"gpt_oss_capped", Capped(TinyGptOss())},
+        NamedConfig{"gpt_oss_in_rounds", TinyGptOss(), 0.3}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace trainyard::testing

@@ -59,7 +59,7 @@ TEST(RecorderDeathTest, NamesTheOperandsOfTheWrongShape) {
   Recorder recorder(Precision::F32(), {}, true);
   const Value x = recorder.Input("x", {3, 8}, DType::kF32, {});
   const Value gain = recorder.Parameter({.name = "norm.weight", .shape = {16}});
-  EXPECT_DEATH(ops::RmsNorm(recorder, x, gain, 1e-5), "gain norm.weight");
+  EXPECT_DEATH(ops::RmsNorm(recorder, x, gain, {.eps = 1e-5}), "gain norm.weight");
   EXPECT_DEATH(ops::Linear(recorder, x, gain), "norm.weight");
 }
 

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "models/arch/decoder_config.h"
 #include "models/arch/dit.h"
 #include "models/arch/gpt_oss.h"
+#include "models/arch/nemotron.h"
 #include "models/arch/registry.h"
 #include "models/model.h"
 #include "models/program/executable.h"
@@ -19,6 +21,7 @@ namespace trainyard::testing {
 // What the structs of the families of decoders have in common.
 inline DecoderConfig& AsDecoder(ModelConfig& config) {
   if (config.family() == "gpt_oss") return config.As<GptOssConfig>();
+  if (config.family() == "nemotron") return config.As<NemotronConfig>();
   return config.As<DecoderConfig>();
 }
 inline const DecoderConfig& AsDecoder(const ModelConfig& config) {
@@ -27,6 +30,12 @@ inline const DecoderConfig& AsDecoder(const ModelConfig& config) {
 // Null: it is no decoder.
 inline const DecoderConfig* FindDecoder(const ModelConfig& config) {
   return config.family() == "dit" ? nullptr : &AsDecoder(config);
+}
+
+inline bool HasField(const ModelConfig& config, absl::string_view name) {
+  const std::vector<Field> fields = FieldsOf(config);
+  return std::any_of(fields.begin(), fields.end(),
+                     [&](const Field& field) { return field.rule.name == name; });
 }
 
 // Two layers of 4 dims a head.
@@ -43,13 +52,16 @@ inline ModelConfig Tiny(absl::string_view family, int64_t heads, int64_t kv_head
   return config;
 }
 
-// Grouped queries (two query heads share a key/value head); heads * head_dim differs from hidden.
-inline ModelConfig TinyLlama(bool tied = false) {
-  ModelConfig config = Tiny("llama", 4, 2);
+// A family that has the fields of Llama.
+inline ModelConfig TinyAs(absl::string_view family, bool tied = false) {
+  ModelConfig config = Tiny(family, 4, 2);
   AsDecoder(config).ffn = 20;
   AsDecoder(config).tied = tied;
   return config;
 }
+
+// Grouped queries (two query heads share a key/value head); heads * head_dim differs from hidden.
+inline ModelConfig TinyLlama(bool tied = false) { return TinyAs("llama", tied); }
 
 inline ModelConfig TinyGpt3() {
   ModelConfig config = Tiny("gpt3", 3, 3);
@@ -61,6 +73,13 @@ inline ModelConfig TinyGpt3() {
 inline ModelConfig TinyMoe() {
   ModelConfig config = Tiny("qwen3_moe", 4, 2);
   AsDecoder(config).moe = MoeConfig{.experts = 6, .top_k = 2, .expert_ffn = 5, .aux_loss = 0.05};
+  return config;
+}
+
+// As TinyMoe, of a family whose router has no other forms.
+inline ModelConfig TinyMixtral() {
+  ModelConfig config = Tiny("mixtral", 4, 2);
+  AsDecoder(config).moe = AsDecoder(TinyMoe()).moe;
   return config;
 }
 

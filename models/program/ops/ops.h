@@ -45,8 +45,13 @@ Value ConcatColumns(Recorder& recorder, const std::vector<Value>& parts);
 // Returns x [T, N] + bias [N].
 Value AddBias(Recorder& recorder, Value x, Value bias);
 
-Value RmsNorm(Recorder& recorder, Value x, Value gain, double eps);
-Value LayerNorm(Recorder& recorder, Value x, Value gain, Value bias, double eps);
+struct NormOptions {
+  double eps;
+  double gain_offset = 0;  // Added to gains; 1 if they are stored less 1.
+};
+std::string ToString(const NormOptions& options);
+Value RmsNorm(Recorder& recorder, Value x, Value gain, const NormOptions& options);
+Value LayerNorm(Recorder& recorder, Value x, Value gain, Value bias, const NormOptions& options);
 
 // Rows of table [V, D] for tokens i32 [T]: [T, D]. If the table is divided over the tensor ranks, a
 // row that another rank holds is zero.
@@ -72,7 +77,7 @@ std::string ToString(const Heads& heads);
 struct HeadGains {
   Value query;  // [d]
   Value key;    // [d]
-  double eps;
+  NormOptions options;
 };
 // Applies RMSNorm to each query and key head of qkv [T, (a+2g)d].
 Value HeadNorm(Recorder& recorder, Value qkv, const HeadGains& gains, const Heads& heads);
@@ -84,6 +89,7 @@ struct RopeTable {
   double high_freq_factor = 4;
   int64_t original_max_seq = 8192;
   YarnRopeScaling yarn = {};  // Not together with a factor.
+  int64_t dims = 0;           // Rotated dims of a head, an even number: the first ones; 0: all.
 };
 // cos and sin [S, width / 2] of the rotary angles. All uses of a table share its values.
 struct Rotation {
@@ -136,6 +142,7 @@ Value ContextAttention(Recorder& recorder, Value qkv, const Heads& heads,
 Value SwiGlu(Recorder& recorder, Value x);  // [T, 2F] to [T, F].
 Value Gelu(Recorder& recorder, Value x);
 Value Silu(Recorder& recorder, Value x);
+Value SquaredRelu(Recorder& recorder, Value x);
 
 // --- Conditions of samples.
 // A condition [B, D] is the same on all tensor and context ranks of a sample.

@@ -7,7 +7,7 @@
 namespace trainyard::ops {
 namespace {
 
-// Outputs: cos, sin [S, d/2].
+// Outputs: cos, sin [S, r/2], for r rotated dims of a head.
 class RopeTableOp final : public Op {
  public:
   RopeTableOp(const RopeTable& table, const SequencePart& part) : table_(table), part_(part) {}
@@ -54,6 +54,7 @@ class RopeOp final : public Op {
                                   .sin = binder.tensor(instance.inputs[2]),
                                   .heads = heads_.heads,
                                   .kv_heads = heads_.kv_heads,
+                                  .head_dim = heads_.head_dim,
                                   .sequence = heads_.sequence,
                                   .y = binder.tensor(instance.outputs[0]),
                                   .inverse = inverse_});
@@ -74,8 +75,7 @@ class RopeOp final : public Op {
 
 }  // namespace
 
-Rotation RopeRotation(Recorder& recorder, int64_t sequence, int64_t width,
-                      const RopeTable& table) {
+Rotation RopeRotation(Recorder& recorder, int64_t sequence, int64_t width, const RopeTable& table) {
   const Recorder::Output half{.shape = {sequence, width / 2},
                               .dtype = recorder.precision().statistic,
                               .name = "rotation",
@@ -90,7 +90,10 @@ Value Rope(Recorder& recorder, Value qkv, const Heads& heads, const RopeTable& t
   CHECK(info.shape.back() == heads.columns())
       << "rope: " << info << " for " << heads.heads << " heads and " << heads.kv_heads
       << " key/value heads of " << heads.head_dim;
-  const Rotation rotation = RopeRotation(recorder, heads.sequence, heads.head_dim, table);
+  const int64_t dims = table.dims == 0 ? heads.head_dim : table.dims;
+  CHECK(dims % 2 == 0 && dims <= heads.head_dim)
+      << "rope: " << dims << " rotated dims of " << heads.head_dim;
+  const Rotation rotation = RopeRotation(recorder, heads.sequence, dims, table);
   return recorder.Emit(std::make_shared<RopeOp>(heads, /*inverse=*/false),
                        {qkv, rotation.cos, rotation.sin},
                        {{.shape = info.shape, .dtype = info.dtype, .name = "rotated"}})[0];

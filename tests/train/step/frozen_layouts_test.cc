@@ -22,15 +22,15 @@ TEST_P(FrozenLayoutsTest, TwoStepsEqualThoseOfOneRank) {
 
 std::string NameOf(const ::testing::TestParamInfo<LayoutCase>& info) { return info.param.name(); }
 
-INSTANTIATE_TEST_SUITE_P(Llama, FrozenLayoutsTest,
-                         ::testing::ValuesIn(FrozenLayouts("llama", 8, 3)), NameOf);
-INSTANTIATE_TEST_SUITE_P(Gpt3, FrozenLayoutsTest, ::testing::ValuesIn(FrozenLayouts("gpt3", 8, 5)),
-                         NameOf);
-INSTANTIATE_TEST_SUITE_P(Qwen3Moe, FrozenLayoutsTest,
-                         ::testing::ValuesIn(FrozenLayouts("qwen3_moe", 8, 11)), NameOf);
-INSTANTIATE_TEST_SUITE_P(GptOss, FrozenLayoutsTest,
-                         ::testing::ValuesIn(FrozenLayouts("gpt_oss", 8, 17)), NameOf);
-INSTANTIATE_TEST_SUITE_P(Dit, FrozenLayoutsTest, ::testing::ValuesIn(FrozenLayouts("dit", 8, 7)),
+INSTANTIATE_TEST_SUITE_P(Families, FrozenLayoutsTest,
+                         ::testing::ValuesIn(OfEveryFamily([](const std::string& family) {
+                           const size_t stride = family == "llama"       ? 3
+                                                 : family == "gpt3"      ? 5
+                                                 : family == "dit"       ? 7
+                                                 : family == "qwen3_moe" ? 11
+                                                                         : 17;
+                           return FrozenLayouts(family, 8, stride);
+                         })),
                          NameOf);
 
 }  // namespace

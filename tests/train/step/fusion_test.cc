@@ -7,6 +7,7 @@
 #include <string>
 #include <tuple>
 
+#include "models/arch/registry.h"
 #include "tests/testing/tolerance.h"
 #include "tests/train/step/layouts.h"
 
@@ -33,7 +34,7 @@ const FusionLayout kLayouts[] = {
      .recompute = {.blocks = 1, .norms_and_activations = true}},
 };
 
-using Case = std::tuple<const char*, FusionLayout>;
+using Case = std::tuple<std::string, FusionLayout>;
 
 class Fusion : public ::testing::TestWithParam<Case> {
  protected:
@@ -62,12 +63,10 @@ TEST_P(Fusion, ChangesF32ByRounding) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Fusion,
-                         ::testing::Combine(::testing::Values("llama", "gpt3", "qwen3_moe",
-                                                              "gpt_oss", "dit"),
+                         ::testing::Combine(::testing::ValuesIn(FamilyNames()),
                                             ::testing::ValuesIn(kLayouts)),
                          [](const ::testing::TestParamInfo<Case>& info) {
-                           return std::string(std::get<0>(info.param)) + "_" +
-                                  std::get<1>(info.param).name;
+                           return std::get<0>(info.param) + "_" + std::get<1>(info.param).name;
                          });
 
 }  // namespace

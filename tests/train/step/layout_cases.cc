@@ -59,7 +59,9 @@ void SizeDecoder(LayoutCase& c) {
   decoder.kv_heads = model == "gpt3"                  ? decoder.heads
                      : tensor % 2 == 0 && tensor >= 4 ? tensor / 2
                                                       : tensor;
-  decoder.head_dim = 2;
+  // A normalised head of two dims can only turn: its gradient would be a difference of nearly equal
+  // terms. Half of a head of nemotron is rotated.
+  decoder.head_dim = model == "qwen3" || model == "nemotron" ? 4 : 2;
   decoder.hidden = model == "gpt3" ? decoder.heads * decoder.head_dim : 6;
   decoder.ffn = model == "gpt3" ? 4 * decoder.hidden : 3 * tensor;
   decoder.vocab = 5 * tensor;
@@ -131,7 +133,7 @@ LayoutCase WithRouter(LayoutCase c, int router) {
   if (name == "sigmoid") moe.aux_loss = 0.1, moe.routed_scaling = 2.5;
   if (name == "biased") moe.expert_bias = true, moe.bias_update_rate = 0.01;
   if (name == "grouped") moe.groups = 2, moe.norm_topk = false;
-  if (c.model.family() == "gpt_oss") {  // Of all that, the losses and the bias.
+  if (!HasField(c.model, "moe.router")) {  // Of all that, the losses and the bias.
     moe = {.experts = moe.experts,
            .top_k = moe.top_k,
            .expert_ffn = moe.expert_ffn,
@@ -254,6 +256,7 @@ std::vector<LayoutCase> FrozenLayouts(const std::string& model, int64_t max_rank
     std::vector<std::string> frozen, trainable;
   };
   const bool gpt = model == "gpt3", dit = model == "dit";
+  const bool experts = FactsOf(FindFamily(model)->defaults).experts.has_value();
   const std::string first = gpt ? "transformer.h.0." : "model.layers.0.";
   std::vector<Part> parts = {
       {"lower", {gpt ? "transformer.w*" : "model.embed_tokens.weight", first + "*"}, {}},
@@ -274,9 +277,7 @@ std::vector<LayoutCase> FrozenLayouts(const std::string& model, int64_t max_rank
   }
   if (!gpt && !dit)
     parts.push_back({"of_a_product", {"*q_proj*", "*.up_proj.*", "*gate_proj*"}, {}});
-  if (model == "qwen3_moe" || model == "gpt_oss") {
-    parts.push_back({"experts", {"*.experts.*"}, {}});
-  }
+  if (experts) parts.push_back({"experts", {"*.experts.*"}, {}});
   if (model == "gpt_oss") parts.push_back({"biases_and_sinks", {"*.bias", "*.sinks"}, {}});
   const std::vector<LayoutCase> all = AllLayouts(model, max_ranks);
   std::vector<LayoutCase> cases;
@@ -286,6 +287,15 @@ std::vector<LayoutCase> FrozenLayouts(const std::string& model, int64_t max_rank
     c.frozen = part.name;
     c.job.frozen = part.frozen;
     c.job.trainable = part.trainable;
+  }
+  return cases;
+}
+
+std::vector<LayoutCase> OfEveryFamily(
+    const std::function<std::vector<LayoutCase>(const std::string& family)>& layouts) {
+  std::vector<LayoutCase> cases;
+  for (const std::string& family : FamilyNames()) {
+    for (LayoutCase& layout : layouts(family)) cases.push_back(std::move(layout));
   }
   return cases;
 }

@@ -55,6 +55,10 @@ std::vector<LayoutCase> RecomputedLayouts(const std::string& model, int64_t rank
 // Every `stride`th of AllLayouts, with a part of the model frozen: in turn each of several parts.
 std::vector<LayoutCase> FrozenLayouts(const std::string& model, int64_t ranks, size_t stride);
 
+// What `layouts` returns for each family of the registry, one family after another.
+std::vector<LayoutCase> OfEveryFamily(
+    const std::function<std::vector<LayoutCase>(const std::string& family)>& layouts);
+
 // What two optimizer steps on one and the same global batch give, put together from all ranks.
 struct TrainedSteps {
   std::vector<double> losses, auxiliary_losses, norms;

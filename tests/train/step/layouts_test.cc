@@ -328,21 +328,21 @@ INSTANTIATE_TEST_SUITE_P(ZeroFull, PlantedBugTest, ::testing::ValuesIn(PlantedZe
 
 std::string NameOf(const ::testing::TestParamInfo<LayoutCase>& info) { return info.param.name(); }
 
-INSTANTIATE_TEST_SUITE_P(Llama, Layouts, ::testing::ValuesIn(SomeLayouts("llama")), NameOf);
-INSTANTIATE_TEST_SUITE_P(Gpt3, Layouts, ::testing::ValuesIn(SomeLayouts("gpt3")), NameOf);
-INSTANTIATE_TEST_SUITE_P(Llama, RecomputedLayoutsTest,
-                         ::testing::ValuesIn(RecomputedLayouts("llama", 8, 7)), NameOf);
-INSTANTIATE_TEST_SUITE_P(Qwen3Moe, RecomputedLayoutsTest,
-                         ::testing::ValuesIn(RecomputedLayouts("qwen3_moe", 8, 23)), NameOf);
-INSTANTIATE_TEST_SUITE_P(Gpt3, RecomputedLayoutsTest,
-                         ::testing::ValuesIn(RecomputedLayouts("gpt3", 8, 11)), NameOf);
-INSTANTIATE_TEST_SUITE_P(Qwen3Moe, Layouts, ::testing::ValuesIn(SomeLayouts("qwen3_moe")), NameOf);
-INSTANTIATE_TEST_SUITE_P(GptOss, RecomputedLayoutsTest,
-                         ::testing::ValuesIn(RecomputedLayouts("gpt_oss", 8, 23)), NameOf);
-INSTANTIATE_TEST_SUITE_P(GptOss, Layouts, ::testing::ValuesIn(SomeLayouts("gpt_oss")), NameOf);
-INSTANTIATE_TEST_SUITE_P(Dit, RecomputedLayoutsTest,
-                         ::testing::ValuesIn(RecomputedLayouts("dit", 8, 17)), NameOf);
-INSTANTIATE_TEST_SUITE_P(Dit, Layouts, ::testing::ValuesIn(SomeLayouts("dit")), NameOf);
+// A family of the registry takes part without being named here.
+INSTANTIATE_TEST_SUITE_P(Families, Layouts,
+                         ::testing::ValuesIn(OfEveryFamily([](const std::string& family) {
+                           return SomeLayouts(family);
+                         })),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(Families, RecomputedLayoutsTest,
+                         ::testing::ValuesIn(OfEveryFamily([](const std::string& family) {
+                           const size_t stride = family == "llama"  ? 7
+                                                 : family == "gpt3" ? 11
+                                                 : family == "dit"  ? 17
+                                                                    : 23;
+                           return RecomputedLayouts(family, 8, stride);
+                         })),
+                         NameOf);
 
 }  // namespace
 }  // namespace trainyard::testing

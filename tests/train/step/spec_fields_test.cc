@@ -121,6 +121,9 @@ constexpr Change kGptOssChanges[] = {
     {"/model/architecture/fields/yarn_original_max_seq", "\"60\""},
     {"/model/architecture/fields/attention_soft_cap", "\"0.02\""},
 };
+constexpr Change kNemotronChanges[] = {
+    {"/model/architecture/fields/rotary_fraction", "\"1\""},
+};
 constexpr Change kGroupChanges[] = {{"/model/architecture/moe/topk_groups", "2"}};
 
 // These keep every bit.
@@ -204,6 +207,12 @@ class SpecFields : public ::testing::Test {
     return spec;
   }
 
+  Json Nemotron() const {
+    Json spec = Llama();
+    spec["model"]["architecture"]["family"] = "nemotron";
+    return spec;
+  }
+
   // What a run is by its bits: the digest of its last checkpoint, and its losses.
   std::string BitsOf(const Json& spec) {
     EXPECT_TRUE(RemoveTree(root_ + "/runs").ok());
@@ -260,8 +269,9 @@ TEST_F(SpecFields, ThatShouldChangeTrainingDo) {
   with_bias["model"]["architecture"]["moe"]["expert_bias"] = true;
   with_groups["model"]["architecture"]["moe"]["groups"] = 3;
   const std::tuple<Json, std::span<const Change>> bases[] = {
-      {Llama(), kChanges},          {Experts(), kExpertChanges},     {with_bias, kBiasChanges},
-      {with_groups, kGroupChanges}, {with_scaling, kScalingChanges}, {GptOss(), kGptOssChanges}};
+      {Llama(), kChanges},           {Experts(), kExpertChanges},     {with_bias, kBiasChanges},
+      {with_groups, kGroupChanges},  {with_scaling, kScalingChanges}, {GptOss(), kGptOssChanges},
+      {Nemotron(), kNemotronChanges}};
   for (const auto& [base, changes] : bases) {
     const std::string bits = BitsOf(base);
     ASSERT_EQ(BitsOf(base), bits) << "a run repeats itself";
@@ -318,7 +328,7 @@ TEST_F(SpecFields, AreAllNamedHere) {
        {std::span<const Change>(kChanges), std::span<const Change>(kExpertChanges),
         std::span<const Change>(kBiasChanges), std::span<const Change>(kGroupChanges),
         std::span<const Change>(kScalingChanges), std::span<const Change>(kGptOssChanges),
-        std::span<const Change>(kKeeps)}) {
+        std::span<const Change>(kNemotronChanges), std::span<const Change>(kKeeps)}) {
     for (const Change& change : changes) named_.insert(change.path);
   }
   named_.insert(kElsewhere.begin(), kElsewhere.end());

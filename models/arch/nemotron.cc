@@ -1,0 +1,98 @@
+// Nemotron and Nemotron-4: a pre-norm decoder with zero-centred LayerNorm, rotary positions on a
+// part of each head, and an MLP with squared ReLU and without a gate. Nemotron-4 has grouped
+// queries. Linear layers have no biases, norms have.
+//
+// Source: arXiv:2402.16819, section 2 (15b); arXiv:2406.11704, section 2 (340b); shapes as in
+// NVIDIA/NeMo's nemo/collections/llm/gpt/model/nemotron.py. Parameter names are those of the
+// checkpoints that transformers reads.
+#include "models/arch/nemotron.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "models/arch/decoder.h"
+
+namespace trainyard {
+
+int64_t NemotronConfig::rotary_dims() const {
+  return std::llround(double(head_dim) * rotary_fraction);
+}
+
+namespace {
+
+AttentionOptions AttentionOptionsOf(const NemotronConfig& c) {
+  AttentionOptions options = DecoderAttentionOptions(c);
+  options.rope->dims = c.rotary_dims();
+  return options;
+}
+
+class NemotronBlock : public DecoderBlock<Mlp, ZeroCentredLayerNorm> {
+ public:
+  NemotronBlock(const NemotronConfig& c, int64_t /*layer*/, const std::string& name)
+      : DecoderBlock(c, name, DecoderAttention(c, name + ".self_attn", AttentionOptionsOf(c)),
+                     DecoderMlp(c, name + ".mlp", Activation::kSquaredRelu)) {}
+};
+
+constexpr DecoderTraits kTraits = {.gated = false};
+
+void Visit(ModelConfig& config, FieldVisit visit) {
+  NemotronConfig& c = config.As<NemotronConfig>();
+  VisitDecoder(kTraits, c, visit);
+  visit({.name = "rotary_fraction",
+         .help = "The part of each head's dims that is rotated.",
+         .legal = [](double x) { return x > 0 && x <= 1; },
+         .wanted = "0 < x <= 1 (usual: 0.5)"},
+        &c.rotary_fraction);
+}
+
+void CheckFields(const ModelConfig& config, FieldProblems& problems) {
+  const NemotronConfig& c = config.As<NemotronConfig>();
+  CheckDecoder(kTraits, config.family(), c, problems);
+  if (!problems.Legal({"head_dim", "rotary_fraction"})) return;
+  const double dims = double(c.head_dim) * c.rotary_fraction;
+  const int64_t whole = c.rotary_dims();
+  if (whole >= 2 && whole % 2 == 0 && std::abs(dims - double(whole)) < 1e-6) return;
+  const int64_t nearest = std::max<int64_t>(2, std::llround(dims / 2) * 2);
+  problems.Add("rotary_fraction",
+               Wanted(absl::StrCat("an even number of head_dim = ", c.head_dim, " dims"),
+                      c.rotary_fraction, double(nearest) / double(c.head_dim)));
+}
+
+NemotronConfig Defaults() {
+  NemotronConfig c;
+  c.max_seq = 4096;
+  c.rope_base = 10'000;
+  return c;
+}
+
+// The MLP is four times as wide as the model.
+NemotronConfig Nemotron(int64_t layers, int64_t hidden, int64_t heads, int64_t kv_heads) {
+  NemotronConfig c = Defaults();
+  c.layers = layers;
+  c.hidden = hidden;
+  c.ffn = 4 * hidden;
+  c.heads = heads;
+  c.kv_heads = kv_heads;
+  c.head_dim = hidden / heads;
+  c.vocab = 256000;
+  return c;
+}
+
+}  // namespace
+
+Family NemotronFamily() {
+  Family family = DecoderFamily<kTraits, Decoder<NemotronBlock, NemotronConfig>, NemotronConfig>(
+      {.name = "nemotron",
+       .activation = "squared_relu",
+       .norm = "layernorm1p",
+       .defaults = Defaults(),
+       .presets = {{"nemotron-8b", {}, Nemotron(32, 4096, 32, 32)},
+                   {"nemotron-22b", {}, Nemotron(40, 6144, 48, 48)},
+                   {"nemotron4-15b", {}, Nemotron(32, 6144, 48, 8)},
+                   {"nemotron4-340b", {"nemotron-340b"}, Nemotron(96, 18432, 96, 8)}}});
+  family.visit = Visit;
+  family.check = CheckFields;
+  return family;
+}
+
+}  // namespace trainyard

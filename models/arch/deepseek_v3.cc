@@ -11,14 +11,11 @@
 
 #include <cmath>
 #include <optional>
-#include <set>
 #include <string>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "models/arch/decoder.h"
 #include "models/layers/latent_attention.h"
-#include "models/layers/mlp.h"
 #include "models/layers/moe.h"
 
 namespace trainyard {
@@ -55,20 +52,16 @@ LatentAttention AttentionOf(const DeepseekV3Config& c, const std::string& name) 
 
 class DeepseekV3Block {
  public:
+  using Norm = RmsNorm;
+
   DeepseekV3Block(const DeepseekV3Config& c, int64_t layer, const std::string& name)
       : attention_norm_(name + ".input_layernorm", c.hidden, c.norm_eps),
         attention_(AttentionOf(c, name + ".self_attn")),
         mlp_norm_(name + ".post_attention_layernorm", c.hidden, c.norm_eps) {
-    const std::string mlp = name + ".mlp";
-    const Init in = DecoderInputInit(), out = DecoderOutputInit(c);
     if (layer >= c.dense_layers) {
-      moe_.emplace(mlp, *c.moe, c.hidden, MoeInit{.in = in, .out = out});
+      moe_.emplace(name + ".mlp", *c.moe, c.hidden, DecoderMoeInit(c));
     } else {
-      dense_.emplace(
-          Activation::kSwiGlu,
-          ColumnLinear({{mlp + ".gate_proj", c.ffn}, {mlp + ".up_proj", c.ffn}}, c.hidden,
-                       /*bias=*/false, in),
-          RowLinear({.name = mlp + ".down_proj", .in = c.ffn, .out = c.hidden, .init = out}));
+      dense_ = DecoderMlp(c, name + ".mlp", Activation::kSwiGlu);
     }
   }
 
@@ -81,19 +74,18 @@ class DeepseekV3Block {
   }
 
  private:
-  RmsNorm attention_norm_;
+  Norm attention_norm_;
   LatentAttention attention_;
-  RmsNorm mlp_norm_;
+  Norm mlp_norm_;
   std::optional<Moe> moe_;  // This or the dense MLP.
   std::optional<Mlp> dense_;
 };
 
-constexpr DecoderTraits kTraits = {.experts = true};
+constexpr DecoderTraits kTraits = {.rope_scaling = false, .experts = true};
 
 // Whether the table has the rule of DecoderConfig for this field.
 bool IsOurs(absl::string_view name) {
-  static const std::set<absl::string_view> kOthers = {"ffn", "kv_heads", "head_dim"};
-  return !absl::StartsWith(name, "rope_scaling.") && !kOthers.contains(name);
+  return name != "ffn" && name != "kv_heads" && name != "head_dim";
 }
 
 void VisitWidths(DeepseekV3Config& c, FieldVisit visit) {
@@ -268,17 +260,14 @@ DeepseekV3Config KimiK2() {
 }  // namespace
 
 Family DeepseekV3Family() {
-  const std::string name = "deepseek_v3";
-  Family family = {
-      .name = name,
-      .defaults = ModelConfig(name, Defaults()),
-      .activation = "swiglu",
-      .gated = true,
-      .norm = "rmsnorm",
-      .bias = false,
-      .position = "rope",
-      .presets = {{"deepseek-v3-671b", {"deepseek-v3"}, ModelConfig(name, DeepseekV3())},
-                  {"kimi-k2", {}, ModelConfig(name, KimiK2())}}};
+  Family family =
+      DecoderFamily<kTraits, Decoder<DeepseekV3Block, DeepseekV3Config>, DeepseekV3Config>(
+          {.name = "deepseek_v3",
+           .activation = "swiglu",
+           .norm = "rmsnorm",
+           .defaults = Defaults(),
+           .presets = {{"deepseek-v3-671b", {"deepseek-v3"}, DeepseekV3()},
+                       {"kimi-k2", {}, KimiK2()}}});
   family.visit = Visit;
   family.complete = [](const ModelConfig&, const GivenFields& given, FieldProblems&,
                        ModelConfig& config) {
@@ -286,10 +275,6 @@ Family DeepseekV3Family() {
   };
   family.check = CheckFields;
   family.facts = Facts;
-  family.create = [](const ModelConfig& config) -> std::unique_ptr<Model> {
-    return std::make_unique<Decoder<DeepseekV3Block, DeepseekV3Config>>(
-        config.As<DeepseekV3Config>());
-  };
   return family;
 }
 

@@ -1,18 +1,41 @@
 #include "common/json.h"
 
+#include <set>
+#include <string>
+#include <vector>
+
 namespace trainyard {
+namespace {
+
+// Parses, and calls refuses(event, value) for each event of the parser until it returns true.
+template <typename Json, typename Refuses>
+Json Parse(absl::string_view text, Refuses&& refuses) {
+  bool refused = false;
+  const auto look = [&](int around, Json::parse_event_t event, const Json& value) {
+    const bool opens =
+        event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
+    refused = refused || (opens && around >= kMaxJsonDepth) || refuses(event, value);
+    return !refused;  // What follows is dropped.
+  };
+  Json json = Json::parse(text.begin(), text.end(), look, /*allow_exceptions=*/false);
+  return refused ? Json(Json::value_t::discarded) : json;
+}
+
+}  // namespace
 
 template <typename Json>
 Json ParseJson(absl::string_view text) {
-  bool deep = false;
-  const auto look = [&](int around, Json::parse_event_t event, const Json&) {
-    const bool opens =
-        event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
-    deep = deep || (opens && around >= kMaxJsonDepth);
-    return !deep;  // Deeper values are dropped.
-  };
-  Json json = Json::parse(text.begin(), text.end(), look, /*allow_exceptions=*/false);
-  return deep ? Json(Json::value_t::discarded) : json;
+  return Parse<Json>(text, [](auto, const Json&) { return false; });
+}
+
+nlohmann::json ParseUniqueJson(absl::string_view text) {
+  using Event = nlohmann::json::parse_event_t;
+  std::vector<std::set<std::string>> keys;  // Of the objects that are open.
+  return Parse<nlohmann::json>(text, [&](Event event, const nlohmann::json& value) {
+    if (event == Event::object_start) keys.emplace_back();
+    if (event == Event::object_end) keys.pop_back();
+    return event == Event::key && !keys.back().insert(value.get<std::string>()).second;
+  });
 }
 
 template nlohmann::json ParseJson(absl::string_view text);

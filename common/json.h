@@ -17,6 +17,10 @@ inline constexpr int kMaxJsonDepth = 64;
 template <typename Json = nlohmann::json>
 Json ParseJson(absl::string_view text);
 
+// Does the same, and also discards a text in which an object has a key twice. ParseJson takes the
+// last value; another reader of the text might take the first.
+nlohmann::json ParseUniqueJson(absl::string_view text);
+
 // Reads a whole number. Returns false and leaves `out` alone if the value is not a whole number or
 // does not fit T. nlohmann::json by itself would read 2^32 as the uint32_t 0, and accept 1e300.
 template <typename Json, typename T>

@@ -6,8 +6,9 @@
 //   key head:   [kv[h, 0 .. n), rotated k_rope]
 //   value head: kv[h, n .. n+e)
 //
-// The rotation is that of kernels/rope.h, with pairs (i, i + r/2). Backward rotates by minus the
-// angle; the gradient of k_rope is the sum over heads, in the order of heads.
+// The rotation is that of kernels/rope.h, but of the pairs (2i, 2i + 1), as in the public
+// checkpoints. Backward rotates by minus the angle; the gradient of k_rope is the sum over heads,
+// in the order of heads.
 //
 // Source: DeepSeek-V2, arXiv:2405.04434, section 2.1. Letters: T tokens, a heads, n width without
 // positions, r rotary width (even), e value width, S rows of the table. Sums are taken in f32 (f64

@@ -20,6 +20,8 @@ const std::vector<Verb>& Verbs() {
       FlopsVerb(),
       RecipesVerb(),
       GenerateVerb(),
+      ImportVerb(),
+      ExportVerb(),
       CheckpointListVerb(),
       CheckpointInspectVerb(),
       CheckpointDigestVerb(),

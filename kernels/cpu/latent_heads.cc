@@ -9,14 +9,14 @@ namespace trainyard::cpu {
 namespace {
 
 // y = x, rotated by the angles of a row of the table. `sign` is -1 for the inverse.
-template <typename T, typename A>
-[[gnu::always_inline]] inline void Rotate(const T* x, T* y, const A* cos, const A* sin,
+template <typename X, typename T, typename A>
+[[gnu::always_inline]] inline void Rotate(const X* x, T* y, const A* cos, const A* sin,
                                           int64_t half, A sign) {
 #pragma omp simd
   for (int64_t i = 0; i < half; ++i) {
-    const A first = x[i], second = x[i + half], s = sign * sin[i];
-    y[i] = T(first * cos[i] - second * s);
-    y[i + half] = T(second * cos[i] + first * s);
+    const A first = x[2 * i], second = x[2 * i + 1], s = sign * sin[i];
+    y[2 * i] = T(first * cos[i] - second * s);
+    y[2 * i + 1] = T(second * cos[i] + first * s);
   }
 }
 
@@ -84,11 +84,7 @@ void Backward(const Exec& exec, const LatentHeadsBackwardArgs& args) {
         dq += w.query(), dkv += w.kv();
         dquery += w.query(), dkey += w.query(), dvalue += w.value;
       }
-      T* const drope = drope_data + t * w.rope;
-      for (int64_t i = 0; i < half; ++i) {
-        drope[i] = T(sums[i] * cos[i] + sums[i + half] * sin[i]);
-        drope[i + half] = T(sums[i + half] * cos[i] - sums[i] * sin[i]);
-      }
+      Rotate(sums, drope_data + t * w.rope, cos, sin, half, A(-1));
     }
   });
 }

@@ -33,10 +33,10 @@ __device__ void RotateByWarp(const X* x, T* y, const Angles<Accumulate<T>>& angl
                              Accumulate<T> sign, int lane) {
   using A = Accumulate<T>;
   for (int64_t i = lane; i < angles.half; i += kWarp) {
-    const A first = A(x[i]), second = A(x[i + angles.half]);
+    const A first = A(x[2 * i]), second = A(x[2 * i + 1]);
     const A c = angles.cos[row + i], s = sign * angles.sin[row + i];
-    y[i] = T(first * c - second * s);
-    y[i + angles.half] = T(second * c + first * s);
+    y[2 * i] = T(first * c - second * s);
+    y[2 * i + 1] = T(second * c + first * s);
   }
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -121,6 +122,7 @@ struct DecoderFamilyOptions {
   bool bias = false;
   Config defaults;  // For an architecture given inline; sizes are 0.
   std::vector<DecoderPreset<Config>> presets;
+  std::optional<HfTable> hf = {};
 };
 
 // Makes the family whose models are `DecoderModel`s. A family whose Config adds fields must replace
@@ -153,6 +155,7 @@ Family DecoderFamily(const DecoderFamilyOptions<Config>& options) {
   family.create = [](const ModelConfig& config) -> std::unique_ptr<Model> {
     return std::make_unique<DecoderModel>(config.As<Config>());
   };
+  family.hf = options.hf;
   return family;
 }
 

@@ -4,17 +4,17 @@
 //
 // Source: DeepSeek-AI 2024, arXiv:2412.19437, sections 2.1 and 4.2; Kimi K2, arXiv:2507.20534,
 // section 2.3; shapes as in the released config.json files. The prediction of further tokens
-// (section 2.2) is not part of the model. The public checkpoint has the rotary columns of a head in
-// pairs of neighbours and, in one matrix with kv_a_proj, the rows of k_rope_proj; import divides
-// and sorts them. Letters: T tokens on this rank, D model width.
+// (section 2.2) is not part of the model. Letters: T tokens on this rank, D model width.
 #include "models/arch/deepseek_v3.h"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "models/arch/decoder.h"
+#include "models/arch/decoder_hf.h"
 #include "models/layers/latent_attention.h"
 #include "models/layers/moe.h"
 
@@ -45,7 +45,6 @@ LatentAttention AttentionOf(const DeepseekV3Config& c, const std::string& name) 
                                 .rope = {.base = c.rope_base, .yarn = yarn},
                                 .scale = AttentionScale(c),
                                 .soft_cap = c.attention_soft_cap,
-                                .norm_eps = c.norm_eps,
                                 .in = DecoderInputInit(),
                                 .out = DecoderOutputInit(c)});
 }
@@ -257,6 +256,51 @@ DeepseekV3Config KimiK2() {
   return c;
 }
 
+HfTable HuggingFace() {
+  HfTable table = DecoderHf("deepseek_v3", "DeepseekV3ForCausalLM");
+  std::erase_if(table.keys, [](const HfKey& key) { return !IsOurs(key.field); });
+  table.keys.insert(table.keys.end(), {{"first_k_dense_replace", "dense_layers", int64_t{3}},
+                                       {"intermediate_size", "ffn"},
+                                       {"q_lora_rank", "q_lora_rank"},
+                                       {"kv_lora_rank", "kv_lora_rank"},
+                                       {"qk_nope_head_dim", "qk_nope_head_dim"},
+                                       {"qk_rope_head_dim", "qk_rope_head_dim"},
+                                       {"v_head_dim", "v_head_dim"},
+                                       {"n_routed_experts", "moe.experts"},
+                                       {"num_experts_per_tok", "moe.top_k"},
+                                       {"moe_intermediate_size", "moe.expert_ffn"},
+                                       {"n_shared_experts", "moe.shared_experts"},
+                                       {"n_group", "moe.groups"},
+                                       {"topk_group", "moe.topk_groups"},
+                                       {"norm_topk_prob", "moe.norm_topk", true},
+                                       {"aux_loss_alpha", "moe.aux_loss", 0.0},
+                                       {"routed_scaling_factor", "moe.routed_scaling", 2.5}});
+  // With equal mscale and mscale_all_dim, rotation keeps the length of a vector.
+  table.rope_scalings = {
+      {.type = "yarn",
+       .factor = "yarn_factor",
+       .keys = {{.key = "factor", .field = "yarn_factor", .nonzero = true},
+                {"beta_fast", "yarn_beta_fast", 32.0},
+                {"beta_slow", "yarn_beta_slow", 1.0},
+                {.key = "mscale", .field = "yarn_mscale", .nonzero = true},
+                {.key = "mscale_all_dim", .field = "yarn_mscale", .alias = "mscale"},
+                {"original_max_position_embeddings", "yarn_original_max_seq"}},
+       .fixed = {{"truncate", "true"}}}};
+  table.fixed.insert(table.fixed.end(), {{"attention_bias", "false"},
+                                         {"moe_layer_freq", "1"},
+                                         {"rope_interleave", "true"},
+                                         {"scoring_func", "\"sigmoid\""},
+                                         {"topk_method", "\"noaux_tc\""}});
+  table.derived = {{"num_key_value_heads", [](const ModelConfig& config) {
+                      return nlohmann::json(Facts(config).kv_heads);
+                    }}};
+  // What its authors trained with, and what follows from other keys.
+  table.ignored = {"ep_size",     "head_dim", "num_mtp_layers", "num_nextn_predict_layers",
+                   "qk_head_dim", "seq_aux"};
+  table.further_layers = true;
+  return table;
+}
+
 }  // namespace
 
 Family DeepseekV3Family() {
@@ -267,7 +311,8 @@ Family DeepseekV3Family() {
            .norm = "rmsnorm",
            .defaults = Defaults(),
            .presets = {{"deepseek-v3-671b", {"deepseek-v3"}, DeepseekV3()},
-                       {"kimi-k2", {}, KimiK2()}}});
+                       {"kimi-k2", {}, KimiK2()}},
+           .hf = HuggingFace()});
   family.visit = Visit;
   family.complete = [](const ModelConfig&, const GivenFields& given, FieldProblems&,
                        ModelConfig& config) {

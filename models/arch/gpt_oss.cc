@@ -9,10 +9,13 @@
 // equals the softmax over all logits, normalised over the chosen experts (kernels/router.h).
 #include "models/arch/gpt_oss.h"
 
+#include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "models/arch/decoder.h"
+#include "models/arch/decoder_hf.h"
 
 namespace trainyard {
 namespace {
@@ -118,6 +121,74 @@ GptOssConfig GptOss(int64_t layers, int64_t experts) {
   return c;
 }
 
+// The tensors of all experts. Both directions of the matrices are those of `x W`.
+std::vector<HfTensorRule> ExpertTensors() {
+  const char *const gate_up = "model.layers.#.mlp.experts.gate_up_proj",
+                    *const gate_up_bias = "model.layers.#.mlp.experts.gate_up_proj_bias";
+  return {{.parameter = "model.layers.#.mlp.experts.@.gate_proj.weight",
+           .tensor = gate_up,
+           .transposed = true,
+           .parts = 2,
+           .part = 0,
+           .mxfp4 = true},
+          {.parameter = "model.layers.#.mlp.experts.@.up_proj.weight",
+           .tensor = gate_up,
+           .transposed = true,
+           .parts = 2,
+           .part = 1,
+           .mxfp4 = true},
+          {.parameter = "model.layers.#.mlp.experts.@.down_proj.weight",
+           .tensor = "model.layers.#.mlp.experts.down_proj",
+           .transposed = true,
+           .mxfp4 = true},
+          {.parameter = "model.layers.#.mlp.experts.@.gate_proj.bias",
+           .tensor = gate_up_bias,
+           .parts = 2,
+           .part = 0},
+          {.parameter = "model.layers.#.mlp.experts.@.up_proj.bias",
+           .tensor = gate_up_bias,
+           .parts = 2,
+           .part = 1},
+          {.parameter = "model.layers.#.mlp.experts.@.down_proj.bias",
+           .tensor = "model.layers.#.mlp.experts.down_proj_bias"}};
+}
+
+HfTable HuggingFace() {
+  HfTable table = DecoderHf("gpt_oss", "GptOssForCausalLM");
+  std::erase_if(table.keys, [](const HfKey& key) { return key.field == std::string("ffn"); });
+  KeyOf(table, "norm_eps").absent = 1e-5;
+  table.keys.insert(
+      table.keys.end(),
+      {{"num_local_experts", "moe.experts"},
+       {.key = "num_experts_per_tok", .field = "moe.top_k", .alias = "experts_per_token"},
+       {"intermediate_size", "moe.expert_ffn"},
+       {"router_aux_loss_coef", "moe.aux_loss", 1e-3},
+       {"sliding_window", "window"},
+       {.key = "swiglu_limit", .field = "swiglu_limit", .absent = 7.0, .nonzero = true}});
+  table.rope_keys = {{"rope_theta", "rope_base", 150'000.0}};
+  table.rope_scalings = {{.type = "yarn",
+                          .factor = "yarn_factor",
+                          .keys = {{.key = "factor", .field = "yarn_factor", .nonzero = true},
+                                   {"beta_fast", "yarn_beta_fast", 32.0},
+                                   {"beta_slow", "yarn_beta_slow", 1.0},
+                                   {"original_max_position_embeddings", "yarn_original_max_seq"}},
+                          .fixed = {{.key = "truncate", .value = "false", .required = true}}}};
+  table.rope_required = true;
+  table.fixed.insert(table.fixed.end(), {{"attention_bias", "true"}, {"swiglu_alpha", "1.702"}});
+  table.derived = {{"layer_types", [](const ModelConfig& config) {
+                      nlohmann::json types = nlohmann::json::array();
+                      const GptOssConfig& c = config.As<GptOssConfig>();
+                      for (int64_t i = 0; i < c.layers; ++i) {
+                        types.push_back(c.window > 0 && i % 2 == 0 ? "sliding_attention"
+                                                                   : "full_attention");
+                      }
+                      return types;
+                    }}};
+  table.ignored = {"initial_context_length"};  // It repeats the original length of YaRN.
+  table.tensors = ExpertTensors();
+  return table;
+}
+
 }  // namespace
 
 Family GptOssFamily() {
@@ -127,7 +198,8 @@ Family GptOssFamily() {
        .norm = "rmsnorm",
        .bias = true,
        .defaults = Defaults(),
-       .presets = {{"gpt-oss-20b", {}, GptOss(24, 32)}, {"gpt-oss-120b", {}, GptOss(36, 128)}}});
+       .presets = {{"gpt-oss-20b", {}, GptOss(24, 32)}, {"gpt-oss-120b", {}, GptOss(36, 128)}},
+       .hf = HuggingFace()});
   family.visit = Visit;
   family.check = CheckFields;
   return family;

@@ -5,6 +5,7 @@
 #include "models/arch/llama.h"
 
 #include "models/arch/decoder.h"
+#include "models/arch/decoder_hf.h"
 
 namespace trainyard {
 namespace {
@@ -55,6 +56,16 @@ DecoderConfig Llama32_1b() {
   return c;
 }
 
+HfTable HuggingFace() {
+  HfTable table = DecoderHf("llama", "LlamaForCausalLM");
+  KeyOf(table, "kv_heads").derived = HfHeads;
+  KeyOf(table, "head_dim").derived = HfHeadDim;
+  table.rope_scalings = {HfLlama3Scaling()};
+  table.fixed.push_back({"attention_bias", "false"});
+  table.fixed.push_back({"mlp_bias", "false"});
+  return table;
+}
+
 }  // namespace
 
 Family LlamaFamily() {
@@ -74,7 +85,8 @@ Family LlamaFamily() {
                    {"llama3.1-405b-proxy-8", {}, Llama31_405b(8)},
                    {"llama3.1-405b-proxy-30", {}, Llama31_405b(30)},
                    {"llama3.1-405b-proxy-62", {}, Llama31_405b(62)},
-                   {"llama3.2-1b", {}, Llama32_1b()}}});
+                   {"llama3.2-1b", {}, Llama32_1b()}},
+       .hf = HuggingFace()});
 }
 
 }  // namespace trainyard

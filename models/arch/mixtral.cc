@@ -8,6 +8,7 @@
 #include "models/arch/mixtral.h"
 
 #include "models/arch/decoder.h"
+#include "models/arch/decoder_hf.h"
 
 namespace trainyard {
 namespace {
@@ -46,16 +47,32 @@ DecoderConfig Mixtral8x22b() {
   return c;
 }
 
+HfTable HuggingFace() {
+  HfTable table = DecoderHf("mixtral", "MixtralForCausalLM");
+  std::erase_if(table.keys, [](const HfKey& key) { return key.field == std::string("ffn"); });
+  KeyOf(table, "kv_heads").derived = HfHeads;
+  KeyOf(table, "head_dim").derived = HfHeadDim;
+  KeyOf(table, "norm_eps").absent = 1e-5;
+  table.keys.insert(table.keys.end(), {{"num_local_experts", "moe.experts", int64_t{8}},
+                                       {"num_experts_per_tok", "moe.top_k", int64_t{2}},
+                                       {"intermediate_size", "moe.expert_ffn"},
+                                       {"router_aux_loss_coef", "moe.aux_loss", 1e-3}});
+  table.rope_keys = {{"rope_theta", "rope_base", 1e6}};
+  table.fixed.push_back({"router_jitter_noise", "0.0"});
+  return table;
+}
+
 }  // namespace
 
 Family MixtralFamily() {
-  constexpr DecoderTraits kTraits = {.experts = true, .plain_router = true};
+  constexpr DecoderTraits kTraits = {.rope_scaling = false, .experts = true, .plain_router = true};
   return DecoderFamily<kTraits, Decoder<MixtralBlock>>(
       {.name = "mixtral",
        .activation = "swiglu",
        .norm = "rmsnorm",
        .defaults = {.max_seq = 32768, .rope_base = 1'000'000, .moe = MoeConfig{.aux_loss = 1e-3}},
-       .presets = {{"mixtral-8x7b", {}, Mixtral8x7b()}, {"mixtral-8x22b", {}, Mixtral8x22b()}}});
+       .presets = {{"mixtral-8x7b", {}, Mixtral8x7b()}, {"mixtral-8x22b", {}, Mixtral8x22b()}},
+       .hf = HuggingFace()});
 }
 
 }  // namespace trainyard

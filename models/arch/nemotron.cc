@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "models/arch/decoder.h"
+#include "models/arch/decoder_hf.h"
 
 namespace trainyard {
 
@@ -33,7 +34,7 @@ class NemotronBlock : public DecoderBlock<Mlp, ZeroCentredLayerNorm> {
                      DecoderMlp(c, name + ".mlp", Activation::kSquaredRelu)) {}
 };
 
-constexpr DecoderTraits kTraits = {.gated = false};
+constexpr DecoderTraits kTraits = {.rope_scaling = false, .gated = false};
 
 void Visit(ModelConfig& config, FieldVisit visit) {
   NemotronConfig& c = config.As<NemotronConfig>();
@@ -78,6 +79,19 @@ NemotronConfig Nemotron(int64_t layers, int64_t hidden, int64_t heads, int64_t k
   return c;
 }
 
+HfTable HuggingFace() {
+  HfTable table = DecoderHf("nemotron", "NemotronForCausalLM");
+  KeyOf(table, "kv_heads").derived = HfHeads;
+  KeyOf(table, "head_dim").derived = HfHeadDim;
+  KeyOf(table, "norm_eps") = {"norm_eps", "norm_eps", 1e-5};
+  table.rope_keys.push_back({"partial_rotary_factor", "rotary_fraction", 0.5});
+  table.fixed = {{"hidden_act", "\"relu2\""},
+                 {"attention_dropout", "0.0"},
+                 {"attention_bias", "false"},
+                 {"mlp_bias", "false"}};
+  return table;
+}
+
 }  // namespace
 
 Family NemotronFamily() {
@@ -89,7 +103,8 @@ Family NemotronFamily() {
        .presets = {{"nemotron-8b", {}, Nemotron(32, 4096, 32, 32)},
                    {"nemotron-22b", {}, Nemotron(40, 6144, 48, 48)},
                    {"nemotron4-15b", {}, Nemotron(32, 6144, 48, 8)},
-                   {"nemotron4-340b", {"nemotron-340b"}, Nemotron(96, 18432, 96, 8)}}});
+                   {"nemotron4-340b", {"nemotron-340b"}, Nemotron(96, 18432, 96, 8)}},
+       .hf = HuggingFace()});
   family.visit = Visit;
   family.check = CheckFields;
   return family;

@@ -6,6 +6,7 @@
 #include "models/arch/qwen2.h"
 
 #include "models/arch/decoder.h"
+#include "models/arch/decoder_hf.h"
 
 namespace trainyard {
 namespace {
@@ -40,16 +41,25 @@ DecoderConfig Qwen25_32b() {
   return c;
 }
 
+HfTable HuggingFace() {
+  HfTable table = DecoderHf("qwen2", "Qwen2ForCausalLM");
+  KeyOf(table, "head_dim").derived = HfHeadDim;
+  HfWithoutWindows(table);
+  return table;
+}
+
 }  // namespace
 
 Family Qwen2Family() {
-  return DecoderFamily<DecoderTraits{}, Decoder<Qwen2Block>>(
+  constexpr DecoderTraits kTraits = {.rope_scaling = false};
+  return DecoderFamily<kTraits, Decoder<Qwen2Block>>(
       {.name = "qwen2",
        .activation = "swiglu",
        .norm = "rmsnorm",
        .defaults = {.max_seq = 131072, .norm_eps = 1e-6, .rope_base = 1'000'000},
        .presets = {{"qwen2.5-7b", {}, Qwen25(28, 3584, 28, 4, 18944)},
-                   {"qwen2.5-32b", {}, Qwen25_32b()}}});
+                   {"qwen2.5-32b", {}, Qwen25_32b()}},
+       .hf = HuggingFace()});
 }
 
 }  // namespace trainyard

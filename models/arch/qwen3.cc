@@ -5,6 +5,7 @@
 #include "models/arch/qwen3.h"
 
 #include "models/arch/decoder.h"
+#include "models/arch/decoder_hf.h"
 
 namespace trainyard {
 namespace {
@@ -36,10 +37,19 @@ DecoderConfig Tied(DecoderConfig c) {
   return c;
 }
 
+HfTable HuggingFace() {
+  HfTable table = DecoderHf("qwen3", "Qwen3ForCausalLM");
+  KeyOf(table, "head_dim").absent = int64_t{128};
+  table.fixed.push_back({"attention_bias", "false"});
+  HfWithoutWindows(table);
+  return table;
+}
+
 }  // namespace
 
 Family Qwen3Family() {
-  return DecoderFamily<DecoderTraits{}, Decoder<Qwen3Block>>(
+  constexpr DecoderTraits kTraits = {.rope_scaling = false};
+  return DecoderFamily<kTraits, Decoder<Qwen3Block>>(
       {.name = "qwen3",
        .activation = "swiglu",
        .norm = "rmsnorm",
@@ -49,7 +59,8 @@ Family Qwen3Family() {
                    {"qwen3-4b", {}, Tied(Qwen3(36, 2560, 32, 9728))},
                    {"qwen3-8b", {}, Qwen3(36, 4096, 32, 12288)},
                    {"qwen3-14b", {}, Qwen3(40, 5120, 40, 17408)},
-                   {"qwen3-32b", {}, Qwen3(64, 5120, 64, 25600)}}});
+                   {"qwen3-32b", {}, Qwen3(64, 5120, 64, 25600)}},
+       .hf = HuggingFace()});
 }
 
 }  // namespace trainyard

@@ -7,6 +7,7 @@
 #include "models/arch/qwen3_moe.h"
 
 #include "models/arch/decoder.h"
+#include "models/arch/decoder_hf.h"
 
 namespace trainyard {
 namespace {
@@ -34,6 +35,23 @@ DecoderConfig Qwen3_30bA3b() {
           .moe = MoeConfig{.experts = 128, .top_k = 8, .expert_ffn = 768, .aux_loss = 1e-3}};
 }
 
+HfTable HuggingFace() {
+  HfTable table = DecoderHf("qwen3_moe", "Qwen3MoeForCausalLM");
+  table.keys.insert(table.keys.end(),
+                    {{.key = "num_experts", .field = "moe.experts", .alias = "num_local_experts"},
+                     {"num_experts_per_tok", "moe.top_k"},
+                     {"moe_intermediate_size", "moe.expert_ffn"},
+                     {"norm_topk_prob", "moe.norm_topk", false},
+                     {"router_aux_loss_coef", "moe.aux_loss", 1e-3}});
+  table.rope_scalings = {HfLlama3Scaling()};
+  table.fixed.insert(
+      table.fixed.end(),
+      {{"attention_bias", "false"}, {"decoder_sparse_step", "1"}, {"mlp_only_layers", "[]"}});
+  table.ignored = {"max_window_layers",
+                   "sliding_window"};  // Of use_sliding_window, which is false.
+  return table;
+}
+
 }  // namespace
 
 Family Qwen3MoeFamily() {
@@ -46,7 +64,8 @@ Family Qwen3MoeFamily() {
                     .norm_eps = 1e-6,
                     .rope_base = 1'000'000,
                     .moe = MoeConfig{.aux_loss = 1e-3}},
-       .presets = {{"qwen3-30b-a3b", {}, Qwen3_30bA3b()}}});
+       .presets = {{"qwen3-30b-a3b", {}, Qwen3_30bA3b()}},
+       .hf = HuggingFace()});
 }
 
 }  // namespace trainyard

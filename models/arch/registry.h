@@ -4,12 +4,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "models/arch/config.h"
+#include "models/arch/hugging_face.h"
 #include "models/model.h"
 
 namespace trainyard {
@@ -41,6 +43,7 @@ struct Family {
   void (*check)(const ModelConfig& config, FieldProblems& problems) = nullptr;
   ModelFacts (*facts)(const ModelConfig& config) = nullptr;
   std::unique_ptr<Model> (*create)(const ModelConfig& config) = nullptr;  // `config` is valid.
+  std::optional<HfTable> hf = {};  // Absent: `transformers` has no such models.
 };
 
 const std::vector<Family>& Families();

@@ -1,13 +1,14 @@
 // Multi-head latent attention: queries, and keys with values, are projected from vectors that are
 // much narrower than all heads together. One rotary key serves all heads of a token.
 //
-//   q  = (norm(x q_a^T)) q_b^T                    heads of n + r columns, of which r rotate
-//   kv = (norm(x kv_a^T)) kv_b^T                  heads of n columns of the key, e of the value
-//   key head h = [kv[h, 0 .. n), rotated x k_rope^T]
+//   q = (norm(x q_a^T)) q_b^T         heads of n + r columns, of which r rotate
+//   [c, k_rope] = x kv_a^T            c for all heads' keys and values, k_rope of r columns
+//   kv = norm(c) kv_b^T               heads of n columns of the key, e of the value
+//   key head h = [kv[h, 0 .. n), rotated k_rope]
 //
-// The narrow projections are whole on every tensor rank; q_b, kv_b and the output projection are
-// divided by heads. The public checkpoint has kv_a and k_rope as the rows of one matrix,
-// kv_a_proj_with_mqa.
+// q_a and kv_a are narrow, and whole on every tensor rank; q_b, kv_b and the output projection are
+// divided by heads. The norms have eps 1e-6, whatever the model's other norms have, as in the public
+// implementations.
 //
 // Source: DeepSeek-V2, arXiv:2405.04434, section 2.1.
 
@@ -33,7 +34,6 @@ struct LatentAttentionOptions {
   ops::RopeTable rope;
   double scale;     // Of the scores.
   double soft_cap;  // 0: none.
-  double norm_eps;
   Init in;   // For weights that read the residual value or a narrow vector.
   Init out;  // For the output projection.
 };
@@ -54,7 +54,6 @@ class LatentAttention {
   ParameterSpec kv_a_;
   RmsNorm kv_norm_;
   ColumnLinear kv_b_;
-  ParameterSpec k_rope_;
   RowLinear out_;
 };
 

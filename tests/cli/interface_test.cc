@@ -86,6 +86,12 @@ TEST(Interface, TheVerbsAndTheirOptionsStay) {
           kFormats + kQuiet +
           "\n"
           "generate CHECKPOINT --prompt=TEXT --tokens=N(200) --temperature=T(0.8) --seed=S(1)\n"
+          "import DIR --to=CKPT" +
+          kFormats + kQuiet +
+          "\n"
+          "export CKPT --to=DIR --dtype=DTYPE" +
+          kFormats + kQuiet +
+          "\n"
           "checkpoint list DIR" +
           kFormats + kQuiet +
           "\n"

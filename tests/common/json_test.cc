@@ -22,6 +22,16 @@ TEST(ParseJson, RefusesWhatNestsDeeper) {
   EXPECT_TRUE(ParseJson(Nested(1'000'000)).is_discarded());
 }
 
+// Bug it must catch: a checker takes one of the values, and a reader the other.
+TEST(ParseUniqueJson, RefusesAKeyThatAnObjectHasTwice) {
+  EXPECT_EQ(ParseUniqueJson(R"({"a": {"a": 1}, "b": [{"a": 2}, {"a": 3}]})").dump(),
+            R"({"a":{"a":1},"b":[{"a":2},{"a":3}]})");
+  EXPECT_TRUE(ParseUniqueJson(R"({"a": 1, "b": 2, "a": 1})").is_discarded());
+  EXPECT_TRUE(ParseUniqueJson(R"([{"b": {"a": 1, "\u0061": 2}}])").is_discarded());
+  EXPECT_TRUE(ParseUniqueJson(Nested(kMaxJsonDepth + 1)).is_discarded());
+  EXPECT_TRUE(ParseUniqueJson("{\"a\": \"\xff\"}").is_discarded());
+}
+
 template <typename T>
 bool Reads(const char* text, T wanted) {
   const T before = 7;

@@ -75,13 +75,16 @@ Gradients<T> Unpack(const Inputs& in, const Size& s, int threads = 2) {
   return out;
 }
 
+// Where kernels/rope.h has a column of a rotated head: the first of each pair, then the second ones.
+int64_t HalfOf(int64_t column, const Size& s) { return column / 2 + column % 2 * (s.r / 2); }
+
 // The rotary columns of one head of each token, rotated by kernels/rope.h.
 Array<double> Rotated(const Array<double>& x, int64_t begin, const Size& s) {
   auto head = Zeros<double>({s.t(), 3 * s.r});  // A query, a key and a value head.
   const int64_t width = x.shape.back();
   for (int64_t t = 0; t < s.t(); ++t) {
     for (int64_t i = 0; i < s.r; ++i) {
-      head.v[size_t(t * 3 * s.r + i)] = x.v[size_t(t * width + begin + i)];
+      head.v[size_t(t * 3 * s.r + HalfOf(i, s))] = x.v[size_t(t * width + begin + i)];
     }
   }
   const Table<double> table(s);
@@ -90,6 +93,7 @@ Array<double> Rotated(const Array<double>& x, int64_t begin, const Size& s) {
                 .sin = table.sin,
                 .heads = 1,
                 .kv_heads = 1,
+                .head_dim = s.r,
                 .sequence = s.sequence,
                 .y = head});
   return head;
@@ -114,7 +118,7 @@ TEST_P(LatentHeadsTest, PacksCopiesAndRotations) {
       const double* const q = &in.q.v[size_t((t * s.a + h) * s.query())];
       const double* const kv = &in.kv.v[size_t((t * s.a + h) * (s.n + s.e))];
       for (int64_t i = 0; i < s.query(); ++i) {
-        const size_t rotated = size_t(t * 3 * s.r + i - s.n);
+        const size_t rotated = size_t(t * 3 * s.r + HalfOf(i - s.n, s));
         at(h * s.query() + i) = i < s.n ? q[i] : query.v[rotated];
         at((s.a + h) * s.query() + i) = i < s.n ? kv[i] : key.v[rotated];
       }

@@ -126,8 +126,8 @@ absl::Status WriteLineage(const std::string& directory, int64_t epoch,
   return storage.SyncDirectory(EpochPath(directory, epoch));
 }
 
-absl::StatusOr<std::optional<InitialisedFrom>> ReadInitialisedFrom(const std::string& directory,
-                                                                   absl::string_view named) {
+absl::StatusOr<std::optional<InitialisedFrom>> ReadInitialisedFrom(
+    const std::string& directory, std::optional<absl::string_view> named) {
   ASSIGN_OR_RETURN(std::vector<int64_t> epochs, ListEpochs(directory));
   std::sort(epochs.begin(), epochs.end());
   for (const int64_t epoch : epochs) {
@@ -138,7 +138,8 @@ absl::StatusOr<std::optional<InitialisedFrom>> ReadInitialisedFrom(const std::st
     if (!json.is_object() || !json.contains("initialised_from")) continue;
     InitialisedFrom from;
     const absl::Status read = ReadFields(json["initialised_from"], from);
-    if (read.ok() && from.named == named) return from;  // A damaged entry is ignored.
+    if (read.ok() && from.named == named.value_or(from.named))
+      return from;  // A damaged entry is ignored.
   }
   return std::nullopt;
 }

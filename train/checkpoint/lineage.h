@@ -77,11 +77,11 @@ absl::Status WriteLineage(const std::string& directory, int64_t epoch,
                           const std::optional<Continued>& continued, Storage& storage,
                           const std::optional<InitialisedFrom>& initialised_from = std::nullopt);
 
-// Returns the checkpoint that the earliest attempt took from `named`, so that a later attempt that
-// has to begin again begins with the same parameters. Returns nullopt if no attempt says so or the
-// directory does not exist.
-absl::StatusOr<std::optional<InitialisedFrom>> ReadInitialisedFrom(const std::string& directory,
-                                                                   absl::string_view named);
+// Returns the checkpoint that the earliest attempt took from `named` (nullopt: from anywhere), so
+// that a later attempt that has to begin again begins with the same parameters. Returns nullopt if
+// no attempt says so or the directory does not exist.
+absl::StatusOr<std::optional<InitialisedFrom>> ReadInitialisedFrom(
+    const std::string& directory, std::optional<absl::string_view> named);
 
 // Returns the lineage of the newest epoch that has chosen. Epochs that began and chose nothing are
 // left out. An epoch whose lineage file is damaged, or missing (an earlier version wrote its

@@ -99,36 +99,44 @@ absl::Status BeginBase(const std::string& directory, int64_t epoch, Storage& sto
   return Begin(directory, epoch, BasePath(directory, epoch), storage);
 }
 
+absl::StatusOr<RankWriter> RankWriter::Create(const std::string& checkpoint, int64_t rank,
+                                              Storage& storage) {
+  const std::string name = DataFileName(rank);
+  ASSIGN_OR_RETURN(std::unique_ptr<OutputFile> file,
+                   storage.Create(absl::StrCat(checkpoint, "/", name)));
+  return RankWriter(checkpoint, name, std::move(file), storage);
+}
+
+absl::Status RankWriter::Append(const SourceBox& source, const BoxCopy& to_host) {
+  ASSIGN_OR_RETURN(StoredBox stored, AppendBox(source, *file_, to_host));
+  stored.file = name_;
+  stored.file_offset = offset_;
+  offset_ += uint64_t(source.box.elements()) * SizeOf(source.dtype) +
+             PieceTableBytes(stored.box.extent, stored.piece);
+  written_.push_back({.name = source.name,
+                      .kind = source.kind,
+                      .dtype = source.dtype,
+                      .shape = source.global_shape,
+                      .boxes = {std::move(stored)}});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<StoredTensor>> RankWriter::Finish() {
+  RETURN_IF_ERROR(file_->Sync());
+  RETURN_IF_ERROR(storage_->SyncDirectory(checkpoint_));
+  return std::move(written_);
+}
+
 absl::StatusOr<std::vector<StoredTensor>> WriteRank(const std::string& checkpoint, int64_t rank,
                                                     std::span<const SourceBox> boxes,
                                                     Storage& storage, const BoxCopy& to_host) {
-  const std::string name = DataFileName(rank);
-  ASSIGN_OR_RETURN(const std::unique_ptr<OutputFile> file,
-                   storage.Create(absl::StrCat(checkpoint, "/", name)));
-  std::vector<StoredTensor> written;
-  uint64_t offset = 0;
-  for (const SourceBox& source : boxes) {
-    ASSIGN_OR_RETURN(StoredBox stored, AppendBox(source, *file, to_host));
-    stored.file = name;
-    stored.file_offset = offset;
-    offset += uint64_t(source.box.elements()) * SizeOf(source.dtype) +
-              PieceTableBytes(stored.box.extent, stored.piece);
-    written.push_back({.name = source.name,
-                       .kind = source.kind,
-                       .dtype = source.dtype,
-                       .shape = source.global_shape,
-                       .boxes = {std::move(stored)}});
-  }
-  RETURN_IF_ERROR(file->Sync());
-  RETURN_IF_ERROR(storage.SyncDirectory(checkpoint));
-  return written;
+  ASSIGN_OR_RETURN(RankWriter writer, RankWriter::Create(checkpoint, rank, storage));
+  for (const SourceBox& source : boxes) RETURN_IF_ERROR(writer.Append(source, to_host));
+  return writer.Finish();
 }
 
-namespace {
-
-// `checkpoint` is the checkpoint's directory.
-absl::StatusOr<Manifest> Commit(const std::string& checkpoint, const RunState& state,
-                                std::vector<StoredTensor> written, Storage& storage) {
+absl::StatusOr<Manifest> CommitAlone(const std::string& checkpoint, const RunState& state,
+                                     std::vector<StoredTensor> written, Storage& storage) {
   ASSIGN_OR_RETURN(std::vector<StoredTensor> tensors, JoinBoxes(std::move(written)));
   ASSIGN_OR_RETURN(Manifest manifest, MakeManifest(state, std::move(tensors)));
   const std::string path = absl::StrCat(checkpoint, "/", kManifestName), temporary = path + ".tmp";
@@ -143,18 +151,16 @@ absl::StatusOr<Manifest> Commit(const std::string& checkpoint, const RunState& s
   return manifest;
 }
 
-}  // namespace
-
 absl::StatusOr<Manifest> CommitCheckpoint(const std::string& directory, const RunState& state,
                                           std::vector<StoredTensor> written, Storage& storage) {
-  return Commit(CheckpointPath(directory, state.epoch, state.step), state, std::move(written),
-                storage);
+  return CommitAlone(CheckpointPath(directory, state.epoch, state.step), state, std::move(written),
+                     storage);
 }
 
 absl::StatusOr<BaseReference> CommitBase(const std::string& directory, const RunState& state,
                                          std::vector<StoredTensor> written, Storage& storage) {
-  ASSIGN_OR_RETURN(const Manifest manifest,
-                   Commit(BasePath(directory, state.epoch), state, std::move(written), storage));
+  ASSIGN_OR_RETURN(const Manifest manifest, CommitAlone(BasePath(directory, state.epoch), state,
+                                                        std::move(written), storage));
   ASSIGN_OR_RETURN(const Manifest parsed, ParseManifest(ToJson(manifest)));
   return BaseReference{.epoch = state.epoch, .sha256 = parsed.sha256};
 }

@@ -11,8 +11,10 @@
 
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -50,6 +52,34 @@ absl::Status BeginCheckpoint(const std::string& directory, int64_t epoch, int64_
 // The same for the base of an attempt.
 absl::Status BeginBase(const std::string& directory, int64_t epoch, Storage& storage);
 
+// Writes one rank's boxes one after the other, so that not all of them need to be in memory.
+class RankWriter {
+ public:
+  // Makes the file. `checkpoint` is the directory of a checkpoint or a base. `storage` must outlive
+  // this object.
+  static absl::StatusOr<RankWriter> Create(const std::string& checkpoint, int64_t rank,
+                                           Storage& storage);
+
+  // Appends a box, either directly from its memory or in pieces that `to_host` copies.
+  absl::Status Append(const SourceBox& box, const BoxCopy& to_host = nullptr);
+  // Syncs the file. Returns the entries for the manifest.
+  absl::StatusOr<std::vector<StoredTensor>> Finish();
+
+ private:
+  RankWriter(std::string checkpoint, std::string name, std::unique_ptr<OutputFile> file,
+             Storage& storage)
+      : checkpoint_(std::move(checkpoint)),
+        name_(std::move(name)),
+        file_(std::move(file)),
+        storage_(&storage) {}
+
+  std::string checkpoint_, name_;
+  std::unique_ptr<OutputFile> file_;
+  Storage* storage_;
+  std::vector<StoredTensor> written_;
+  uint64_t offset_ = 0;
+};
+
 // Writes and syncs one rank's boxes, either directly from their memory or in pieces that `to_host`
 // copies. `checkpoint` must be a CheckpointPath or a BasePath. Returns the entries for the
 // manifest. After an error a partial file may remain, which is no checkpoint.
@@ -63,6 +93,10 @@ absl::StatusOr<std::vector<StoredTensor>> WriteRank(const std::string& checkpoin
 // checkpoint survives a power cut. After an error the checkpoint may exist, completely, or not.
 absl::StatusOr<Manifest> CommitCheckpoint(const std::string& directory, const RunState& state,
                                           std::vector<StoredTensor> written, Storage& storage);
+
+// The same for a checkpoint in a directory of any name, which belongs to no job's directory.
+absl::StatusOr<Manifest> CommitAlone(const std::string& checkpoint, const RunState& state,
+                                     std::vector<StoredTensor> written, Storage& storage);
 
 // The same for the base of the attempt `state.epoch`. Returns the reference by which checkpoints
 // name the base.

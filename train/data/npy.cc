@@ -1,9 +1,7 @@
 #include "train/data/npy.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/check.h"
+#include "common/half.h"
 #include "common/status_macros.h"
 
 namespace trainyard {
@@ -150,20 +149,6 @@ std::optional<int64_t> BytesOf(const NpyHeader& header) {
     if (__builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes)) return std::nullopt;
   }
   return std::count(header.shape.begin(), header.shape.end(), 0) > 0 ? 0 : bytes;
-}
-
-float HalfToFloat(uint16_t half) {
-  const int exponent = half >> 10 & 31, fraction = half & 1023;
-  float size = 0;
-  if (exponent == 31) {
-    size = fraction == 0 ? std::numeric_limits<float>::infinity()
-                         : std::numeric_limits<float>::quiet_NaN();
-  } else if (exponent == 0) {
-    size = std::ldexp(float(fraction), -24);
-  } else {
-    size = std::ldexp(float(1024 + fraction), exponent - 25);
-  }
-  return half >> 15 != 0 ? -size : size;
 }
 
 }  // namespace

@@ -41,6 +41,8 @@ void WeightGradient(Recorder& recorder, ProductKind kind, const WeightGradientOf
 
 // Joins matrices of T rows side by side: [T, sum of their columns].
 Value ConcatColumns(Recorder& recorder, const std::vector<Value>& parts);
+// The reverse: parts of these widths, which together are the columns of x. Every part must be read.
+std::vector<Value> SplitColumns(Recorder& recorder, Value x, const std::vector<int64_t>& widths);
 
 // Returns x [T, N] + bias [N].
 Value AddBias(Recorder& recorder, Value x, Value bias);

@@ -1,0 +1,80 @@
+// trainyard export: writes a checkpoint as a Hugging Face model directory.
+
+#include "train/hf/export.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "cli/errors.h"
+#include "cli/open_checkpoint.h"
+#include "cli/verbs/verbs.h"
+#include "common/bytes.h"
+#include "common/status_macros.h"
+
+namespace trainyard::cli {
+namespace {
+
+constexpr HfDType kDTypes[] = {HfDType::kBF16, HfDType::kF16, HfDType::kF32, HfDType::kF64};
+
+absl::StatusOr<std::optional<HfDType>> ReadDType(const std::string& name) {
+  if (name.empty()) return std::nullopt;
+  for (const HfDType dtype : kDTypes) {
+    if (name == Name(dtype)) return dtype;
+  }
+  return UsageError(absl::StrCat("--dtype: wanted BF16, F16, F32 or F64, found '", name, "'"));
+}
+
+void Print(const Exported& exported, const ExportOptions& options, Output& output) {
+  output.Line(absl::StrCat("exported  ", options.to, "  (", exported.files.size(),
+                           exported.files.size() == 1 ? " file, " : " files, ",
+                           Name(exported.dtype), ", ", FormatBytes(double(exported.size_bytes)),
+                           ")"));
+  if (exported.origin.empty()) {
+    output.Note("no imported directory is known, so the tokenizer's files are not there");
+  }
+}
+
+absl::Status Run(const Context& context) {
+  ExportOptions options{.to = context.arguments.Text("--to")};
+  if (options.to.empty()) {
+    return UsageError("--to: wanted the path of the new directory, found none");
+  }
+  ASSIGN_OR_RETURN(options.dtype, ReadDType(context.arguments.Text("--dtype")));
+  // What is written is checked while it is read.
+  const auto use = [](const Checkpoint&) { return absl::OkStatus(); };
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint,
+                   OpenCheckpoint(context.arguments.Text("CKPT"), use, context.output));
+  ASSIGN_OR_RETURN(const Exported exported, ExportHf(checkpoint, options));
+  Output& output = context.output;
+  if (output.format() == Format::kTable) {
+    Print(exported, options, output);
+    return absl::OkStatus();
+  }
+  const nlohmann::ordered_json json = {{"path", options.to},
+                                       {"checkpoint", checkpoint.path()},
+                                       {"files", exported.files},
+                                       {"dtype", Name(exported.dtype)},
+                                       {"size_bytes", exported.size_bytes},
+                                       {"carried", exported.carried}};
+  output.Line(json.dump(output.format() == Format::kJson ? 2 : -1));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Verb ExportVerb() {
+  return {
+      .name = "export",
+      .summary = "writes a checkpoint as a Hugging Face model directory",
+      .positionals = {{"CKPT", "a checkpoint, or a job's checkpoint.directory: its newest one"}},
+      .options = {TextOption("--to", "DIR", "the new directory; nothing may be there yet"),
+                  TextOption("--dtype", "DTYPE",
+                             "of the tensors: BF16, F16, F32 or F64; that of the directory from "
+                             "which the model was imported, or else that of the checkpoint")},
+      .offers = kFormats | kQuiet,
+      .examples = {"trainyard export runs/tiny --to exported/tiny",
+                   "trainyard export runs/tiny/epoch-1/step-200 --to exported/tiny --dtype BF16"},
+      .run = Run};
+}
+
+}  // namespace trainyard::cli

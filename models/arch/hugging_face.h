@@ -1,0 +1,90 @@
+// How a family's models look in a Hugging Face directory (config.json and safetensors). Each family
+// that has such a form declares it as a table beside its architecture. One table serves both
+// directions: `trainyard import` reads by it, and `trainyard export` writes by it (models/hf/).
+
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/arch/config.h"
+
+namespace trainyard {
+
+// A key of config.json whose value is a field of the family's table (models/arch/fields.h). A key
+// with the value null counts as absent.
+struct HfKey {
+  const char* key;    // "num_hidden_layers"
+  const char* field;  // "layers"
+  // The value that an absent key stands for: a constant, or one that follows from fields whose keys
+  // come before this one in the table. If both are unset, the key must be there.
+  std::optional<FieldValue> absent = {};
+  FieldValue (*derived)(const ModelConfig&) = nullptr;
+  // Another spelling of the key, which is read and never written.
+  const char* alias = nullptr;
+  bool nonzero = false;  // 0 is refused, because it means something else to this program.
+};
+
+// A key that must have one value, because the architecture has no other. If it is absent, it counts
+// as having this value, unless it is `required`.
+struct HfFixed {
+  const char* key;
+  const char* value;  // JSON: "\"silu\"", "false", "[]".
+  bool required = false;
+};
+
+// A key whose value follows from the configuration, for example a list with an entry for each
+// layer. If the key is there, it must have this value.
+struct HfDerived {
+  const char* key;
+  nlohmann::json (*value)(const ModelConfig& config);
+};
+
+// A way to scale rotary wavelengths: the object rope_scaling of config.json, or rope_parameters of
+// later releases.
+struct HfRopeScaling {
+  const char* type;    // "llama3", "yarn"
+  const char* factor;  // The field that is 0 if wavelengths are not scaled.
+  std::vector<HfKey> keys;
+  std::vector<HfFixed> fixed = {};
+};
+
+// Where a parameter lies in the directory, if not as a whole tensor of the same name and shape.
+// In both names, '#' stands for a number. In `parameter`, '@' stands for a number, too: the place
+// of the parameter in dim 0 of the tensor, which has the parameters of all these numbers.
+struct HfTensorRule {
+  const char* parameter;    // "model.layers.#.mlp.experts.@.gate_proj.weight"
+  const char* tensor;       // "model.layers.#.mlp.experts.gate_up_proj"
+  bool transposed = false;  // The tensor's matrix is [in, out].
+  // The rows of so many parameters alternate in the (transposed) matrix; this is number `part`.
+  int64_t parts = 1;
+  int64_t part = 0;
+  // The tensor may also lie there as TENSOR_blocks and TENSOR_scales in MXFP4 (models/hf/mxfp4.h),
+  // never transposed.
+  bool mxfp4 = false;
+};
+
+struct HfTable {
+  std::string model_type;    // "llama"
+  std::string architecture;  // "LlamaForCausalLM"
+  std::vector<HfKey> keys;
+  // Keys about rotary positions. They lie in rope_parameters, or beside rope_scaling at the top.
+  std::vector<HfKey> rope_keys = {};
+  std::vector<HfRopeScaling> rope_scalings = {};
+  // rope_parameters or rope_scaling must be there, because `transformers` scales without them, too.
+  bool rope_required = false;
+  std::vector<HfFixed> fixed = {};
+  std::vector<HfDerived> derived = {};
+  // Keys that mean nothing for training, besides those of all families (models/hf/config.cc).
+  // Any other key is refused, unless its value is null or false.
+  std::vector<const char*> ignored = {};
+  std::vector<HfTensorRule> tensors = {};
+  // The directory may have layers after the model's last one, which predict further tokens. Import
+  // leaves them out.
+  bool further_layers = false;
+};
+
+}  // namespace trainyard

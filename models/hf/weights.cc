@@ -1,0 +1,219 @@
+#include "models/hf/weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "common/half.h"
+#include "common/status_macros.h"
+#include "common/text.h"
+#include "models/hf/mxfp4.h"
+#include "models/model.h"
+
+namespace trainyard {
+namespace {
+
+constexpr char kHead[] = "lm_head.weight", kEmbedding[] = "model.embed_tokens.weight";
+// Tables of rotary angles, which early releases wrote, and which follow from the configuration.
+constexpr char kRotaryTable[] = ".rotary_emb.inv_freq";
+constexpr char kLayers[] = "model.layers.";
+constexpr size_t kCompareBytes = 1 << 20;
+constexpr size_t kShownBytes = 200;
+
+std::string ToString(const std::vector<int64_t>& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+absl::Status Refuse(const std::string& file, const std::string& tensor, absl::string_view what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(file, ": tensor ", VisibleUtf8(CutUtf8(tensor, kShownBytes)), ": ", what));
+}
+
+absl::Status CheckTensor(const HfTensor& tensor, const std::string& name,
+                         const std::vector<int64_t>& shape) {
+  if (tensor.info.shape == shape) return absl::OkStatus();
+  return Refuse(tensor.file->path(), name,
+                absl::StrCat("wanted the shape ", ToString(shape), ", as config.json says, found ",
+                             ToString(tensor.info.shape)));
+}
+
+absl::Status FindPlain(const HfTensor& tensor, HfWeight& weight) {
+  const HfDType stored = tensor.info.dtype;
+  switch (stored) {
+    case HfDType::kF64:
+      weight.dtype = DType::kF64;
+      break;
+    case HfDType::kF32:
+    case HfDType::kF16:
+      weight.dtype = DType::kF32;
+      break;
+    case HfDType::kBF16:
+      weight.dtype = DType::kBF16;
+      break;
+    default:
+      return Refuse(tensor.file->path(), weight.layout.tensor,
+                    absl::StrCat("wanted F64, F32, BF16 or F16, found ", Name(stored)));
+  }
+  weight.stored = stored;
+  weight.tensor = &tensor;
+  return CheckTensor(tensor, weight.layout.tensor, weight.layout.shape);
+}
+
+// The matrices are [out, in], in blocks along `in`.
+absl::Status FindMxfp4(const HfTensor& blocks, const HfTensor& scales, HfWeight& weight) {
+  const HfParameter& first = weight.layout.parameters.front();
+  const std::string& name = weight.layout.tensor;
+  const int64_t in = first.shape[1];
+  if (in % kMxfp4Block != 0) {
+    return Refuse(blocks.file->path(), name,
+                  absl::StrCat("wanted rows of a multiple of ", kMxfp4Block,
+                               " numbers for MXFP4, found ", in));
+  }
+  std::vector<int64_t> shape = {weight.layout.slices(), first.shape[0] * first.parts,
+                                in / kMxfp4Block};
+  RETURN_IF_ERROR(CheckTensor(scales, name + "_scales", shape));
+  shape.push_back(kMxfp4BlockBytes);
+  RETURN_IF_ERROR(CheckTensor(blocks, name + "_blocks", shape));
+  for (const HfTensor* tensor : {&blocks, &scales}) {
+    if (tensor->info.dtype == HfDType::kU8) continue;
+    return Refuse(tensor->file->path(), name,
+                  absl::StrCat("wanted U8 for MXFP4, found ", Name(tensor->info.dtype)));
+  }
+  weight.stored = HfDType::kBF16;
+  weight.dtype = DType::kBF16;
+  weight.blocks = &blocks;
+  weight.scales = &scales;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> SameBytes(const HfTensor& a, const HfTensor& b) {
+  if (a.info.dtype != b.info.dtype || a.info.shape != b.info.shape) return false;
+  std::vector<char> of_a(kCompareBytes), of_b(kCompareBytes);
+  for (uint64_t at = 0; at < a.info.bytes; at += kCompareBytes) {
+    const size_t bytes = size_t(std::min<uint64_t>(kCompareBytes, a.info.bytes - at));
+    RETURN_IF_ERROR(a.Read(at, of_a.data(), bytes));
+    RETURN_IF_ERROR(b.Read(at, of_b.data(), bytes));
+    if (std::memcmp(of_a.data(), of_b.data(), bytes) != 0) return false;
+  }
+  return true;
+}
+
+// Whether the tensor is of a layer after the model's last one.
+bool IsOfFurtherLayer(absl::string_view name, const ModelConfig& config) {
+  int64_t layer = 0;
+  return absl::ConsumePrefix(&name, kLayers) &&
+         absl::SimpleAtoi(name.substr(0, name.find('.')), &layer) &&
+         layer >= FactsOf(config).layers;
+}
+
+// The tensor is not one of the model's.
+absl::Status CheckOther(const ModelDirectory& directory, const std::string& name,
+                        const HfTensor& tensor, const std::set<std::string>& used) {
+  if (absl::EndsWith(name, kRotaryTable)) return absl::OkStatus();
+  if (name == kHead && used.contains(kEmbedding)) {
+    ASSIGN_OR_RETURN(const bool same, SameBytes(tensor, *directory.Find(kEmbedding)));
+    if (same) return absl::OkStatus();
+    return Refuse(tensor.file->path(), name,
+                  absl::StrCat("wanted the values of ", kEmbedding,
+                               ", since tie_word_embeddings is true, found others"));
+  }
+  return Refuse(tensor.file->path(), name, "the model that config.json describes has no such one");
+}
+
+uint64_t SliceBegin(const HfTensor& tensor, const HfWeight& weight, const HfParameter& parameter) {
+  return tensor.info.bytes / uint64_t(weight.layout.slices()) *
+         uint64_t(parameter.index.value_or(0));
+}
+
+absl::Status ReadMxfp4(const HfWeight& weight, const HfParameter& parameter, bf16* out) {
+  const uint64_t slices = uint64_t(weight.layout.slices());
+  std::vector<uint8_t> blocks(size_t(weight.blocks->info.bytes / slices));
+  std::vector<uint8_t> scales(size_t(weight.scales->info.bytes / slices));
+  RETURN_IF_ERROR(weight.blocks->Read(SliceBegin(*weight.blocks, weight, parameter), blocks.data(),
+                                      blocks.size()));
+  RETURN_IF_ERROR(weight.scales->Read(SliceBegin(*weight.scales, weight, parameter), scales.data(),
+                                      scales.size()));
+  const size_t in = size_t(parameter.shape[1]), row_scales = in / kMxfp4Block;
+  for (int64_t row = 0; row < parameter.shape[0]; ++row) {
+    const size_t begin = size_t(row * parameter.parts + parameter.part) * row_scales;
+    DequantizeMxfp4(
+        std::span(blocks).subspan(begin * kMxfp4BlockBytes, row_scales * kMxfp4BlockBytes),
+        std::span(scales).subspan(begin, row_scales), std::span(out + size_t(row) * in, in));
+  }
+  return absl::OkStatus();
+}
+
+// A few words in config.json can describe more parameters than there is memory to list them. No
+// format has less than half a byte for a parameter.
+absl::Status CheckSize(const ModelDirectory& directory, const ModelConfig& config) {
+  double elements = 0, bytes = 0;
+  for (const ParameterStorage& storage : DeclareParameters(*CreateModel(config))) {
+    elements += double(storage.shape.elements());
+  }
+  for (const auto& [name, tensor] : directory.tensors()) bytes += double(tensor.info.bytes);
+  if (elements <= 2 * bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(directory.path(), ": config.json describes ",
+                                                 elements, " parameters, the tensors have ", bytes,
+                                                 " bytes"));
+}
+
+}  // namespace
+
+absl::StatusOr<HfWeights> HfWeights::Find(const ModelDirectory& directory,
+                                          const ModelConfig& config, const HfTable& table) {
+  RETURN_IF_ERROR(CheckSize(directory, config));
+  HfWeights found;
+  std::set<std::string> used;
+  for (HfLayout& layout : HfLayoutsOf(config, table)) {
+    HfWeight& weight = found.weights_.emplace_back();
+    weight.layout = std::move(layout);
+    const std::string& name = weight.layout.tensor;
+    const HfTensor* const plain = directory.Find(name);
+    const HfTensor *const blocks = directory.Find(name + "_blocks"), *const scales = directory.Find(
+                                                                         name + "_scales");
+    if (plain != nullptr) {
+      RETURN_IF_ERROR(FindPlain(*plain, weight));
+      used.insert(name);
+    } else if (weight.layout.parameters.front().mxfp4 && blocks != nullptr && scales != nullptr) {
+      RETURN_IF_ERROR(FindMxfp4(*blocks, *scales, weight));
+      used.insert({name + "_blocks", name + "_scales"});
+    } else {
+      return Refuse(directory.path(), name, "missing, and config.json describes a model with it");
+    }
+  }
+  for (const auto& [name, tensor] : directory.tensors()) {
+    const bool further = table.further_layers && IsOfFurtherLayer(name, config);
+    if (used.contains(name) || further) continue;
+    RETURN_IF_ERROR(CheckOther(directory, name, tensor, used));
+  }
+  return found;
+}
+
+absl::Status HfWeights::Read(const HfWeight& weight, const HfParameter& parameter, void* out) {
+  if (weight.tensor == nullptr) return ReadMxfp4(weight, parameter, static_cast<bf16*>(out));
+  const HfTensor& tensor = *weight.tensor;
+  const size_t element = SizeOf(weight.stored);
+  const size_t slice_bytes = size_t(weight.layout.slice_elements()) * element;
+  const bool whole = parameter.parts == 1 && !parameter.transposed;
+  const bool half = weight.stored == HfDType::kF16;
+  const uint64_t begin = SliceBegin(tensor, weight, parameter);
+  if (whole && !half) return tensor.Read(begin, out, slice_bytes);
+  std::vector<char> slice(slice_bytes);
+  RETURN_IF_ERROR(tensor.Read(begin, slice.data(), slice.size()));
+  if (!half) {
+    TakeRows(parameter, element, slice.data(), out);
+    return absl::OkStatus();
+  }
+  std::vector<uint16_t> halves(size_t(parameter.shape.elements()));
+  TakeRows(parameter, element, slice.data(), halves.data());
+  std::transform(halves.begin(), halves.end(), static_cast<float*>(out), HalfToFloat);
+  return absl::OkStatus();
+}
+
+}  // namespace trainyard

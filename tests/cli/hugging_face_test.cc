@@ -1,0 +1,95 @@
+// Proves what `import` and `export` say, and that a refusal is exit code 1 with the key or the
+// tensor, and leaves nothing behind. train_hf_test proves what they write.
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "cli/command_line.h"
+#include "cli/verbs/verbs.h"
+#include "common/files.h"
+#include "gmock/gmock.h"
+#include "nlohmann/json.hpp"
+
+namespace trainyard::cli {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+class HuggingFace : public testing::Test {
+ protected:
+  HuggingFace() { std::filesystem::create_directories(scratch_); }
+  ~HuggingFace() override { std::filesystem::remove_all(scratch_); }
+
+  int Trainyard(const std::vector<std::string>& words) {
+    out_.str("");
+    err_.str("");
+    Output output(out_, err_, Terminal());
+    return RunCommandLine(Verbs(), words, {}, output);
+  }
+
+  const std::string model_ =
+      absl::StrCat(std::getenv("TRAINYARD_SOURCE"), "/tests/golden/hf/llama");
+  const std::string scratch_ = absl::StrCat(
+      testing::TempDir(), "/hf-", testing::UnitTest::GetInstance()->current_test_info()->name());
+  const std::string imported_ = scratch_ + "/imported", exported_ = scratch_ + "/exported";
+  std::ostringstream out_, err_;
+};
+
+TEST_F(HuggingFace, GoesInAndOut) {
+  ASSERT_EQ(Trainyard({"import", model_, "--to", imported_}), 0) << err_.str();
+  EXPECT_EQ(out_.str(),
+            absl::StrCat("imported  ", imported_, "  (llama, 3348 parameters, 26.7 KiB)\n"));
+  EXPECT_EQ(
+      err_.str(),
+      absl::StrCat("a job begins with these weights if its spec has init_from: ", imported_, "\n"));
+  EXPECT_EQ(Trainyard({"checkpoint", "verify", imported_}), 0) << err_.str();
+  EXPECT_EQ(Trainyard({"checkpoint", "inspect", imported_, "-o", "json"}), 0) << err_.str();
+  const nlohmann::json inspected = nlohmann::json::parse(out_.str());
+  EXPECT_EQ(inspected["family"], "llama");
+  EXPECT_EQ(inspected["step"], 0);
+  EXPECT_EQ(inspected["tensors"].size(), 21u);
+
+  ASSERT_EQ(Trainyard({"export", imported_, "--to", exported_, "-o", "json"}), 0) << err_.str();
+  const nlohmann::json exported = nlohmann::json::parse(out_.str());
+  EXPECT_EQ(exported["dtype"], "F64");
+  EXPECT_EQ(exported["files"], nlohmann::json::array({"model.safetensors"}));
+  EXPECT_THAT(*ListDirectory(exported_), ElementsAre("config.json", "model.safetensors"));
+
+  // Without what the import kept, the dtype is the checkpoint's, and nothing can be carried.
+  std::filesystem::remove_all(imported_ + "/hugging_face");
+  ASSERT_EQ(Trainyard({"export", imported_, "--to", scratch_ + "/again", "--dtype", "BF16"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("(1 file, BF16, 6.54 KiB)"));
+  EXPECT_THAT(err_.str(), StartsWith("no imported directory is known"));
+}
+
+TEST_F(HuggingFace, WrongWordsAreUsageErrors) {
+  EXPECT_EQ(Trainyard({"import", model_}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("--to: wanted the path of the new checkpoint, found none"));
+  EXPECT_EQ(Trainyard({"export", imported_}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("--to: wanted the path of the new directory, found none"));
+  EXPECT_EQ(Trainyard({"export", imported_, "--to", exported_, "--dtype", "bf16"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("--dtype: wanted BF16, F16, F32 or F64, found 'bf16'"));
+}
+
+TEST_F(HuggingFace, RefusalsLeaveNothingBehind) {
+  const std::string bad = scratch_ + "/bad";
+  std::filesystem::copy(model_, bad);
+  nlohmann::json config = nlohmann::json::parse(*ReadFile(bad + "/config.json"));
+  config["attention_bias"] = true;
+  config["new_option"] = 3;
+  std::ofstream(bad + "/config.json") << config;
+  EXPECT_EQ(Trainyard({"import", bad, "--to", imported_}), 1);
+  EXPECT_THAT(err_.str(), HasSubstr("error: attention_bias: wanted false, as this program has no "
+                                    "other, found true\nerror: new_option: wanted no such key"));
+  EXPECT_EQ(Trainyard({"import", bad + "/nowhere", "--to", imported_}), 1);
+  EXPECT_EQ(Trainyard({"export", bad, "--to", exported_}), 1);
+  EXPECT_THAT(err_.str(), HasSubstr("no complete checkpoint in"));
+  EXPECT_THAT(*ListDirectory(scratch_), ElementsAre("bad"));
+}
+
+}  // namespace
+}  // namespace trainyard::cli

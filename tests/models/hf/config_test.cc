@@ -1,0 +1,245 @@
+// Proves that config.json is read as `transformers` means it, in both forms of rotary settings;
+// that what changes the meaning and is not supported is refused by key; and that a model's
+// config.json is read as the same model.
+#include "models/hf/config.h"
+
+#include <nlohmann/json.hpp>
+
+#include "gmock/gmock.h"
+#include "models/arch/gpt_oss.h"
+#include "tests/models/tiny.h"
+
+namespace trainyard::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+json Llama() {
+  return {{"architectures", {"LlamaForCausalLM"}},
+          {"model_type", "llama"},
+          {"bos_token_id", 128000},
+          {"hidden_act", "silu"},
+          {"hidden_size", 2048},
+          {"initializer_range", 0.02},
+          {"intermediate_size", 8192},
+          {"max_position_embeddings", 131072},
+          {"num_attention_heads", 32},
+          {"num_hidden_layers", 16},
+          {"num_key_value_heads", 8},
+          {"head_dim", 64},
+          {"rms_norm_eps", 1e-5},
+          {"rope_scaling",
+           {{"factor", 32.0},
+            {"high_freq_factor", 4.0},
+            {"low_freq_factor", 1.0},
+            {"original_max_position_embeddings", 8192},
+            {"rope_type", "llama3"}}},
+          {"rope_theta", 500000.0},
+          {"tie_word_embeddings", true},
+          {"torch_dtype", "bfloat16"},
+          {"vocab_size", 128256}};
+}
+
+TEST(HfConfigTest, ReadsTheReleasedConfigOfLlama32) {
+  const auto config = ConfigFromHf(Llama());
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(*config, FindPreset("llama3.2-1b")->config);
+}
+
+TEST(HfConfigTest, ReadsRopeParametersOfLaterReleases) {
+  json later = Llama();
+  later["rope_parameters"] = later["rope_scaling"];
+  later["rope_parameters"]["rope_theta"] = later["rope_theta"];
+  later.erase("rope_scaling");
+  later.erase("rope_theta");
+  const auto config = ConfigFromHf(later);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(*config, FindPreset("llama3.2-1b")->config);
+}
+
+// As Llama 2's, which lacks the later keys and has an earlier name of the type.
+TEST(HfConfigTest, TakesTheDefaultsOfAbsentKeys) {
+  json early = Llama();
+  for (const char* key : {"rope_theta", "rope_scaling", "head_dim", "num_key_value_heads",
+                          "tie_word_embeddings", "rms_norm_eps", "hidden_act", "architectures"}) {
+    early.erase(key);
+  }
+  early["num_key_value_heads"] = nullptr;
+  early["some_option"] = false;
+  const auto config = ConfigFromHf(early);
+  ASSERT_TRUE(config.ok()) << config.status();
+  const DecoderConfig& c = AsDecoder(*config);
+  EXPECT_EQ(c.rope_base, 10'000);
+  EXPECT_EQ(c.rope_scaling.factor, 0);
+  EXPECT_EQ(c.head_dim, 64);
+  EXPECT_EQ(c.kv_heads, 32);
+  EXPECT_EQ(c.norm_eps, 1e-6);
+  EXPECT_FALSE(c.tied);
+  early["rope_scaling"] = {{"type", "llama3"}};
+  EXPECT_THAT(ConfigFromHf(early).status().message(), HasSubstr("original_max_position"));
+}
+
+void ExpectRefused(const json& config, const std::string& part) {
+  const auto read = ConfigFromHf(config);
+  ASSERT_FALSE(read.ok()) << config;
+  EXPECT_EQ(read.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(read.status().message(), HasSubstr(part));
+}
+
+TEST(HfConfigTest, RefusesWhatChangesTheMeaning) {
+  const auto refuse = [](const char* key, const json& value, const std::string& part) {
+    json config = Llama();
+    config[key] = value;
+    ExpectRefused(config, part);
+  };
+  refuse("hidden_act", "gelu", "hidden_act: wanted \"silu\"");
+  refuse("attention_bias", true, "attention_bias: wanted false");
+  refuse("mlp_bias", true, "mlp_bias: wanted false");
+  refuse("attention_dropout", 0.1, "attention_dropout: wanted 0.0");
+  refuse("attn_logit_softcapping", 50.0, "attn_logit_softcapping: wanted no such key");
+  refuse("architectures", {"LlamaForSequenceClassification"}, "architectures: wanted");
+  refuse("quantization_config", {{"quant_method", "gptq"}},
+         "quant_method: wanted weights that are not quantized, found \"gptq\"");
+  refuse("model_type", "bert", "model_type: wanted one of llama, ");
+  refuse("model_type", nullptr, "model_type: wanted one of llama, ");
+  refuse("num_hidden_layers", nullptr, "num_hidden_layers: wanted a value, found none");
+  refuse("num_hidden_layers", 1.5, "num_hidden_layers: wanted a whole number");
+  refuse("num_hidden_layers", 1ull << 60, "model.layers: wanted 1 to 1024");
+  refuse("num_key_value_heads", 5, "model.kv_heads: wanted a divisor of heads");
+  refuse("tie_word_embeddings", "yes", "tie_word_embeddings: wanted true or false");
+  refuse("rms_norm_eps", "1e-5", "rms_norm_eps: wanted a number");
+}
+
+TEST(HfConfigTest, RefusesRotarySettingsThatAreNotSupported) {
+  const auto refuse = [](const char* key, const json& value, const std::string& part) {
+    json config = Llama();
+    config["rope_scaling"][key] = value;
+    ExpectRefused(config, part);
+  };
+  refuse("rope_type", "dynamic", "rope_scaling.rope_type: wanted default or llama3");
+  refuse("attention_factor", 2.0, "rope_scaling.attention_factor: wanted no such key");
+  refuse("factor", 0.0, "factor: wanted more than 0");
+  refuse("rope_theta", 10'000.0, "rope_theta: wanted one value");
+  json config = Llama();
+  config["rope_parameters"] = config["rope_scaling"];
+  ExpectRefused(config, "found both");
+  config.erase("rope_scaling");
+  config["rope_parameters"] = 3;
+  ExpectRefused(config, "rope_parameters: wanted an object");
+}
+
+json GptOss() {
+  return {{"architectures", {"GptOssForCausalLM"}},
+          {"model_type", "gpt_oss"},
+          {"attention_bias", true},
+          {"attention_dropout", 0.0},
+          {"experts_per_token", 4},
+          {"num_experts_per_tok", 4},
+          {"head_dim", 64},
+          {"hidden_size", 2880},
+          {"initial_context_length", 4096},
+          {"intermediate_size", 2880},
+          {"layer_types", {"sliding_attention", "full_attention"}},
+          {"max_position_embeddings", 131072},
+          {"num_attention_heads", 64},
+          {"num_hidden_layers", 2},
+          {"num_key_value_heads", 8},
+          {"num_local_experts", 32},
+          {"quantization_config", {{"quant_method", "mxfp4"}}},
+          {"rms_norm_eps", 1e-5},
+          {"rope_scaling",
+           {{"beta_fast", 32.0},
+            {"beta_slow", 1.0},
+            {"factor", 32.0},
+            {"original_max_position_embeddings", 4096},
+            {"rope_type", "yarn"},
+            {"truncate", false}}},
+          {"rope_theta", 150000},
+          {"router_aux_loss_coef", 1e-3},
+          {"sliding_window", 128},
+          {"swiglu_limit", 7.0},
+          {"tie_word_embeddings", false},
+          {"vocab_size", 201088}};
+}
+
+TEST(HfConfigTest, ReadsGptOssAndRefusesOtherOnes) {
+  ModelConfig wanted = FindPreset("gpt-oss-20b")->config;
+  wanted.As<GptOssConfig>().layers = 2;
+  const auto config = ConfigFromHf(GptOss());
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(*config, wanted);
+
+  json other = GptOss();
+  other["layer_types"] = {"full_attention", "full_attention"};
+  ExpectRefused(other, "layer_types: wanted [\"sliding_attention\"");
+  other = GptOss();
+  other["rope_scaling"]["truncate"] = true;
+  ExpectRefused(other, "rope_scaling.truncate: wanted false");
+  other["rope_scaling"].erase("truncate");  // `transformers` would truncate.
+  ExpectRefused(other, "rope_scaling.truncate: wanted false");
+  other.erase("rope_scaling");  // `transformers` would scale.
+  ExpectRefused(other, "rope_scaling: wanted an object, found none");
+  other = GptOss();
+  other["experts_per_token"] = 2;
+  ExpectRefused(other, "num_experts_per_tok: wanted the value of experts_per_token");
+  other = GptOss();
+  other["swiglu_limit"] = 0;
+  ExpectRefused(other, "swiglu_limit: wanted more than 0");
+}
+
+TEST(HfConfigTest, CarriesWhatMeansNothingForTraining) {
+  const auto config = ConfigFromHf(Llama());
+  ASSERT_TRUE(config.ok());
+  const auto written = ConfigToHf(*config, Llama());
+  ASSERT_TRUE(written.ok()) << written.status();
+  json wanted = Llama();
+  wanted.erase("torch_dtype");  // An export says it itself.
+  for (const auto& [key, value] : wanted.items()) EXPECT_EQ((*written)[key], value) << key;
+  EXPECT_FALSE(written->contains("torch_dtype"));
+}
+
+TEST(HfConfigTest, EveryPresetIsReadAsItWasWritten) {
+  for (const Family& family : Families()) {
+    for (const Preset& preset : family.presets) {
+      SCOPED_TRACE(preset.name);
+      const auto written = ConfigToHf(preset.config, json::object());
+      if (!family.hf) {
+        EXPECT_THAT(written.status().message(), HasSubstr("has no Hugging Face form; wanted one"));
+        continue;
+      }
+      ASSERT_TRUE(written.ok()) << written.status();
+      const auto again = ConfigFromHf(*written);
+      ASSERT_TRUE(again.ok()) << again.status();
+      EXPECT_EQ(*again, preset.config);
+    }
+  }
+}
+
+// Each field that the form lacks is refused by name, and none is lost without a word.
+TEST(HfConfigTest, RefusesToWriteFieldsThatTheFormLacks) {
+  const auto refuse = [](ModelConfig config, const std::string& part) {
+    const auto written = ConfigToHf(config, json::object());
+    EXPECT_THAT(written.status().message(), HasSubstr(part));
+  };
+  ModelConfig config = TinyLlama();
+  AsDecoder(config).attention_soft_cap = 30;
+  refuse(config, "model.attention_soft_cap: wanted 0");
+  config = TinyMoe();
+  AsDecoder(config).moe->router = RouterScoring::kSigmoid;
+  refuse(config, "model.moe.router: wanted SOFTMAX");
+  config = TinyMoe();
+  AsDecoder(config).moe->shared_experts = 1;
+  AsDecoder(config).moe->shared_ffn = 5;
+  AsDecoder(config).ffn = 1;
+  refuse(config, "model.moe.shared");
+  config = TinyGptOss();
+  config.As<GptOssConfig>().swiglu_limit = 0;
+  refuse(config, "swiglu_limit: wanted more than 0");
+  config.As<GptOssConfig>() = TinyGptOss().As<GptOssConfig>();
+  config.As<GptOssConfig>().yarn_factor = 0;
+  EXPECT_TRUE(ConfigToHf(config, json::object()).ok());
+}
+
+}  // namespace
+}  // namespace trainyard::testing

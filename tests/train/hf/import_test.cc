@@ -1,0 +1,256 @@
+// Proves that an import makes the checkpoint that the directory describes, or nothing: whatever is
+// wrong with a tensor is refused by its name, and a write that fails leaves nothing at the target.
+// What an export writes is imported as the same, in every dtype.
+#include "train/hf/import.h"
+
+#include <cstring>
+
+#include "common/files.h"
+#include "common/half.h"
+#include "gmock/gmock.h"
+#include "tests/train/checkpoint/faulty_storage.h"
+#include "tests/train/hf/directory.h"
+#include "train/checkpoint/load.h"
+#include "train/hf/export.h"
+
+namespace trainyard::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing_checkpoint::Fault;
+using testing_checkpoint::FaultyStorage;
+
+constexpr char kEmbedding[] = "model.embed_tokens.weight", kHead[] = "lm_head.weight";
+
+DirectoryContent Llama() { return DirectoryContent::Of(SourceFile("tests/golden/hf/llama")); }
+DirectoryContent Tied() { return DirectoryContent::Of(SourceFile("tests/golden/hf/llama_tied")); }
+
+Checkpoint Open(const std::string& path) {
+  auto checkpoint = Checkpoint::Open(path);
+  CHECK(checkpoint.ok()) << checkpoint.status();
+  return *std::move(checkpoint);
+}
+
+std::string DigestOf(const std::string& path) { return *Open(path).Digest(); }
+
+class HfImport : public ::testing::Test {
+ protected:
+  // Imports the directory of this content. Returns the checkpoint's path.
+  std::string Import(const DirectoryContent& content, const std::string& name = "model") const {
+    content.Write(scratch_ + "/" + name);
+    const std::string to = scratch_ + "/" + name + "-imported";
+    const auto imported = ImportHf(scratch_ + "/" + name, to);
+    CHECK(imported.ok()) << imported.status();
+    return to;
+  }
+
+  void ExpectRefused(const DirectoryContent& content, const std::string& part) const {
+    content.Write(scratch_ + "/bad");
+    const auto imported = ImportHf(scratch_ + "/bad", scratch_ + "/refused");
+    EXPECT_EQ(imported.status().code(), absl::StatusCode::kInvalidArgument) << imported.status();
+    EXPECT_THAT(imported.status().message(), HasSubstr(part));
+    EXPECT_THAT(*ListDirectory(scratch_), ElementsAre("bad"));
+  }
+
+  const std::string scratch_ = EmptyDirectory("scratch");
+};
+
+TEST_F(HfImport, RefusesTensorsThatAreNotTheModels) {
+  DirectoryContent content = Llama();
+  content.tensors.erase("model.layers.1.mlp.up_proj.weight");
+  ExpectRefused(content, "tensor model.layers.1.mlp.up_proj.weight: missing");
+
+  content = Llama();
+  content.tensors["model.layers.2.extra"] = content.tensors["model.norm.weight"];
+  ExpectRefused(content, "tensor model.layers.2.extra: the model that config.json describes has");
+
+  content = Llama();
+  std::swap(content.tensors[kEmbedding].shape[0], content.tensors[kEmbedding].shape[1]);
+  ExpectRefused(content,
+                "tensor model.embed_tokens.weight: wanted the shape [13, 12], as config."
+                "json says, found [12, 13]");
+
+  content = Llama();
+  content.tensors[kHead].dtype = HfDType::kI64;
+  ExpectRefused(content, "tensor lm_head.weight: wanted F64, F32, BF16 or F16, found I64");
+
+  content = Llama();
+  content.config["num_hidden_layers"] = 1000;
+  ExpectRefused(content, "parameters, the tensors have");
+}
+
+TEST_F(HfImport, RefusesConfigsByKey) {
+  DirectoryContent content = Llama();
+  content.config["hidden_act"] = "relu";
+  ExpectRefused(content, "config.json:\nhidden_act: wanted \"silu\"");
+}
+
+// `transformers` would use both of two tensors that are said to be one.
+TEST_F(HfImport, RefusesATiedHeadThatIsAnotherOne) {
+  DirectoryContent content = Tied();
+  const std::string wanted = DigestOf(Import(content, "without"));
+  content.tensors[kHead] = content.tensors[kEmbedding];
+  EXPECT_EQ(DigestOf(Import(content, "with")), wanted);
+  std::filesystem::remove_all(scratch_);
+  std::filesystem::create_directories(scratch_);
+  content.tensors[kHead].bytes.back() ^= 1;
+  ExpectRefused(content, "tensor lm_head.weight: wanted the values of model.embed_tokens.weight");
+}
+
+TEST_F(HfImport, IgnoresTheTablesOfEarlyReleases) {
+  DirectoryContent content = Llama();
+  const std::string wanted = DigestOf(Import(content, "without"));
+  content.tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] =
+      content.tensors["model.norm.weight"];
+  EXPECT_EQ(DigestOf(Import(content, "with")), wanted);
+}
+
+// DeepSeek-V3's public directory has a layer more, which predicts further tokens.
+TEST_F(HfImport, LeavesOutFurtherLayersWhereTheFamilyMayHaveThem) {
+  DirectoryContent content = DirectoryContent::Of(SourceFile("tests/golden/hf/deepseek_v3"));
+  const std::string wanted = DigestOf(Import(content, "without"));
+  content.tensors["model.layers.3.eh_proj.weight"] = content.tensors["model.norm.weight"];
+  EXPECT_EQ(DigestOf(Import(content, "with")), wanted);
+  std::filesystem::remove_all(scratch_);
+  std::filesystem::create_directories(scratch_);
+  content.tensors["model.layers.2.eh_proj.weight"] = content.tensors["model.norm.weight"];
+  ExpectRefused(content, "tensor model.layers.2.eh_proj.weight: the model that config.json");
+}
+
+// The other directory has what `transformers` makes of the packed experts (make_mxfp4.py).
+TEST_F(HfImport, DequantizesMxfp4AsThePublicImplementation) {
+  const std::string plain = SourceFile("tests/golden/mxfp4/plain"),
+                    packed = SourceFile("tests/golden/mxfp4/packed");
+  ASSERT_TRUE(ImportHf(plain, scratch_ + "/plain").ok());
+  const auto imported = ImportHf(packed, scratch_ + "/packed");
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(DigestOf(scratch_ + "/packed"), DigestOf(scratch_ + "/plain"));
+
+  const auto exported = ExportHf(Open(scratch_ + "/packed"), {.to = scratch_ + "/again"});
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  const DirectoryContent again = DirectoryContent::Of(scratch_ + "/again");
+  EXPECT_FALSE(again.config.contains("quantization_config"));
+  for (const auto& [name, tensor] : DirectoryContent::Of(plain).tensors) {
+    EXPECT_EQ(again.tensors.at(name).bytes, tensor.bytes) << name;
+  }
+}
+
+TEST_F(HfImport, RefusesDamagedMxfp4) {
+  const DirectoryContent packed = DirectoryContent::Of(SourceFile("tests/golden/mxfp4/packed"));
+  const std::string name = "model.layers.0.mlp.experts.down_proj";
+  DirectoryContent content = packed;
+  content.tensors.erase(name + "_scales");
+  ExpectRefused(content, "tensor " + name + ": missing");
+  content = packed;
+  content.tensors[name + "_scales"].shape = {3, 1, 64};
+  ExpectRefused(content, "_scales: wanted the shape [3, 64, 1]");
+  content = packed;
+  content.tensors[name + "_blocks"].dtype = HfDType::kI8;
+  ExpectRefused(content, "wanted U8 for MXFP4, found I8");
+}
+
+// The numbers of `tensor`, of F64, as halves.
+FileTensor Half(const FileTensor& tensor) {
+  FileTensor half{.dtype = HfDType::kF16, .shape = tensor.shape, .bytes = {}};
+  for (size_t i = 0; i < tensor.bytes.size(); i += sizeof(double)) {
+    double value = 0;
+    std::memcpy(&value, tensor.bytes.data() + i, sizeof(value));
+    const uint16_t bits = FloatToHalf(float(value));
+    half.bytes.append(reinterpret_cast<const char*>(&bits), sizeof(bits));
+  }
+  return half;
+}
+
+// F16 goes through f32, and most tensors have another dtype than the last ones.
+TEST_F(HfImport, DirectoriesOfSeveralDTypesComeBackAsTheyWere) {
+  DirectoryContent content = Llama();
+  for (auto& [name, tensor] : content.tensors) {
+    if (name != kHead) tensor = Half(tensor);
+  }
+  const std::string imported = Import(content);
+  EXPECT_EQ(Open(imported).Find(kEmbedding, TensorKind::kParameter)->dtype, DType::kF32);
+  const auto exported = ExportHf(Open(imported), {.to = scratch_ + "/again"});
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  const DirectoryContent again = DirectoryContent::Of(scratch_ + "/again");
+  ASSERT_EQ(again.tensors.size(), content.tensors.size());
+  for (const auto& [name, tensor] : content.tensors) {
+    EXPECT_EQ(again.tensors.at(name).dtype, tensor.dtype) << name;
+    EXPECT_EQ(again.tensors.at(name).bytes, tensor.bytes) << name;
+  }
+  EXPECT_EQ(again.config["dtype"], "float16");
+}
+
+TEST_F(HfImport, ExportsWriteTheDTypeThatIsAskedFor) {
+  const std::string imported = Import(Llama());
+  for (const HfDType dtype : {HfDType::kF32, HfDType::kBF16, HfDType::kF16}) {
+    const std::string to = absl::StrCat(scratch_, "/", Name(dtype));
+    const auto exported = ExportHf(Open(imported), {.to = to, .dtype = dtype});
+    ASSERT_TRUE(exported.ok()) << exported.status();
+    EXPECT_EQ(exported->dtype, dtype);
+    for (const auto& [name, tensor] : DirectoryContent::Of(to).tensors) {
+      EXPECT_EQ(tensor.dtype, dtype) << name;
+    }
+  }
+}
+
+TEST_F(HfImport, CarriesTheTokenizersFiles) {
+  Llama().Write(scratch_ + "/model");
+  WriteBytes(scratch_ + "/model/tokenizer.json", "{\"a\": \"\xff\"}");
+  WriteBytes(scratch_ + "/model/generation_config.json", "{}");
+  WriteBytes(scratch_ + "/model/modeling_llama.py", "import os");
+  const auto imported = ImportHf(scratch_ + "/model", scratch_ + "/imported");
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_THAT(imported->carried, ElementsAre("generation_config.json", "tokenizer.json"));
+  const auto exported = ExportHf(Open(scratch_ + "/imported"), {.to = scratch_ + "/exported"});
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  EXPECT_THAT(
+      *ListDirectory(scratch_ + "/exported"),
+      ElementsAre("config.json", "generation_config.json", "model.safetensors", "tokenizer.json"));
+  EXPECT_EQ(*ReadFile(scratch_ + "/exported/tokenizer.json"), "{\"a\": \"\xff\"}");
+}
+
+TEST_F(HfImport, ReplacesNothing) {
+  const std::string from = SourceFile("tests/golden/hf/llama"), to = scratch_ + "/to";
+  std::filesystem::create_directories(to);
+  EXPECT_TRUE(ImportHf(from, to + "/").ok());  // An empty directory.
+  const std::string digest = DigestOf(to);
+  EXPECT_THAT(ImportHf(from, to).status().message(), HasSubstr("empty directory; found files"));
+  EXPECT_EQ(DigestOf(to), digest);
+  WriteBytes(scratch_ + "/file", "1");
+  EXPECT_THAT(ImportHf(from, scratch_ + "/file").status().message(), HasSubstr("something else"));
+  EXPECT_THAT(ImportHf(from, scratch_ + "/no/such").status().message(), HasSubstr("No such file"));
+  EXPECT_THAT(*ListDirectory(scratch_), ElementsAre("file", "to"));
+}
+
+// Whichever call fails, or is the last one before a power cut, the checkpoint is whole or absent.
+TEST_F(HfImport, IsCompleteOrAbsentWhateverFails) {
+  const std::string from = SourceFile("tests/golden/hf/llama_tied");
+  const std::string to = scratch_ + "/to", graveyard = scratch_ + "-graveyard";
+  for (const Fault fault : {Fault::kError, Fault::kKill, Fault::kPowerCut}) {
+    bool hit = true;
+    for (int at = 1; hit; ++at) {
+      SCOPED_TRACE(absl::StrCat("fault ", int(fault), " at ", at));
+      std::filesystem::remove_all(scratch_);
+      std::filesystem::remove_all(graveyard);
+      std::filesystem::create_directories(scratch_);
+      std::filesystem::create_directories(graveyard);
+      FaultyStorage storage(fault, at, uint64_t(at), graveyard);
+      const auto imported = ImportHf(from, to, storage);
+      if (fault == Fault::kPowerCut) storage.LosePower();
+      hit = storage.hit();
+      ASSERT_LT(at, 200);
+      if (!Exists(to)) {
+        EXPECT_TRUE(hit && !imported.ok());
+        continue;
+      }
+      const auto checkpoint = Checkpoint::Open(to);
+      ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+      EXPECT_TRUE(checkpoint->Verify().ok());
+      EXPECT_TRUE(Exists(to + "/hugging_face/import.json"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trainyard::testing

@@ -15,10 +15,10 @@ bool Within(int64_t size, int64_t most) { return size >= 1 && size <= most; }
 int64_t Limit(int64_t other, int64_t most) { return Within(other, most) ? other : most; }
 
 Choice ScoringChoice(RouterScoring& router) {
-  constexpr RouterScoring kAll[] = {RouterScoring::kSoftmax, RouterScoring::kSigmoid};
+  static constexpr RouterScoring kAll[] = {RouterScoring::kSoftmax, RouterScoring::kSigmoid};
   return {.names = {Name(kAll[0]), Name(kAll[1])},
           .index = router == kAll[1] ? 1u : 0u,
-          .set = [&router, kAll](size_t index) { router = kAll[index]; }};
+          .set = [&router](size_t index) { router = kAll[index]; }};
 }
 
 // Whether families with a plain router lack the field.

@@ -15,6 +15,7 @@
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "common/violations.h"
+#include "models/hf/block_fp8.h"
 
 namespace trainyard {
 namespace {
@@ -212,10 +213,17 @@ class ConfigReader {
     if (found == nullptr) return;
     const bool mxfp4 = std::any_of(table_.tensors.begin(), table_.tensors.end(),
                                    [](const HfTensorRule& rule) { return rule.mxfp4; });
-    const Json method = found->is_object() ? found->value("quant_method", Json()) : Json();
-    if (mxfp4 && method == "mxfp4") return;
-    Refuse("quantization_config.quant_method",
-           Wanted(absl::StrCat(mxfp4 ? "mxfp4, or " : "", "weights that are not quantized"),
+    const auto value = [&](const char* key) {
+      return found->is_object() ? found->value(key, Json()) : Json();
+    };
+    const Json method = value("quant_method"), block = value("weight_block_size");
+    const std::string path = absl::StrCat(kQuantization, ".");
+    if (method == "fp8" && block != Json::array({kFp8Block, kFp8Block})) {
+      return Refuse(path + "weight_block_size", Wanted("[128, 128]", Shown(block)));
+    }
+    if (method == "fp8" || (mxfp4 && method == "mxfp4")) return;
+    Refuse(path + "quant_method",
+           Wanted(absl::StrCat("fp8", mxfp4 ? ", mxfp4" : "", ", or weights without quantization"),
                   Shown(method)));
   }
 

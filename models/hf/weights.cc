@@ -13,6 +13,7 @@
 #include "common/half.h"
 #include "common/status_macros.h"
 #include "common/text.h"
+#include "models/hf/block_fp8.h"
 #include "models/hf/mxfp4.h"
 #include "models/model.h"
 
@@ -23,6 +24,8 @@ constexpr char kHead[] = "lm_head.weight", kEmbedding[] = "model.embed_tokens.we
 // Tables of rotary angles, which early releases wrote, and which follow from the configuration.
 constexpr char kRotaryTable[] = ".rotary_emb.inv_freq";
 constexpr char kLayers[] = "model.layers.";
+// Beside a tensor in block FP8: the scales of its blocks.
+constexpr char kFp8Scales[] = "_scale_inv";
 constexpr size_t kCompareBytes = 1 << 20;
 constexpr size_t kShownBytes = 200;
 
@@ -65,6 +68,30 @@ absl::Status FindPlain(const HfTensor& tensor, HfWeight& weight) {
   return CheckTensor(tensor, weight.layout.tensor, weight.layout.shape);
 }
 
+// A matrix [out, in] in blocks of both dims.
+absl::Status FindBlockFp8(const HfTensor& tensor, const HfTensor& scales, HfWeight& weight) {
+  const HfLayout& layout = weight.layout;
+  const HfParameter& first = layout.parameters.front();
+  const bool one = layout.parameters.size() == 1 && !first.index && !first.transposed;
+  if (!one || first.shape.rank() != 2) {
+    return Refuse(tensor.file->path(), layout.tensor,
+                  "wanted a matrix of one parameter for block FP8, found another tensor");
+  }
+  RETURN_IF_ERROR(CheckTensor(tensor, layout.tensor, layout.shape));
+  std::vector<int64_t> blocks;
+  for (const int64_t size : layout.shape) blocks.push_back((size + kFp8Block - 1) / kFp8Block);
+  RETURN_IF_ERROR(CheckTensor(scales, layout.tensor + kFp8Scales, blocks));
+  if (scales.info.dtype != HfDType::kF32 && scales.info.dtype != HfDType::kBF16) {
+    return Refuse(scales.file->path(), layout.tensor + kFp8Scales,
+                  absl::StrCat("wanted F32 or BF16, found ", Name(scales.info.dtype)));
+  }
+  weight.stored = HfDType::kBF16;
+  weight.dtype = DType::kBF16;
+  weight.tensor = &tensor;
+  weight.scales = &scales;
+  return absl::OkStatus();
+}
+
 // The matrices are [out, in], in blocks along `in`.
 absl::Status FindMxfp4(const HfTensor& blocks, const HfTensor& scales, HfWeight& weight) {
   const HfParameter& first = weight.layout.parameters.front();
@@ -87,7 +114,7 @@ absl::Status FindMxfp4(const HfTensor& blocks, const HfTensor& scales, HfWeight&
   }
   weight.stored = HfDType::kBF16;
   weight.dtype = DType::kBF16;
-  weight.blocks = &blocks;
+  weight.tensor = &blocks;
   weight.scales = &scales;
   return absl::OkStatus();
 }
@@ -133,9 +160,9 @@ uint64_t SliceBegin(const HfTensor& tensor, const HfWeight& weight, const HfPara
 
 absl::Status ReadMxfp4(const HfWeight& weight, const HfParameter& parameter, bf16* out) {
   const uint64_t slices = uint64_t(weight.layout.slices());
-  std::vector<uint8_t> blocks(size_t(weight.blocks->info.bytes / slices));
+  std::vector<uint8_t> blocks(size_t(weight.tensor->info.bytes / slices));
   std::vector<uint8_t> scales(size_t(weight.scales->info.bytes / slices));
-  RETURN_IF_ERROR(weight.blocks->Read(SliceBegin(*weight.blocks, weight, parameter), blocks.data(),
+  RETURN_IF_ERROR(weight.tensor->Read(SliceBegin(*weight.tensor, weight, parameter), blocks.data(),
                                       blocks.size()));
   RETURN_IF_ERROR(weight.scales->Read(SliceBegin(*weight.scales, weight, parameter), scales.data(),
                                       scales.size()));
@@ -146,6 +173,27 @@ absl::Status ReadMxfp4(const HfWeight& weight, const HfParameter& parameter, bf1
         std::span(blocks).subspan(begin * kMxfp4BlockBytes, row_scales * kMxfp4BlockBytes),
         std::span(scales).subspan(begin, row_scales), std::span(out + size_t(row) * in, in));
   }
+  return absl::OkStatus();
+}
+
+// The numbers of a whole tensor of F32 or BF16.
+absl::StatusOr<std::vector<float>> ReadFloats(const HfTensor& tensor) {
+  std::vector<float> values(size_t(tensor.info.bytes) / SizeOf(tensor.info.dtype));
+  if (tensor.info.dtype == HfDType::kF32) {
+    RETURN_IF_ERROR(tensor.Read(0, values.data(), values.size() * sizeof(float)));
+    return values;
+  }
+  std::vector<bf16> stored(values.size());
+  RETURN_IF_ERROR(tensor.Read(0, stored.data(), stored.size() * sizeof(bf16)));
+  std::copy(stored.begin(), stored.end(), values.begin());
+  return values;
+}
+
+absl::Status ReadBlockFp8(const HfWeight& weight, const HfParameter& parameter, bf16* out) {
+  ASSIGN_OR_RETURN(const std::vector<float> scales, ReadFloats(*weight.scales));
+  std::vector<uint8_t> bytes(size_t(weight.tensor->info.bytes));
+  RETURN_IF_ERROR(weight.tensor->Read(0, bytes.data(), bytes.size()));
+  DequantizeBlockFp8(bytes, scales, parameter.shape[1], std::span(out, bytes.size()));
   return absl::OkStatus();
 }
 
@@ -163,6 +211,29 @@ absl::Status CheckSize(const ModelDirectory& directory, const ModelConfig& confi
                                                  " bytes"));
 }
 
+// Finds the tensor in whatever format it is, and adds the names that it takes to `used`.
+absl::Status FindWeight(const ModelDirectory& directory, HfWeight& weight,
+                        std::set<std::string>& used) {
+  const std::string& name = weight.layout.tensor;
+  const auto find = [&](absl::string_view suffix) -> const HfTensor* {
+    const HfTensor* const tensor = directory.Find(absl::StrCat(name, suffix));
+    if (tensor != nullptr) used.insert(absl::StrCat(name, suffix));
+    return tensor;
+  };
+  if (const HfTensor* const tensor = find("")) {
+    if (tensor->info.dtype != HfDType::kF8E4M3) return FindPlain(*tensor, weight);
+    if (const HfTensor* const scales = find(kFp8Scales)) {
+      return FindBlockFp8(*tensor, *scales, weight);
+    }
+    return Refuse(directory.path(), name + kFp8Scales, "missing beside a tensor of F8_E4M3");
+  }
+  if (weight.layout.parameters.front().mxfp4) {
+    const HfTensor *const blocks = find("_blocks"), *const scales = find("_scales");
+    if (blocks != nullptr && scales != nullptr) return FindMxfp4(*blocks, *scales, weight);
+  }
+  return Refuse(directory.path(), name, "missing, and config.json describes a model with it");
+}
+
 }  // namespace
 
 absl::StatusOr<HfWeights> HfWeights::Find(const ModelDirectory& directory,
@@ -173,19 +244,7 @@ absl::StatusOr<HfWeights> HfWeights::Find(const ModelDirectory& directory,
   for (HfLayout& layout : HfLayoutsOf(config, table)) {
     HfWeight& weight = found.weights_.emplace_back();
     weight.layout = std::move(layout);
-    const std::string& name = weight.layout.tensor;
-    const HfTensor* const plain = directory.Find(name);
-    const HfTensor *const blocks = directory.Find(name + "_blocks"), *const scales = directory.Find(
-                                                                         name + "_scales");
-    if (plain != nullptr) {
-      RETURN_IF_ERROR(FindPlain(*plain, weight));
-      used.insert(name);
-    } else if (weight.layout.parameters.front().mxfp4 && blocks != nullptr && scales != nullptr) {
-      RETURN_IF_ERROR(FindMxfp4(*blocks, *scales, weight));
-      used.insert({name + "_blocks", name + "_scales"});
-    } else {
-      return Refuse(directory.path(), name, "missing, and config.json describes a model with it");
-    }
+    RETURN_IF_ERROR(FindWeight(directory, weight, used));
   }
   for (const auto& [name, tensor] : directory.tensors()) {
     const bool further = table.further_layers && IsOfFurtherLayer(name, config);
@@ -196,8 +255,12 @@ absl::StatusOr<HfWeights> HfWeights::Find(const ModelDirectory& directory,
 }
 
 absl::Status HfWeights::Read(const HfWeight& weight, const HfParameter& parameter, void* out) {
-  if (weight.tensor == nullptr) return ReadMxfp4(weight, parameter, static_cast<bf16*>(out));
   const HfTensor& tensor = *weight.tensor;
+  if (weight.scales != nullptr) {
+    const bool fp8 = tensor.info.dtype == HfDType::kF8E4M3;
+    return fp8 ? ReadBlockFp8(weight, parameter, static_cast<bf16*>(out))
+               : ReadMxfp4(weight, parameter, static_cast<bf16*>(out));
+  }
   const size_t element = SizeOf(weight.stored);
   const size_t slice_bytes = size_t(weight.layout.slice_elements()) * element;
   const bool whole = parameter.parts == 1 && !parameter.transposed;

@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "models/arch/gpt_oss.h"
+#include "tests/models/another_value.h"
 #include "tests/models/tiny.h"
 
 namespace trainyard::testing {
@@ -100,7 +101,10 @@ TEST(HfConfigTest, RefusesWhatChangesTheMeaning) {
   refuse("attn_logit_softcapping", 50.0, "attn_logit_softcapping: wanted no such key");
   refuse("architectures", {"LlamaForSequenceClassification"}, "architectures: wanted");
   refuse("quantization_config", {{"quant_method", "gptq"}},
-         "quant_method: wanted weights that are not quantized, found \"gptq\"");
+         "quant_method: wanted fp8, or weights without quantization, found \"gptq\"");
+  refuse("quantization_config", {{"quant_method", "fp8"}, {"weight_block_size", {64, 128}}},
+         "weight_block_size: wanted [128, 128], found [64,128]");
+  refuse("quantization_config", 3, "quant_method: wanted fp8");
   refuse("model_type", "bert", "model_type: wanted one of llama, ");
   refuse("model_type", nullptr, "model_type: wanted one of llama, ");
   refuse("num_hidden_layers", nullptr, "num_hidden_layers: wanted a value, found none");
@@ -216,7 +220,71 @@ TEST(HfConfigTest, EveryPresetIsReadAsItWasWritten) {
   }
 }
 
-// Each field that the form lacks is refused by name, and none is lost without a word.
+TEST(HfConfigTest, ReadsTheReleasedConfigOfQwen3Moe) {
+  const json released = {{"architectures", {"Qwen3MoeForCausalLM"}},
+                         {"attention_bias", false},
+                         {"attention_dropout", 0.0},
+                         {"bos_token_id", 151643},
+                         {"decoder_sparse_step", 1},
+                         {"eos_token_id", 151645},
+                         {"head_dim", 128},
+                         {"hidden_act", "silu"},
+                         {"hidden_size", 2048},
+                         {"initializer_range", 0.02},
+                         {"intermediate_size", 6144},
+                         {"max_position_embeddings", 40960},
+                         {"max_window_layers", 48},
+                         {"mlp_only_layers", json::array()},
+                         {"model_type", "qwen3_moe"},
+                         {"moe_intermediate_size", 768},
+                         {"norm_topk_prob", true},
+                         {"num_attention_heads", 32},
+                         {"num_experts", 128},
+                         {"num_experts_per_tok", 8},
+                         {"num_hidden_layers", 48},
+                         {"num_key_value_heads", 4},
+                         {"output_router_logits", false},
+                         {"rms_norm_eps", 1e-6},
+                         {"rope_scaling", nullptr},
+                         {"rope_theta", 1000000.0},
+                         {"router_aux_loss_coef", 1e-3},
+                         {"sliding_window", nullptr},
+                         {"tie_word_embeddings", false},
+                         {"torch_dtype", "bfloat16"},
+                         {"use_sliding_window", false},
+                         {"vocab_size", 151936}};
+  const auto config = ConfigFromHf(released);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(*config, FindPreset("qwen3-30b-a3b")->config);
+  json other = released;
+  other["mlp_only_layers"] = {0};
+  ExpectRefused(other, "mlp_only_layers: wanted []");
+  other = released;
+  other["use_sliding_window"] = true;
+  ExpectRefused(other, "use_sliding_window: wanted no such key");
+}
+
+// No field is lost without a word: with another value, each is read back with that value, or is
+// refused. Fields of a run alone, the balance of experts for example, may be lost.
+TEST(HfConfigTest, WritesEveryFieldOrRefusesIt) {
+  for (const Family& family : Families()) {
+    if (!family.hf) continue;
+    const ModelConfig& preset = family.presets.front().config;
+    for (const Field& field : FieldsOf(preset)) {
+      SCOPED_TRACE(absl::StrCat(family.name, " ", field.rule.name));
+      ModelConfig config = preset;
+      SetField(config, field.rule.name, Another(field));
+      const auto written = ConfigToHf(config, json::object());
+      if (!written.ok() || field.rule.may_differ == MayDiffer::kAlways) continue;
+      const auto again = ConfigFromHf(*written);
+      ASSERT_TRUE(again.ok()) << again.status();
+      const bool idle = field.rule.unset;  // A setting of a scaling that the preset does not use.
+      EXPECT_TRUE(*again == config || idle);
+    }
+  }
+}
+
+// Fields that the form lacks.
 TEST(HfConfigTest, RefusesToWriteFieldsThatTheFormLacks) {
   const auto refuse = [](ModelConfig config, const std::string& part) {
     const auto written = ConfigToHf(config, json::object());

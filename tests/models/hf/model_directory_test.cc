@@ -106,6 +106,19 @@ TEST(ModelDirectoryTest, RefusesDirectoriesWithoutSafetensors) {
   ExpectRefused(path, absl::StatusCode::kInvalidArgument, "found both");
 }
 
+// A cache of downloads has links to files that are named by their contents.
+TEST(ModelDirectoryTest, FollowsTheLinksOfADownloadCache) {
+  const std::string blobs = Copy(), path = EmptyDirectory("snapshot");
+  const auto names = ListDirectory(blobs);
+  for (const std::string& name : *names) {
+    std::filesystem::create_symlink("../model/" + name, path + "/" + name);
+  }
+  EXPECT_TRUE(ModelDirectory::Open(path).ok());
+  std::filesystem::remove(path + "/config.json");
+  std::filesystem::create_symlink("/dev/zero", path + "/config.json");
+  ExpectRefused(path, absl::StatusCode::kFailedPrecondition, "not a regular file");
+}
+
 TEST(ModelDirectoryTest, RefusesConfigsThatAreNoJsonObject) {
   const std::string path = Copy();
   for (const std::string text : {"", "[]", "{\"a\": 1, \"a\": 2}", "{\"a\": \"\xff\"}"}) {

@@ -79,7 +79,13 @@ TEST(SafetensorsTest, RefusesFilesThatAreTooShort) {
   ExpectRefused(Safetensors(header, "1234567"),
                 {"\"w\"", "up to 7, where the file ends", "found 8"});
   ExpectRefused(Safetensors(header, "123456789"), {"wanted 8 bytes of tensors, found 9"});
-  // A header of 2^60 bytes, of which none are read.
+  // All of the file's bytes are said to be header. None of them is read.
+  const std::string path = EmptyDirectory("long") + "/file.safetensors";
+  WriteBytes(path, std::string("\0\0\0\x08\0\0\0\0", 8));
+  std::filesystem::resize_file(path, 8 + (1 << 27));
+  EXPECT_THAT(SafetensorsFile::Open(path).status().message(),
+              HasSubstr("a header of at most 100000000 bytes, found one of 134217728"));
+  // A header of 2^60 bytes.
   ExpectRefused(std::string("\0\0\0\0\0\0\0\x10", 8) + "{}", {"1152921504606846976"});
 }
 

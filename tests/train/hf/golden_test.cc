@@ -1,8 +1,8 @@
 // Proves the families against `transformers`, in f64: each directory of tests/golden/hf is a tiny
 // model that make_hf.py wrote, with what that code computes from it. The model is imported; its
-// logits are those (1e-8); a job that begins with it (init_from) has the same gradients, and in
-// twelve steps with clipping the same losses, norms and parameters (1e-7). Exported and imported
-// again, it is the same to the bit.
+// logits are those (1e-8); its gradients are those; and a job that begins with it (init_from), on one
+// rank or divided over four, has in twelve steps with clipping the same losses, norms and parameters
+// (1e-7). Exported and imported again, it is the same to the bit.
 #include <algorithm>
 #include <filesystem>
 #include <numeric>
@@ -59,6 +59,9 @@ class GoldenModel : public ::testing::TestWithParam<std::string> {
     CHECK(checkpoint.ok()) << checkpoint.status();
     return *std::move(checkpoint);
   }
+
+  JobConfig Job(const std::string& name) const;
+  void ExpectGolden(const std::vector<RankRun>& runs, const JobConfig& job) const;
 
   const std::string scratch_ = EmptyDirectory(GetParam());
   const std::string directory_ = SourceFile("tests/golden/hf/" + GetParam());
@@ -124,24 +127,28 @@ GivenModel Given(const ModelConfig& config) {
   return given;
 }
 
-TEST_P(GoldenModel, TwelveStepsAreThose) {
-  const std::string prefix = scratch_ + "/tokens";
+// Twelve steps on the golden samples.
+JobConfig GoldenModel::Job(const std::string& name) const {
+  const std::string prefix = absl::StrCat(scratch_, "/", name, "-tokens");
   const auto writer = IndexedWriter::Create(prefix, IndexDType::kInt32);
-  ASSERT_TRUE(writer.ok()) << writer.status();
+  CHECK(writer.ok()) << writer.status();
   const std::vector<int32_t> tokens(tokens_.begin(), tokens_.end());
-  ASSERT_TRUE((*writer)->AddDocument(tokens).ok());
-  ASSERT_TRUE((*writer)->Finish().ok());
-  JobConfig job = TinyJob(scratch_ + "/run");
+  CHECK((*writer)->AddDocument(tokens).ok());
+  CHECK((*writer)->Finish().ok());
+  JobConfig job = TinyJob(absl::StrCat(scratch_, "/", name));
   job.model.architecture = Given(checkpoint_.state().model);
-  job.batch = {.global = kSamples, .micro = 2, .sequence = kSequence};
+  job.batch = {.global = kSamples, .micro = 1, .sequence = kSequence};
   job.data = IndexedData{.prefix = prefix};
   job.optimizer.clip_norm = kClipNorm;
   job.steps = kSteps;
   job.init_from = checkpoint_.path();
-  const RankRun run = RunJob(job)[0];
-  ASSERT_TRUE(run.status.ok()) << run.status;
+  return job;
+}
+
+void GoldenModel::ExpectGolden(const std::vector<RankRun>& runs, const JobConfig& job) const {
+  for (const RankRun& run : runs) ASSERT_TRUE(run.status.ok()) << run.status;
   std::vector<double> losses, norms;
-  for (const StepRecord& record : run.records) {
+  for (const StepRecord& record : runs[0].records) {
     losses.push_back(record.loss);
     norms.push_back(record.grad_norm);
   }
@@ -152,6 +159,18 @@ TEST_P(GoldenModel, TwelveStepsAreThose) {
   Tensors found = ReadTensors(Newest(job.checkpoint->directory));
   std::erase_if(found, [](const auto& tensor) { return !tensor.first.ends_with("/parameter"); });
   EXPECT_LE(LargestDifference(found, ReadTensors(Import(directory_ + "/after", "after"))), 1e-7);
+}
+
+TEST_P(GoldenModel, TwelveStepsOnFourRanksAreThose) {
+  JobConfig job = Job("four");
+  job.parallelism.pipeline = 2;
+  job.parallelism.zero = Zero::kFull;
+  ExpectGolden(RunJob(job, {.ranks = 4}), job);
+}
+
+TEST_P(GoldenModel, TwelveStepsAreThose) {
+  const JobConfig job = Job("run");
+  ExpectGolden(RunJob(job), job);
 
   // What the job has trained is exported as the imported directory was.
   const auto exported = ExportHf(Newest(job.checkpoint->directory), {.to = scratch_ + "/trained"});

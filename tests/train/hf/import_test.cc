@@ -118,26 +118,49 @@ TEST_F(HfImport, LeavesOutFurtherLayersWhereTheFamilyMayHaveThem) {
   ExpectRefused(content, "tensor model.layers.2.eh_proj.weight: the model that config.json");
 }
 
-// The other directory has what `transformers` makes of the packed experts (make_mxfp4.py).
-TEST_F(HfImport, DequantizesMxfp4AsThePublicImplementation) {
-  const std::string plain = SourceFile("tests/golden/mxfp4/plain"),
-                    packed = SourceFile("tests/golden/mxfp4/packed");
-  ASSERT_TRUE(ImportHf(plain, scratch_ + "/plain").ok());
-  const auto imported = ImportHf(packed, scratch_ + "/packed");
-  ASSERT_TRUE(imported.ok()) << imported.status();
-  EXPECT_EQ(DigestOf(scratch_ + "/packed"), DigestOf(scratch_ + "/plain"));
+// The other directory has what `transformers` makes of the quantised one (make_quantized.py).
+TEST_F(HfImport, DequantizesAsThePublicImplementation) {
+  for (const std::string& name : {std::string("mxfp4"), std::string("fp8")}) {
+    SCOPED_TRACE(name);
+    const std::string packed = SourceFile("tests/golden/quantized/" + name),
+                      plain = packed + "_plain";
+    const std::string of_packed = scratch_ + "/" + name, of_plain = of_packed + "_plain";
+    ASSERT_TRUE(ImportHf(plain, of_plain).ok());
+    const auto imported = ImportHf(packed, of_packed);
+    ASSERT_TRUE(imported.ok()) << imported.status();
+    EXPECT_EQ(DigestOf(of_packed), DigestOf(of_plain));
 
-  const auto exported = ExportHf(Open(scratch_ + "/packed"), {.to = scratch_ + "/again"});
-  ASSERT_TRUE(exported.ok()) << exported.status();
-  const DirectoryContent again = DirectoryContent::Of(scratch_ + "/again");
-  EXPECT_FALSE(again.config.contains("quantization_config"));
-  for (const auto& [name, tensor] : DirectoryContent::Of(plain).tensors) {
-    EXPECT_EQ(again.tensors.at(name).bytes, tensor.bytes) << name;
+    const auto exported = ExportHf(Open(of_packed), {.to = of_packed + "_again"});
+    ASSERT_TRUE(exported.ok()) << exported.status();
+    const DirectoryContent again = DirectoryContent::Of(of_packed + "_again");
+    EXPECT_FALSE(again.config.contains("quantization_config"));
+    for (const auto& [tensor, values] : DirectoryContent::Of(plain).tensors) {
+      EXPECT_EQ(again.tensors.at(tensor).bytes, values.bytes) << tensor;
+    }
   }
 }
 
+TEST_F(HfImport, RefusesDamagedBlockFp8) {
+  const DirectoryContent packed = DirectoryContent::Of(SourceFile("tests/golden/quantized/fp8"));
+  const std::string name = "model.layers.0.mlp.up_proj.weight";
+  DirectoryContent content = packed;
+  content.tensors.erase(name + "_scale_inv");
+  ExpectRefused(content, "tensor " + name + "_scale_inv: missing beside a tensor of F8_E4M3");
+  content = packed;
+  content.tensors[name + "_scale_inv"].shape = {1, 2};
+  ExpectRefused(content, "_scale_inv: wanted the shape [2, 1]");
+  content = packed;
+  content.tensors[name + "_scale_inv"].dtype = HfDType::kI32;
+  ExpectRefused(content, "_scale_inv: wanted F32 or BF16, found I32");
+  content = packed;
+  content.tensors["model.norm.weight"].dtype = HfDType::kF8E4M3;
+  content.tensors["model.norm.weight"].bytes.resize(8);
+  content.tensors["model.norm.weight_scale_inv"] = {HfDType::kF32, {1}, "1234"};
+  ExpectRefused(content, "tensor model.norm.weight: wanted a matrix of one parameter");
+}
+
 TEST_F(HfImport, RefusesDamagedMxfp4) {
-  const DirectoryContent packed = DirectoryContent::Of(SourceFile("tests/golden/mxfp4/packed"));
+  const DirectoryContent packed = DirectoryContent::Of(SourceFile("tests/golden/quantized/mxfp4"));
   const std::string name = "model.layers.0.mlp.experts.down_proj";
   DirectoryContent content = packed;
   content.tensors.erase(name + "_scales");
@@ -242,6 +265,9 @@ TEST_F(HfImport, IsCompleteOrAbsentWhateverFails) {
       ASSERT_LT(at, 200);
       if (!Exists(to)) {
         EXPECT_TRUE(hit && !imported.ok());
+        // After an error that lets the program go on, nothing is left beside the target either.
+        const size_t left = ListDirectory(scratch_)->size();
+        EXPECT_LE(left, fault == Fault::kError ? 0u : 1u);
         continue;
       }
       const auto checkpoint = Checkpoint::Open(to);

@@ -115,6 +115,13 @@ bool SetScalar(const std::string& text, const FieldDescriptor& field, Message& m
   }
 }
 
+// Sets the text field beside an enum field that is open on the wire (EnumField in fields.h).
+bool SetName(const std::string& text, const FieldDescriptor& field, Message& message) {
+  const FieldDescriptor* const name =
+      message.GetDescriptor()->FindFieldByName(absl::StrCat(field.name(), kNameBeside));
+  return field.enum_type() != nullptr && name != nullptr && SetScalar(text, *name, message);
+}
+
 bool HasKey(const Message& message, const FieldDescriptor& map, const std::string& key) {
   const Reflection& reflection = *message.GetReflection();
   for (int i = 0; i < reflection.FieldSize(message, &map); ++i) {
@@ -201,7 +208,7 @@ void SpecReader::ReadField(const YamlNode& node, const std::string& path,
     ReadMap(node, path, field, message);
   } else if (wants_fields) {
     Read(node, path, *message.GetReflection()->MutableMessage(&message, &field));
-  } else if (!SetScalar(node.text, field, message)) {
+  } else if (!SetScalar(node.text, field, message) && !SetName(node.text, field, message)) {
     AddUnreadable(path, Found(node));
   }
 }

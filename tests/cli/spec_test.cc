@@ -98,6 +98,16 @@ TEST(Spec, AnEmptyListAndNothingAreBothAnEmptyList) {
   EXPECT_EQ(Read("profile:\n  ranks:\n").profile().ranks_size(), 0);
 }
 
+// A spec says `schedule`, whether or not the schedule has a value of the enum.
+TEST(Spec, EveryScheduleReachesTheController) {
+  for (const ScheduleKind& kind : AllSchedules()) {
+    const v1::JobSpec spec = Read(absl::StrCat("parallelism: {schedule: ", kind.name, "}"));
+    const auto job = ParseJobConfig(ProtobufJson(spec));
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_EQ(job->parallelism.schedule, &kind);
+  }
+}
+
 struct BadInput {
   std::string text;
   std::string error;

@@ -27,6 +27,10 @@ bool IsPlainKey(absl::string_view key) {
          std::all_of(key.begin(), key.end(), absl::ascii_isgraph);
 }
 
+std::string WantedOneOf(const std::vector<std::string>& names) {
+  return absl::StrCat("one of ", absl::StrJoin(names, ", "));
+}
+
 constexpr double kExact = 9007199254740992.0;  // 2^53: beyond it a decimal is not exact.
 
 }  // namespace
@@ -293,18 +297,31 @@ void Fields::Field(const char* name, std::map<std::string, double>& out) {
   });
 }
 
-int Fields::EnumIndex(const char* name, absl::string_view prefix,
-                      const std::vector<std::string>& names) {
-  const std::string wanted = absl::StrCat("one of ", absl::StrJoin(names, ", "));
-  const YamlNode* node = Scalar(name, wanted);
-  if (node == nullptr) return -1;
-  const std::string value{absl::StripPrefix(node->text, prefix)};
-  if (value == "UNSPECIFIED" && value != node->text) return -1;
+int Fields::Choice(const char* name, absl::string_view prefix,
+                   const std::vector<std::string>& names, const YamlNode& node) {
+  const std::string value{absl::StripPrefix(node.text, prefix)};
+  if (value == "UNSPECIFIED" && value != node.text) return -1;
   const auto it = std::find(names.begin(), names.end(), value);
   if (it != names.end()) return int(it - names.begin());
   const std::string nearest = NearestName(absl::AsciiStrToUpper(value), names);
-  Wrong(name, wanted, *node, nearest);
+  Wrong(name, WantedOneOf(names), node, nearest);
   return -1;
+}
+
+int Fields::EnumIndex(const char* name, absl::string_view prefix,
+                      const std::vector<std::string>& names, bool open) {
+  const YamlNode* const node = Scalar(name, WantedOneOf(names));
+  const int index = node == nullptr ? -1 : Choice(name, prefix, names, *node);
+  const std::string beside = absl::StrCat(name, kNameBeside);
+  if (!open || resolved() || !Stands(beside.c_str()) || !Present(beside.c_str())) return index;
+  const YamlNode& text = *node_.Find(beside);
+  if (text.kind == YamlNode::Kind::kScalar && text.text.empty()) return index;  // As on the wire.
+  const int named = Choice(name, prefix, names, text);
+  if (index >= 0 && named >= 0 && index != named) {
+    Add(name, Wanted(absl::StrCat("the same as in ", beside, ", or only one of them"),
+                     absl::StrCat(names[size_t(index)], " and ", names[size_t(named)])));
+  }
+  return index >= 0 ? index : named;
 }
 
 std::string Fields::OneOf(const std::vector<std::string>& names, absl::string_view /*held*/) {

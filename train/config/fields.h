@@ -31,6 +31,9 @@ enum class Absent {
   kWrong,    // It was lost: a job that the controller resolved has every field.
 };
 
+// The end of the name of the text field beside an enum field whose enum is open on the wire.
+inline constexpr char kNameBeside[] = "_name";
+
 class Fields {
  public:
   // `node` and `violations` must outlive the reader. `path` is "" for the document itself. Adds a
@@ -71,13 +74,16 @@ class Fields {
   // For fields in which 0 means the default on the wire. A resolved job has the default itself.
   void FieldUnlessZero(const char* name, int64_t& out);
 
-  // `values` may be written with or without `prefix`. PREFIX_UNSPECIFIED leaves `out` as it is.
+  // `values` may be written with or without `prefix`. PREFIX_UNSPECIFIED leaves `out` as it is. If
+  // `open`, the enum on the wire need not have all values: a spec may have the value in the text
+  // field NAME_name as well. Messages are about NAME.
   template <typename Enum>
   void EnumField(const char* name, absl::string_view prefix,
-                 const std::vector<std::pair<std::string, Enum>>& values, Enum& out) {
+                 const std::vector<std::pair<std::string, Enum>>& values, Enum& out,
+                 bool open = false) {
     std::vector<std::string> names;
     for (const auto& [text, value] : values) names.push_back(text);
-    const int index = EnumIndex(name, prefix, names);
+    const int index = EnumIndex(name, prefix, names, open);
     if (index >= 0) out = values[size_t(index)].second;
   }
 
@@ -151,7 +157,11 @@ class Fields {
   const YamlNode* Ask(const char* name);  // Null if the field is absent or null.
   const YamlNode* Scalar(const char* name, absl::string_view wanted);
   YamlNode Merged(const char* name, const YamlNode& node, const Inlined& inlined);
-  int EnumIndex(const char* name, absl::string_view prefix, const std::vector<std::string>& names);
+  int EnumIndex(const char* name, absl::string_view prefix, const std::vector<std::string>& names,
+                bool open);
+  // Returns the index of the name that `node` holds, or -1.
+  int Choice(const char* name, absl::string_view prefix, const std::vector<std::string>& names,
+             const YamlNode& node);
 
   const YamlNode& node_;
   const std::string path_;

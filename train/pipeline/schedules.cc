@@ -1,5 +1,5 @@
-// The table of schedules. To add a schedule, add a row at the end of this file, a function that
-// orders the actions, and a name in job.proto.
+// The table of schedules. To add a schedule, add a row at the end of this file, and a function that
+// orders the actions. Job specs take the names of the table.
 
 #include <algorithm>
 #include <limits>

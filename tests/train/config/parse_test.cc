@@ -232,6 +232,25 @@ TEST(Parallelism, AScheduleThatAlwaysHasSoManyChunksNeedNotBeTold) {
   EXPECT_EQ(chunks("pipeline: 2"), 1);
 }
 
+// Not every schedule has a value of the wire's enum.
+TEST(Parallelism, AScheduleIsTakenByItsNameToo) {
+  const auto schedule = [](const std::string& parallelism) {
+    return ParseJobConfig("parallelism: {" + parallelism + "}")->parallelism.schedule;
+  };
+  for (const ScheduleKind& kind : AllSchedules()) {
+    EXPECT_EQ(schedule(absl::StrCat("schedule_name: ", kind.name)), &kind);
+    EXPECT_EQ(schedule(absl::StrCat("schedule: ", kind.name)), &kind);
+  }
+  EXPECT_EQ(schedule("schedule: PIPELINE_SCHEDULE_UNSPECIFIED, schedule_name: GPIPE"),
+            FindSchedule("GPIPE"));
+  EXPECT_EQ(schedule("schedule: GPIPE, schedule_name: GPIPE"), FindSchedule("GPIPE"));
+  for (const char* nothing : {"null", "''"}) {
+    EXPECT_EQ(schedule(absl::StrCat("schedule_name: ", nothing)), nullptr);
+    EXPECT_EQ(schedule(absl::StrCat("schedule: V_MIN, schedule_name: ", nothing)),
+              FindSchedule("V_MIN"));
+  }
+}
+
 struct BadText {
   const char* text;
   const char* field;
@@ -251,6 +270,14 @@ TEST_P(BadTexts, NameTheFieldAndTheNearestLegal) {
 INSTANTIATE_TEST_SUITE_P(
     Kinds, BadTexts,
     testing::Values(
+        BadText{"parallelism: {schedule: V_MINI}", "parallelism.schedule",
+                ", found \"V_MINI\"; nearest V_MIN"},
+        BadText{"parallelism: {schedule_name: V_MINI}", "parallelism.schedule",
+                ", found \"V_MINI\"; nearest V_MIN"},
+        BadText{"parallelism: {schedule_name: [1]}", "parallelism.schedule", ", found a list"},
+        BadText{"parallelism: {schedule: GPIPE, schedule_name: V_MIN}", "parallelism.schedule",
+                "wanted the same as in schedule_name, or only one of them, found GPIPE and V_MIN"},
+        BadText{"precision_name: BF16", "precision_name", "unknown field"},
         BadText{"nam: a", "nam", "did you mean \"name\"?"},
         BadText{"\n\nbatch:\n  globl: 3", "batch.globl", "(line 4); did you mean \"global\"?"},
         BadText{"colour: a", "colour", "known here: name, model,"},

@@ -50,8 +50,9 @@ class Fields {
 
   bool resolved() const { return absent_ == Absent::kWrong; }
 
-  // Each of these leaves `out` as it is if the field is absent, null or wrong. In a list of numbers
-  // a wrong item becomes 0.
+  // Each of these leaves `out` as it is if the field is absent or wrong. In a spec, null is wrong
+  // for a single value, and the same as absent for a list or a mapping. In a list of numbers a
+  // wrong item becomes 0.
   void Field(const char* name, std::string& out);
   void Field(const char* name, bool& out);
   void Field(const char* name, double& out);
@@ -63,10 +64,10 @@ class Fields {
   void Field(const char* name, std::map<std::string, std::string>& out);
   void Field(const char* name, std::map<std::string, double>& out);
 
-  // Null is a legal value here.
+  // In a resolved job, null is a legal value here.
   template <typename T>
   void Field(const char* name, std::optional<T>& out) {
-    if (!PresentOrNull(name)) return;
+    if (!Given(name)) return;
     T value{};
     Field(name, value);
     out = value;
@@ -147,6 +148,9 @@ class Fields {
   // Whether a field that may be null is there and not null. In a resolved job it must not be
   // absent.
   bool PresentOrNull(const char* name);
+  // Whether a single value must follow. In a spec this is so if the field stands there: a name
+  // without a value is a mistake.
+  bool Given(const char* name);
   void KnowAll();  // Reports no field as unknown.
   std::string PathOf(absl::string_view name) const;
   void Wrong(absl::string_view name, absl::string_view wanted, const YamlNode& found,

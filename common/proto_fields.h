@@ -22,12 +22,16 @@
 
 namespace trainyard {
 
+// The next two functions turn a time before year 1 or after year 9999 into the nearest time within
+// these years, because a message with another time could not be printed.
 inline google::protobuf::Timestamp ToTimestamp(absl::Time time) {
-  return google::protobuf::util::TimeUtil::MicrosecondsToTimestamp(absl::ToUnixMicros(time));
+  using google::protobuf::util::TimeUtil;
+  constexpr int64_t kMicros = 1'000'000;
+  return TimeUtil::MicrosecondsToTimestamp(std::clamp(absl::ToUnixMicros(time),
+                                                      TimeUtil::kTimestampMinSeconds * kMicros,
+                                                      TimeUtil::kTimestampMaxSeconds * kMicros));
 }
 
-// A time before year 1 or after year 9999 becomes the nearest time within these years, because an
-// answer with another time could not be printed.
 inline absl::Time FromTimestamp(const google::protobuf::Timestamp& time) {
   using google::protobuf::util::TimeUtil;
   const int64_t seconds = std::clamp<int64_t>(time.seconds(), TimeUtil::kTimestampMinSeconds,

@@ -4,9 +4,6 @@
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/util/json_util.h>
 
-#include <cmath>
-#include <iterator>
-
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "common/violations.h"
@@ -23,10 +20,6 @@ using google::protobuf::Message;
 // Specs that people write have two thousand bytes. Rendering, parsing and checking cost memory and
 // time in proportion.
 constexpr size_t kMaxSpecBytes = 128 << 10;
-
-// More than NVML knows of.
-constexpr size_t kMaxThrottleReasons = 16;
-constexpr size_t kMaxThrottleReasonBytes = 64;
 
 // Maps have no order of their own on the wire; a retried request must compare equal.
 std::string Deterministic(const Message& message) {
@@ -61,15 +54,10 @@ void FindUnknownFields(const Message& message, const std::string& path, Violatio
   }
 }
 
-std::string ModelName(const JobConfig& config) {
-  if (!config.model.preset.empty()) return config.model.preset;
-  return "inline";
-}
-
 JobFacts FactsOf(const JobConfig& config) {
   JobFacts facts;
   facts.name = config.name;
-  facts.model = ModelName(config);
+  facts.model = config.model.preset.empty() ? "inline" : config.model.preset;
   facts.precision = Name(config.precision);
   facts.ranks = uint32_t(config.devices);
   CopyAxes(config.parallelism, facts);
@@ -84,22 +72,8 @@ JobFacts FactsOf(const JobConfig& config) {
     facts.checkpoint_directory = config.checkpoint->directory;
     facts.checkpoint_every_steps = uint64_t(config.checkpoint->every_steps);
   }
+  for (const auto& [field, path] : PathsOf(config)) facts.paths.push_back({field, path});
   return facts;
-}
-
-std::vector<SpecPath> PathsOf(const v1::JobSpec& spec) {
-  std::vector<SpecPath> paths;
-  const auto add = [&](const char* field, const std::string& path) {
-    if (!path.empty()) paths.push_back({field, path});
-  };
-  add("data.text.path", spec.data().text().path());
-  add("data.indexed.prefix", spec.data().indexed().prefix());
-  add("data.arrays.latents", spec.data().arrays().latents());
-  add("data.arrays.labels", spec.data().arrays().labels());
-  add("checkpoint.directory", spec.checkpoint().directory());
-  add("init_from", spec.init_from());
-  add("profile.directory", spec.profile().directory());
-  return paths;
 }
 
 }  // namespace
@@ -123,10 +97,16 @@ absl::StatusOr<std::shared_ptr<const Spec>> FromProto(const v1::JobSpec& spec) {
   RETURN_IF_ERROR(violations.ToStatus());
   ASSIGN_OR_RETURN(const std::string json, SpecJson(spec));
   ASSIGN_OR_RETURN(const JobConfig config, ParseAndValidateJob(json));
-  JobFacts facts = FactsOf(config);
-  facts.paths = PathsOf(spec);
   return std::make_shared<const Spec>(
-      Spec{Deterministic(spec), ResolvedJobText(config), std::move(facts)});
+      Spec{Deterministic(spec), ResolvedJobText(config), FactsOf(config)});
+}
+
+v1::RankPlacement ToProto(const Rank& rank, uint32_t number) {
+  v1::RankPlacement out;
+  out.set_rank(number);
+  out.set_worker_id(rank.worker_id);
+  out.set_device(rank.device);
+  return out;
 }
 
 v1::Job ToProto(const Job& job) {
@@ -137,31 +117,11 @@ v1::Job ToProto(const Job& job) {
   out.mutable_spec()->ParseFromString(job.spec->bytes);
   out.set_namespace_(facts.name_space);
   out.set_submitter(facts.submitter);
-  for (uint32_t i = 0; i < job.ranks.size(); ++i) {
-    auto* placement = out.add_placement();
-    placement->set_rank(i);
-    placement->set_worker_id(job.ranks[i].worker_id);
-    placement->set_device(job.ranks[i].device);
-  }
+  for (uint32_t i = 0; i < job.ranks.size(); ++i) *out.add_placement() = ToProto(job.ranks[i], i);
   const bool over = IsTerminal(job.state) || job.progress.step > facts.steps;
   const uint64_t left = over ? 0 : facts.steps - job.progress.step;
   out.mutable_progress()->set_total_steps(facts.steps);
   out.mutable_progress()->set_eta_seconds(double(left) * job.progress.seconds_per_step);
-  return out;
-}
-
-StepRecord FromProto(const v1::StepRecord& step) {
-  StepRecord out;
-  ReadMessage(step, out);
-  // They end in counters, which only grow.
-  const auto legal = [](double seconds) { return std::isfinite(seconds) && seconds > 0; };
-  if (!legal(out.seconds)) out.seconds = 0;
-  for (const auto& [name, phase] : kPhases) {
-    if (!legal(out.phases.*phase)) out.phases.*phase = 0;
-  }
-  std::set<std::string>& reasons = out.gpu.throttle_reasons;
-  std::erase_if(reasons, [](const auto& one) { return one.size() > kMaxThrottleReasonBytes; });
-  while (reasons.size() > kMaxThrottleReasons) reasons.erase(std::prev(reasons.end()));
   return out;
 }
 

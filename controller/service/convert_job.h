@@ -21,6 +21,6 @@ absl::StatusOr<std::shared_ptr<const Spec>> FromProto(const v1::JobSpec& spec);
 absl::StatusOr<std::string> SpecJson(const v1::JobSpec& spec);
 
 v1::Job ToProto(const Job& job);
-StepRecord FromProto(const v1::StepRecord& step);
+v1::RankPlacement ToProto(const Rank& rank, uint32_t number);
 
 }  // namespace trainyard::controller

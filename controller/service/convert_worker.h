@@ -1,4 +1,5 @@
-// Converts workers to and from their messages, with one function for each message.
+// Converts workers to and from their messages, with one function for each message. The messages
+// that come in are within their bounds (controller/service/bounds.h).
 
 #pragma once
 
@@ -11,14 +12,9 @@ namespace trainyard::controller {
 
 inline constexpr uint32_t kWorkerProtocolVersion = 2;
 
-// FAILED_PRECONDITION: the worker speaks another protocol version. INVALID_ARGUMENT: no worker of
-// ours sends such a message.
+// FAILED_PRECONDITION: the worker speaks another protocol version. INVALID_ARGUMENT: two devices
+// have the same index.
 absl::StatusOr<Registration> FromProto(const v1::Register& message);
-
-// Checks every later message before it is read further. INVALID_ARGUMENT: the message names a job
-// by something that is not a job's id, or a checkpoint by something that is not a path.
-absl::Status CheckReport(const v1::ConnectRequest& message);
-
 RankStatus FromProto(const v1::RankStatus& status);
 StepReport FromProto(const v1::StepReport& report);
 CheckpointReport FromProto(const v1::CheckpointReport& report);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "controller/service/bounds.h"
 #include "controller/service/convert_job.h"
 #include "controller/service/convert_worker.h"
 #include "controller/service/stream_link.h"
@@ -68,7 +69,7 @@ class WorkerStream final : public StreamLink::Reactor {
  private:
   absl::Status Handle(const Principal& caller) {
     if (!session_) return HandleRegister(caller);
-    RETURN_IF_ERROR(CheckReport(request_));
+    RETURN_IF_ERROR(ApplyBounds(request_));
     switch (request_.message_case()) {
       case Request::kHeartbeat:
         coordinator_.OnHeartbeat(*session_);
@@ -119,7 +120,7 @@ class WorkerStream final : public StreamLink::Reactor {
     if (!request_.has_register_()) {
       return absl::InvalidArgumentError("the first message on a worker's stream must be Register");
     }
-    const absl::StatusOr<Session> session = Connect(caller, request_.register_());
+    const absl::StatusOr<Session> session = Connect(caller, *request_.mutable_register_());
     if (session.ok()) session_ = *session;
     // Nobody waits for this record, because a registration repeats what the worker said when it
     // joined.
@@ -130,8 +131,9 @@ class WorkerStream final : public StreamLink::Reactor {
     return session.status();
   }
 
-  absl::StatusOr<Session> Connect(const Principal& caller, const v1::Register& request) {
+  absl::StatusOr<Session> Connect(const Principal& caller, v1::Register& request) {
     RETURN_IF_ERROR(streams_.Check(context_));
+    RETURN_IF_ERROR(ApplyBounds(request));
     ASSIGN_OR_RETURN(Registration registration, FromProto(request));
     RETURN_IF_ERROR(CheckIdentity(caller, registration));
     registration.grant_id = caller.grant_id;

@@ -44,11 +44,11 @@ class LastRelease(unittest.TestCase):
         self.assertEqual(self.changed("job.proto", "message GetJobRequest {", "message NextRequest {}\nmessage GetJobRequest {"), [])
 
     def test_a_type_stays(self):
-        self.broken("worker.proto", "string worker_id = 2;", "bytes worker_id = 2;", "field trainyard.v1.Register 2",
+        self.broken("worker.proto", "string worker_id = 2 ", "bytes worker_id = 2 ", "field trainyard.v1.Register 2",
                     "breaks workers of the last release", "WorkerService.Connect")
 
     def test_one_stays_one_and_a_oneof_stays_a_oneof(self):
-        self.broken("worker.proto", "  string instance_id = 3;", "  repeated string instance_id = 3;", "Register 3")
+        self.broken("worker.proto", "  string instance_id = 3 ", "  repeated string instance_id = 3 ", "Register 3")
         self.broken("job.proto", "  optional uint32 rank = 2;", "  uint32 rank = 2;", "StreamLogsRequest 2", "command lines",
                     "JobService.StreamLogs")
         self.broken("job.proto", "  oneof shape {\n    WarmupThen cosine = 1;", "  WarmupThen cosine = 1;\n  oneof shape {", "Schedule 1")
@@ -57,8 +57,8 @@ class LastRelease(unittest.TestCase):
         self.broken("job.proto", "  string name = 1;", "  string title = 1;", "JobSpec 1", "command lines")
 
     def test_a_field_goes_only_where_its_number_is_reserved(self):
-        self.broken("worker.proto", "  string metrics_url = 8;\n", "", "Register 8", "is gone", "reserve its number")
-        self.assertEqual(self.changed("worker.proto", "  string metrics_url = 8;\n", "  reserved 8;\n"), [])
+        self.broken("worker.proto", "  string metrics_url = 8 [(bounds) = {bytes: 1024}];\n", "", "Register 8", "is gone", "reserve its number")
+        self.assertEqual(self.changed("worker.proto", "  string metrics_url = 8 [(bounds) = {bytes: 1024}];\n", "  reserved 8;\n"), [])
 
     def test_a_reserved_number_is_not_used_again(self):
         self.broken("worker.proto", "  reserved 9;\n", "  string next = 9;\n", "Register 9", "was reserved and is used")

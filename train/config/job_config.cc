@@ -45,4 +45,20 @@ bool ResetsAttentionMask(const DataConfig& data) {
   return indexed != nullptr && indexed->reset_attention_mask;
 }
 
+std::vector<JobPath> PathsOf(const JobConfig& job) {
+  std::vector<JobPath> paths;
+  if (const auto* text = std::get_if<TextData>(&job.data)) {
+    paths.push_back({"data.text.path", text->path});
+  } else if (const auto* indexed = std::get_if<IndexedData>(&job.data)) {
+    paths.push_back({"data.indexed.prefix", indexed->prefix});
+  } else if (const auto* arrays = std::get_if<ArraysData>(&job.data)) {
+    paths.push_back({"data.arrays.latents", arrays->latents});
+    paths.push_back({"data.arrays.labels", arrays->labels});
+  }
+  if (job.checkpoint) paths.push_back({"checkpoint.directory", job.checkpoint->directory});
+  if (!job.init_from.empty()) paths.push_back({"init_from", job.init_from});
+  if (job.profile) paths.push_back({"profile.directory", job.profile->directory});
+  return paths;
+}
+
 }  // namespace trainyard

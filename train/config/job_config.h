@@ -157,6 +157,15 @@ struct JobConfig {
   std::map<std::string, std::string> labels;
 };
 
+// All paths of files and directories that a job names, each with its field
+// ("checkpoint.directory"). The controller lets a job name only what lies below certain roots, so a
+// path that is missing here is open to everybody.
+struct JobPath {
+  const char* field;
+  std::string path;
+};
+std::vector<JobPath> PathsOf(const JobConfig& job);
+
 // Values that follow from a valid config. They CHECK that sizes divide; Validate reports where they
 // do not.
 int64_t DataParallel(const JobConfig& job);       // Size of the data axis.

@@ -90,14 +90,10 @@ void CheckName(const std::string& name, Checker& check) {
 
 void CheckData(const JobConfig& job, Checker& check) {
   if (const auto* text = std::get_if<TextData>(&job.data)) {
-    check.Path("data.text.path", text->path);
     check.Fraction("data.text.validation_fraction", text->validation_fraction);
   } else if (const auto* indexed = std::get_if<IndexedData>(&job.data)) {
-    check.Path("data.indexed.prefix", indexed->prefix);
     check.Fraction("data.indexed.validation_fraction", indexed->validation_fraction);
   } else if (const auto* arrays = std::get_if<ArraysData>(&job.data)) {
-    check.Path("data.arrays.latents", arrays->latents);
-    check.Path("data.arrays.labels", arrays->labels);
     check.Number("data.arrays.label_dropout",
                  arrays->label_dropout >= 0 && arrays->label_dropout <= 1, arrays->label_dropout,
                  "0 <= x <= 1");
@@ -209,7 +205,6 @@ void CheckNcclTrace(const JobConfig& job, Checker& check) {
 
 void CheckProfile(const JobConfig& job, Checker& check) {
   if (!job.profile) return;
-  check.Path("profile.directory", job.profile->directory);
   // A job can claim its checkpoint directory only if nothing else is there.
   if (job.checkpoint && IsWithin(job.profile->directory, job.checkpoint->directory)) {
     check.Add("profile.directory", Wanted("one outside checkpoint.directory",
@@ -276,17 +271,16 @@ void Validate(const JobConfig& job, Violations& violations) {
   const std::optional<ModelConfig> model = CheckModel(job, violations);
   CheckLayout(job, model, violations);
   CheckData(job, check);
+  for (const auto& [field, path] : PathsOf(job)) check.Path(field, path);
   CheckOptimizer(job, check);
   check.Range("steps", job.steps, 1, kMaxSteps);
   CheckValidation(job, check);
   if (job.checkpoint) {
-    check.Path("checkpoint.directory", job.checkpoint->directory);
     check.Range("checkpoint.every_steps", job.checkpoint->every_steps, 0, kMaxSteps);
     check.Range("checkpoint.keep", job.checkpoint->keep, 1, kMaxCheckpointsKept);
   }
   CheckProfile(job, check);
   check.Range("priority", job.priority, -kMaxPriority, kMaxPriority);
-  if (!job.init_from.empty()) check.Path("init_from", job.init_from);
   if (job.init_from.empty() && job.init_from_subset) {
     violations.Add("init_from_subset", Wanted("false without init_from", "true", "false"));
   }

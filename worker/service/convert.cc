@@ -20,15 +20,6 @@ namespace {
 constexpr size_t kMaxMessageBytes = 8 << 10;
 constexpr size_t kMaxReasonBytes = 1 << 10;
 
-// Years outside the range of nanoseconds become the nearest year inside, 1677 or 2262.
-void SetTime(absl::Time time, google::protobuf::Timestamp& out) {
-  constexpr int64_t kSecond = 1'000'000'000;
-  const int64_t nanos = absl::ToUnixNanos(time);
-  const int64_t part = (nanos % kSecond + kSecond) % kSecond;  // From 0, also before 1970.
-  out.set_seconds((nanos - part) / kSecond);
-  out.set_nanos(int32_t(part));
-}
-
 void Cut(std::string& text, size_t most) { text.resize(CutUtf8(text, most).size()); }
 
 void Fill(const RankStatus& status, v1::ConnectRequest& request) {
@@ -56,7 +47,7 @@ void Fill(const StepReport& report, v1::ConnectRequest& request) {
   WriteMessage(step, record);  // With its own epoch, where it has one.
   WriteMessage(step.phases, *record.mutable_phases());
   if (step.gpu) Fill(*step.gpu, record);
-  SetTime(absl::UnixEpoch() + absl::Seconds(step.time), *record.mutable_finish_time());
+  *record.mutable_finish_time() = ToTimestamp(absl::UnixEpoch() + absl::Seconds(step.time));
 }
 
 void Fill(const CheckpointReport& report, v1::ConnectRequest& request) {
@@ -68,7 +59,7 @@ void Fill(const CheckpointReport& report, v1::ConnectRequest& request) {
   v1::Checkpoint& checkpoint = *out.mutable_checkpoint();
   checkpoint.set_epoch(report.id.epoch);
   WriteMessage(report.checkpoint, checkpoint);
-  SetTime(report.time, *checkpoint.mutable_create_time());
+  *checkpoint.mutable_create_time() = ToTimestamp(report.time);
 }
 
 void Fill(const LogReport& report, v1::ConnectRequest& request) {
@@ -76,7 +67,7 @@ void Fill(const LogReport& report, v1::ConnectRequest& request) {
   for (const LogLine& line : report.lines) {
     out.set_job_id(line.id.job_id);
     v1::LogLine& to = *out.add_lines();
-    SetTime(line.time, *to.mutable_time());
+    *to.mutable_time() = ToTimestamp(line.time);
     WriteMessage(line.id, to);
     to.set_text(ValidUtf8(line.text));
   }

@@ -4,6 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "common/status_macros.h"
+#include "controller/service/bounds.h"
+
 namespace trainyard::controller {
 namespace {
 
@@ -22,6 +27,11 @@ TEST(ConvertWorker, RanksMayOutliveTheirDaemonForAsManySecondsAsItSays) {
   EXPECT_EQ(detach(90), absl::Seconds(90));
   EXPECT_EQ(detach(600), absl::Minutes(10));
   EXPECT_EQ(detach(601), absl::Minutes(10)) << "at most";
+}
+
+absl::Status Read(v1::Register message) {
+  RETURN_IF_ERROR(ApplyBounds(message));
+  return FromProto(message).status();
 }
 
 v1::Register SmallRegister() {
@@ -58,11 +68,11 @@ TEST(ConvertWorker, RegistrationsHaveBounds) {
       },
       [](v1::Register& m) { m.add_running()->set_job_id(std::string(900'000, 'j')); },
   };
-  EXPECT_TRUE(FromProto(SmallRegister()).ok());
+  EXPECT_TRUE(Read(SmallRegister()).ok());
   for (size_t i = 0; i < too_much.size(); ++i) {
     v1::Register message = SmallRegister();
     too_much[i](message);
-    const absl::Status status = FromProto(message).status();
+    const absl::Status status = Read(message);
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << i << ": " << status;
     EXPECT_LT(status.message().size(), 200u) << i;
   }
@@ -86,19 +96,23 @@ TEST(ConvertWorker, EveryReportNamesAJobByItsId) {
   for (const Name name : kinds) {
     v1::ConnectRequest message;
     name(message, "j-0000000000");
-    EXPECT_TRUE(CheckReport(message).ok()) << message.message_case();
+    EXPECT_TRUE(ApplyBounds(message).ok()) << message.message_case();
     for (const std::string& id : {std::string(), std::string("j-1"), std::string(900'000, 'j')}) {
       name(message, id);
-      EXPECT_TRUE(absl::IsInvalidArgument(CheckReport(message))) << message.message_case();
+      EXPECT_TRUE(absl::IsInvalidArgument(ApplyBounds(message))) << message.message_case();
     }
   }
   v1::ConnectRequest saved, ready;
   saved.mutable_checkpoint()->set_job_id("j-0000000000");
   saved.mutable_checkpoint()->mutable_checkpoint()->set_path(long_path);
-  EXPECT_TRUE(absl::IsInvalidArgument(CheckReport(saved)));
+  EXPECT_TRUE(absl::IsInvalidArgument(ApplyBounds(saved)));
   ready.mutable_rank_status()->set_job_id("j-0000000000");
   ready.mutable_rank_status()->add_loadable()->set_path(long_path);
-  EXPECT_TRUE(absl::IsInvalidArgument(CheckReport(ready)));
+  ready.mutable_rank_status()->add_loadable()->set_path("/runs/a");
+  ready.mutable_rank_status()->add_loadable()->set_path(long_path);
+  EXPECT_TRUE(ApplyBounds(ready).ok());
+  ASSERT_EQ(ready.rank_status().loadable_size(), 1);
+  EXPECT_EQ(ready.rank_status().loadable(0).path(), "/runs/a");
 }
 
 TEST(ConvertWorker, WordsForPeopleAreCut) {
@@ -106,10 +120,34 @@ TEST(ConvertWorker, WordsForPeopleAreCut) {
   status.set_state(v1::RANK_STATE_READY);
   status.set_message(std::string(100'000, 'm'));
   for (int i = 0; i < 1000; ++i) status.add_refused(std::string(900, 'r'));
+  status.set_job_id("j-0000000000");
+  ASSERT_TRUE(ApplyBounds(status).ok());
   const RankStatus read = FromProto(status);
   EXPECT_EQ(read.message.size(), 4096u);
   ASSERT_EQ(read.resumed->refused.size(), 32u);
   EXPECT_EQ(read.resumed->refused[0].size(), 512u);
+}
+
+// Bug it must catch: a sum over jobs that one worker's wrong number makes NaN, infinite or smaller.
+TEST(ConvertWorker, ACounterIsGivenNoNumberThatItCannotTake) {
+  for (const double number : {double(NAN), -1.0, double(-INFINITY), double(INFINITY), 0.0, 2.5}) {
+    v1::StepReport report;
+    report.set_job_id("j-0000000000");
+    report.mutable_record()->set_seconds(number);
+    report.mutable_record()->mutable_phases()->set_forward(number);
+    report.set_model_flops(number);
+    report.set_peak_flops(number);
+    report.add_collectives()->set_seconds(number);
+    ASSERT_TRUE(ApplyBounds(report).ok());
+    const StepReport read = FromProto(report);
+    const double wanted = number == 2.5 ? number : 0;
+    EXPECT_EQ(read.record.seconds, wanted);
+    EXPECT_EQ(read.record.phases.forward, wanted);
+    EXPECT_EQ(read.record.model_flops, wanted);
+    EXPECT_EQ(read.peak_flops.value_or(0), wanted);
+    EXPECT_EQ(read.peak_flops.has_value(), wanted > 0);
+    EXPECT_EQ(read.collectives.at(0).seconds, wanted);
+  }
 }
 
 }  // namespace

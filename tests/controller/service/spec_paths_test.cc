@@ -2,7 +2,11 @@
 // namespaces hold only for the paths that are known.
 
 #include <gmock/gmock.h>
+#include <google/protobuf/descriptor.h>
 
+#include <algorithm>
+#include <iterator>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -37,6 +41,33 @@ TEST(SpecPaths, OfArraysAndOfEverythingBesideTheDataAreKnown) {
   EXPECT_THAT(found, ElementsAre("data.arrays.latents=a/latents.npy",
                                  "data.arrays.labels=b/labels.npy", "checkpoint.directory=runs/a",
                                  "init_from=runs/b", "profile.directory=traces"));
+}
+
+void FindTexts(const google::protobuf::Descriptor& message, const std::string& path,
+               std::set<std::string>& texts) {
+  for (int i = 0; i < message.field_count(); ++i) {
+    const google::protobuf::FieldDescriptor& field = *message.field(i);
+    const std::string name = path + field.name();
+    if (field.is_map()) continue;
+    if (field.cpp_type() == field.CPPTYPE_STRING) texts.insert(name);
+    if (field.message_type() != nullptr) FindTexts(*field.message_type(), name + ".", texts);
+  }
+}
+
+// Bug it must catch: a new field of the spec with a path that is open to everybody, because nobody
+// told the controller that the field is a path.
+TEST(SpecPaths, EachTextOfASpecIsAPathOrKnownToBeNone) {
+  std::set<std::string> texts;
+  FindTexts(*v1::JobSpec::descriptor(), "", texts);
+  const std::set<std::string> paths = {
+      "data.text.path", "data.indexed.prefix",  "data.arrays.latents", "data.arrays.labels",
+      "init_from",      "checkpoint.directory", "profile.directory",
+  };
+  std::set<std::string> others;
+  std::set_difference(texts.begin(), texts.end(), paths.begin(), paths.end(),
+                      std::inserter(others, others.end()));
+  EXPECT_THAT(others, ElementsAre("frozen", "model.architecture.family", "model.overrides.family",
+                                  "model.preset", "name", "trainable"));
 }
 
 }  // namespace

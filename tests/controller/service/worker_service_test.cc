@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include "controller/service/convert_worker.h"
 #include "controller/service/stream_link.h"
 #include "tests/controller/testing/full_disk.h"
 #include "tests/controller/testing/server_fixture.h"
@@ -339,6 +340,12 @@ TEST_F(WorkerServiceTest, StrangersAreTurnedAway) {
   EXPECT_THAT(status.error_message(), HasSubstr("Trainyard 0.0.9, speaks version 1 of"));
   EXPECT_THAT(status.error_message(), HasSubstr("Trainyard 0.1.0, speaks version 2"));
   EXPECT_THAT(status.error_message(), HasSubstr("docs/upgrade.md"));
+  request.mutable_register_()->set_protocol_version(kWorkerProtocolVersion);
+  request.mutable_register_()->set_hostname(std::string(257, 'h'));
+  const grpc::Status wordy = first_word(request);
+  EXPECT_EQ(wordy.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(wordy.error_message(),
+              HasSubstr("Register.hostname: wanted at most 256 bytes, found 257"));
 }
 
 // Catches a controller that keeps whatever a worker says: 900 KB of a made-up job took as much

@@ -49,6 +49,12 @@ absl::StatusOr<Preset> FindPreset(absl::string_view name) {
       if (preset.name == name || alias) return preset;
     }
   }
+  if (const Family* const family = FindFamily(name)) {
+    const auto add = [](std::string* out, const Preset& one) { absl::StrAppend(out, one.name); };
+    return absl::NotFoundError(absl::StrCat("no model \"", name,
+                                            "\"; the models of this family are ",
+                                            absl::StrJoin(family->presets, ", ", add)));
+  }
   const std::string near = NearestName(name, known);
   return absl::NotFoundError(
       absl::StrCat("no model \"", name, "\"; ",

@@ -202,7 +202,7 @@ TEST_F(TrainerAlone, DumpsTheProgramOfAJobOnStandardInput) {
   EXPECT_THAT(output_, HasSubstr("== after optimizer\n"));
   EXPECT_EQ(run(WriteConfig(directory_ + "/theirs.yaml", "parallelism: {tp_size: 2}\n")), 1);
   EXPECT_THAT(output_, ::testing::StartsWith("error: standard input: "));
-  EXPECT_THAT(output_, HasSubstr("parallelism.tp_size: unknown field (line 1); here it is "
+  EXPECT_THAT(output_, HasSubstr("parallelism.tp_size: unknown field; here it is "
                                  "parallelism.tensor"));
 }
 

@@ -57,11 +57,14 @@ inline LatentWidths LatentWidthsOf(int64_t heads, const ConstTensor& q, const Co
   return {.nope = nope, .rope = rope, .value = kv.shape.back() / heads - nope};
 }
 
-// Checks the shapes that both directions share.
-inline void ExpectLatentHeads(const ConstTensor& q, const ConstTensor& kv,
-                              const ConstTensor& k_rope, const ConstTensor& qkv,
-                              const ConstTensor& cos, const ConstTensor& sin, int64_t heads,
-                              int64_t sequence) {
+// The operands that both directions share.
+struct LatentOperands {
+  ConstTensor q, kv, k_rope, qkv;  // Or the gradients of these.
+  ConstTensor cos, sin;
+  int64_t heads, sequence;
+};
+inline void Check(const LatentOperands& args) {
+  const auto& [q, kv, k_rope, qkv, cos, sin, heads, sequence] = args;
   const int64_t t = q.shape.rows(), rope = ExpectColumns("latent_heads k_rope", k_rope);
   ExpectFloat("latent_heads q", q);
   ExpectColumns("latent_heads q", q), ExpectColumns("latent_heads kv", kv);
@@ -86,13 +89,13 @@ inline void ExpectLatentHeads(const ConstTensor& q, const ConstTensor& kv,
 }
 
 inline void Check(const LatentHeadsForwardArgs& args) {
-  ExpectLatentHeads(args.q, args.kv, args.k_rope, args.qkv, args.cos, args.sin, args.heads,
-                    args.sequence);
+  Check(LatentOperands{args.q, args.kv, args.k_rope, args.qkv, args.cos, args.sin, args.heads,
+                       args.sequence});
 }
 
 inline void Check(const LatentHeadsBackwardArgs& args) {
-  ExpectLatentHeads(args.dq, args.dkv, args.dk_rope, args.dqkv, args.cos, args.sin, args.heads,
-                    args.sequence);
+  Check(LatentOperands{args.dq, args.dkv, args.dk_rope, args.dqkv, args.cos, args.sin, args.heads,
+                       args.sequence});
 }
 
 }  // namespace trainyard

@@ -8,15 +8,23 @@
 namespace trainyard::cpu {
 namespace {
 
-// y = x, rotated by the angles of a row of the table. `sign` is -1 for the inverse.
+// A row of the table. The sign is -1 for the inverse.
+template <typename A>
+struct Turn {
+  const A* cos;
+  const A* sin;
+  int64_t half;
+  A sign;
+};
+
+// y = x, with its pairs rotated.
 template <typename X, typename T, typename A>
-[[gnu::always_inline]] inline void Rotate(const X* x, T* y, const A* cos, const A* sin,
-                                          int64_t half, A sign) {
+[[gnu::always_inline]] inline void Rotate(const X* x, T* y, const Turn<A>& turn) {
 #pragma omp simd
-  for (int64_t i = 0; i < half; ++i) {
-    const A first = x[2 * i], second = x[2 * i + 1], s = sign * sin[i];
-    y[2 * i] = T(first * cos[i] - second * s);
-    y[2 * i + 1] = T(second * cos[i] + first * s);
+  for (int64_t i = 0; i < turn.half; ++i) {
+    const A first = x[2 * i], second = x[2 * i + 1], s = turn.sign * turn.sin[i];
+    y[2 * i] = T(first * turn.cos[i] - second * s);
+    y[2 * i + 1] = T(second * turn.cos[i] + first * s);
   }
 }
 
@@ -31,18 +39,18 @@ void Forward(const Exec& exec, const LatentHeadsForwardArgs& args) {
   T* const qkv_data = args.qkv.as<T>();
   ParallelRows(exec, args.q.shape.rows(), width, [=](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
-      const A* cos = cos_table + t % sequence * half;
-      const A* sin = sin_table + t % sequence * half;
+      const int64_t row = t % sequence * half;
+      const Turn<A> turn = {cos_table + row, sin_table + row, half, A(1)};
       const T* q = q_data + t * heads * w.query();
       const T* kv = kv_data + t * heads * w.kv();
       T* query = qkv_data + t * width;
       T* key = query + heads * w.query();
       T* value = key + heads * w.query();
       const T* const rotated_key = key + w.nope;  // Of the first head; the others copy it.
-      Rotate(rope_data + t * w.rope, key + w.nope, cos, sin, half, A(1));
+      Rotate(rope_data + t * w.rope, key + w.nope, turn);
       for (int64_t h = 0; h < heads; ++h) {
         std::copy_n(q, w.nope, query);
-        Rotate(q + w.nope, query + w.nope, cos, sin, half, A(1));
+        Rotate(q + w.nope, query + w.nope, turn);
         std::copy_n(kv, w.nope, key);
         if (h > 0) std::copy_n(rotated_key, w.rope, key + w.nope);
         std::copy_n(kv + w.nope, w.value, value);
@@ -66,8 +74,8 @@ void Backward(const Exec& exec, const LatentHeadsBackwardArgs& args) {
   ParallelRows(exec, args.dqkv.shape.rows(), width, [=](int64_t begin, int64_t end) {
     A sums[kMaxLatentRope];
     for (int64_t t = begin; t < end; ++t) {
-      const A* cos = cos_table + t % sequence * half;
-      const A* sin = sin_table + t % sequence * half;
+      const int64_t row = t % sequence * half;
+      const Turn<A> turn = {cos_table + row, sin_table + row, half, A(-1)};
       const T* dquery = dqkv_data + t * width;
       const T* dkey = dquery + heads * w.query();
       const T* dvalue = dkey + heads * w.query();
@@ -76,7 +84,7 @@ void Backward(const Exec& exec, const LatentHeadsBackwardArgs& args) {
       std::fill_n(sums, w.rope, A(0));
       for (int64_t h = 0; h < heads; ++h) {
         std::copy_n(dquery, w.nope, dq);
-        Rotate(dquery + w.nope, dq + w.nope, cos, sin, half, A(-1));
+        Rotate(dquery + w.nope, dq + w.nope, turn);
         std::copy_n(dkey, w.nope, dkv);
         std::copy_n(dvalue, w.value, dkv + w.nope);
 #pragma omp simd
@@ -84,7 +92,7 @@ void Backward(const Exec& exec, const LatentHeadsBackwardArgs& args) {
         dq += w.query(), dkv += w.kv();
         dquery += w.query(), dkey += w.query(), dvalue += w.value;
       }
-      Rotate(sums, drope_data + t * w.rope, cos, sin, half, A(-1));
+      Rotate(sums, drope_data + t * w.rope, turn);
     }
   });
 }

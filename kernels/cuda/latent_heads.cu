@@ -1,5 +1,5 @@
-// Bound by memory. A warp has a head of a token at a time, and a block all heads of a token, so that
-// the block can sum the gradient of the key's shared part without a second kernel.
+// Bound by memory. A warp has a head of a token at a time, and a block all heads of a token, so
+// that the block can sum the gradient of the key's shared part without a second kernel.
 
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.h"
@@ -13,12 +13,24 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
 
+// A row of the table. The sign is -1 for the inverse.
 template <typename A>
-struct Angles {
+struct Turn {
+  const A* cos;
+  const A* sin;
+  int64_t half;
+  A sign;
+};
+
+template <typename A>
+struct Table {
   const A* cos;
   const A* sin;
   int64_t half, sequence;
-  __device__ int64_t row(int64_t t) const { return t % sequence * half; }
+  __device__ Turn<A> At(int64_t t, A sign) const {
+    const int64_t row = t % sequence * half;
+    return {cos + row, sin + row, half, sign};
+  }
 };
 
 // A warp copies `count` elements.
@@ -27,14 +39,12 @@ __device__ void CopyByWarp(const T* from, T* to, int64_t count, int lane) {
   for (int64_t i = lane; i < count; i += kWarp) to[i] = from[i];
 }
 
-// A warp rotates the pairs of a head. `sign` is -1 for the inverse.
-template <typename T, typename X>
-__device__ void RotateByWarp(const X* x, T* y, const Angles<Accumulate<T>>& angles, int64_t row,
-                             Accumulate<T> sign, int lane) {
-  using A = Accumulate<T>;
-  for (int64_t i = lane; i < angles.half; i += kWarp) {
+// A warp rotates the pairs of a head.
+template <typename X, typename T, typename A>
+__device__ void RotateByWarp(const X* x, T* y, const Turn<A>& turn, int lane) {
+  for (int64_t i = lane; i < turn.half; i += kWarp) {
     const A first = A(x[2 * i]), second = A(x[2 * i + 1]);
-    const A c = angles.cos[row + i], s = sign * angles.sin[row + i];
+    const A c = turn.cos[i], s = turn.sign * turn.sin[i];
     y[2 * i] = T(first * c - second * s);
     y[2 * i + 1] = T(second * c + first * s);
   }
@@ -46,7 +56,7 @@ struct Forward {
   const T* kv;
   const T* k_rope;
   T* qkv;
-  Angles<Accumulate<T>> angles;
+  Table<Accumulate<T>> table;
   LatentWidths w;
   int64_t heads, rows;
 };
@@ -58,7 +68,7 @@ __global__ void __launch_bounds__(kThreads) ForwardKernel(Forward<T> args) {
   const int lane = int(threadIdx.x) % kWarp;
   const int64_t width = args.heads * (2 * w.query() + w.value);
   for (int64_t t = blockIdx.x; t < args.rows; t += gridDim.x) {
-    const int64_t row = args.angles.row(t);
+    const Turn<A> turn = args.table.At(t, A(1));
     T* const of_row = args.qkv + t * width;
     for (int64_t h = int(threadIdx.x) / kWarp; h < args.heads; h += kWarps) {
       const T* const q = args.q + (t * args.heads + h) * w.query();
@@ -67,9 +77,9 @@ __global__ void __launch_bounds__(kThreads) ForwardKernel(Forward<T> args) {
       T* const key = query + args.heads * w.query();
       T* const value = of_row + 2 * args.heads * w.query() + h * w.value;
       CopyByWarp(q, query, w.nope, lane);
-      RotateByWarp(q + w.nope, query + w.nope, args.angles, row, A(1), lane);
+      RotateByWarp(q + w.nope, query + w.nope, turn, lane);
       CopyByWarp(kv, key, w.nope, lane);
-      RotateByWarp(args.k_rope + t * w.rope, key + w.nope, args.angles, row, A(1), lane);
+      RotateByWarp(args.k_rope + t * w.rope, key + w.nope, turn, lane);
       CopyByWarp(kv + w.nope, value, w.value, lane);
     }
   }
@@ -81,7 +91,7 @@ struct Backward {
   T* dq;
   T* dkv;
   T* dk_rope;
-  Angles<Accumulate<T>> angles;
+  Table<Accumulate<T>> table;
   LatentWidths w;
   int64_t heads, rows;
 };
@@ -94,7 +104,7 @@ __global__ void __launch_bounds__(kThreads) BackwardKernel(Backward<T> args) {
   const int lane = int(threadIdx.x) % kWarp;
   const int64_t width = args.heads * (2 * w.query() + w.value);
   for (int64_t t = blockIdx.x; t < args.rows; t += gridDim.x) {
-    const int64_t row = args.angles.row(t);
+    const Turn<A> turn = args.table.At(t, A(-1));
     const T* const of_row = args.dqkv + t * width;
     for (int64_t h = int(threadIdx.x) / kWarp; h < args.heads; h += kWarps) {
       const T* const dquery = of_row + h * w.query();
@@ -103,7 +113,7 @@ __global__ void __launch_bounds__(kThreads) BackwardKernel(Backward<T> args) {
       T* const dq = args.dq + (t * args.heads + h) * w.query();
       T* const dkv = args.dkv + (t * args.heads + h) * w.kv();
       CopyByWarp(dquery, dq, w.nope, lane);
-      RotateByWarp(dquery + w.nope, dq + w.nope, args.angles, row, A(-1), lane);
+      RotateByWarp(dquery + w.nope, dq + w.nope, turn, lane);
       CopyByWarp(dkey, dkv, w.nope, lane);
       CopyByWarp(dvalue, dkv + w.nope, w.value, lane);
     }
@@ -116,7 +126,7 @@ __global__ void __launch_bounds__(kThreads) BackwardKernel(Backward<T> args) {
     }
     __syncthreads();
     if (threadIdx.x < kWarp) {
-      RotateByWarp(sums, args.dk_rope + t * w.rope, args.angles, row, A(-1), lane);
+      RotateByWarp(sums, args.dk_rope + t * w.rope, turn, lane);
     }
     __syncthreads();  // Before the sums of the next token are written.
   }
@@ -133,10 +143,10 @@ void LatentHeadsForward(Exec& exec, const LatentHeadsForwardArgs& args) {
                                 .kv = args.kv.as<T>(),
                                 .k_rope = args.k_rope.as<T>(),
                                 .qkv = args.qkv.as<T>(),
-                                .angles = {.cos = args.cos.as<A>(),
-                                           .sin = args.sin.as<A>(),
-                                           .half = w.rope / 2,
-                                           .sequence = args.sequence},
+                                .table = {.cos = args.cos.as<A>(),
+                                          .sin = args.sin.as<A>(),
+                                          .half = w.rope / 2,
+                                          .sequence = args.sequence},
                                 .w = w,
                                 .heads = args.heads,
                                 .rows = args.q.shape.rows()};
@@ -153,10 +163,10 @@ void LatentHeadsBackward(Exec& exec, const LatentHeadsBackwardArgs& args) {
                                   .dq = args.dq.as<T>(),
                                   .dkv = args.dkv.as<T>(),
                                   .dk_rope = args.dk_rope.as<T>(),
-                                  .angles = {.cos = args.cos.as<A>(),
-                                             .sin = args.sin.as<A>(),
-                                             .half = w.rope / 2,
-                                             .sequence = args.sequence},
+                                  .table = {.cos = args.cos.as<A>(),
+                                            .sin = args.sin.as<A>(),
+                                            .half = w.rope / 2,
+                                            .sequence = args.sequence},
                                   .w = w,
                                   .heads = args.heads,
                                   .rows = args.dqkv.shape.rows()};

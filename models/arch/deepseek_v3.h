@@ -1,3 +1,5 @@
+// The family of DeepSeek-V3 and Kimi K2.
+
 #pragma once
 
 #include "models/arch/decoder_config.h"

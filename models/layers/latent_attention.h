@@ -7,8 +7,8 @@
 //   key head h = [kv[h, 0 .. n), rotated k_rope]
 //
 // q_a and kv_a are narrow, and whole on every tensor rank; q_b, kv_b and the output projection are
-// divided by heads. The norms have eps 1e-6, whatever the model's other norms have, as in the public
-// implementations.
+// divided by heads. The norms have eps 1e-6, whatever the model's other norms have, as in the
+// public implementations.
 //
 // Source: DeepSeek-V2, arXiv:2405.04434, section 2.1.
 
@@ -34,8 +34,8 @@ struct LatentAttentionOptions {
   ops::RopeTable rope;
   double scale;     // Of the scores.
   double soft_cap;  // 0: none.
-  Init in;   // For weights that read the residual value or a narrow vector.
-  Init out;  // For the output projection.
+  Init in;          // For weights that read the residual value or a narrow vector.
+  Init out;         // For the output projection.
 };
 
 class LatentAttention {

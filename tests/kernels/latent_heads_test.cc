@@ -75,7 +75,8 @@ Gradients<T> Unpack(const Inputs& in, const Size& s, int threads = 2) {
   return out;
 }
 
-// Where kernels/rope.h has a column of a rotated head: the first of each pair, then the second ones.
+// Where kernels/rope.h has a column of a rotated head: the first of each pair, then the second
+// ones.
 int64_t HalfOf(int64_t column, const Size& s) { return column / 2 + column % 2 * (s.r / 2); }
 
 // The rotary columns of one head of each token, rotated by kernels/rope.h.

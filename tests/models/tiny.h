@@ -99,8 +99,8 @@ inline ModelConfig TinyGptOss() {
   return config;
 }
 
-// A dense layer, and then three of the experts of the best two of three groups. All widths of a head
-// differ.
+// A dense layer, and then three of the experts of the best two of three groups. All widths of a
+// head differ.
 inline ModelConfig TinyDeepseekV3() {
   ModelConfig config = Tiny("deepseek_v3", 3, 3);
   DeepseekV3Config& c = config.As<DeepseekV3Config>();

@@ -1,8 +1,8 @@
-// Proves the families against `transformers`, in f64: each directory of tests/golden/hf is a tiny
+// Proves the families against `transformers`, in f64. Each directory of tests/golden/hf is a tiny
 // model that make_hf.py wrote, with what that code computes from it. The model is imported; its
-// logits are those (1e-8); its gradients are those; and a job that begins with it (init_from), on one
-// rank or divided over four, has in twelve steps with clipping the same losses, norms and parameters
-// (1e-7). Exported and imported again, it is the same to the bit.
+// logits are those (1e-8), and its gradients (1e-7). A job that begins with the model (init_from),
+// on one rank or divided over four, has the same losses, norms and parameters in twelve steps with
+// clipping (1e-7). Exported and imported again, the model is the same to the bit.
 #include <algorithm>
 #include <filesystem>
 #include <numeric>

@@ -241,8 +241,11 @@ TEST_F(TrainerAlone, GenerateSendsATerminalNoControlCharacters) {
   const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK);
   ASSERT_TRUE(::grantpt(terminal) == 0 && ::unlockpt(terminal) == 0);
   EXPECT_EQ(TrainerProcess(words, ::ptsname(terminal)).Wait(), 0);
-  std::string shown(4096, '\0');  // As many as a terminal holds before it is read.
-  shown.resize(size_t(std::max<ssize_t>(0, ::read(terminal, shown.data(), shown.size()))));
+  std::string shown;
+  std::array<char, 4096> part;  // As much as a terminal holds before it is read.
+  for (ssize_t n; (n = ::read(terminal, part.data(), part.size())) > 0;) {
+    shown.append(part.data(), size_t(n));
+  }
   ::close(terminal);
   std::erase(shown, '\r');  // The terminal's own.
   EXPECT_GT(shown.size(), 500u);

@@ -2,8 +2,10 @@
 // may be a slice of the vocabulary: rows of other ids are zeroes, so that the ranks' outputs can be
 // summed.
 //
-//   y[t,:] = table[tokens[t] - first,:], or 0 if the table does not have tokens[t]
-//   dtable[v,:] += sum over t with tokens[t] = first + v of dy[t,:]
+//   y[t,:] = scale table[tokens[t] - first,:], or 0 if the table does not have tokens[t]
+//   dtable[v,:] += sum over t with tokens[t] = first + v of scale dy[t,:]
+//
+// `scale` is rounded to the dtype of y, as in Gemma's implementations.
 //
 // Letters: T tokens, V rows of the table, D width. A token outside the whole vocabulary is a
 // programmer error that names it. Backward adds in the order of t, in the dtype of dtable: bitwise
@@ -20,6 +22,7 @@ struct EmbeddingForwardArgs {
   ConstTensor tokens;     // [T]     i32
   Tensor y;               // [T, D]  out, dtype of table
   VocabSlice slice = {};  // the slice that the table has
+  double scale = 1;
 };
 
 struct EmbeddingBackwardArgs {
@@ -28,6 +31,7 @@ struct EmbeddingBackwardArgs {
   Tensor dtable;       // [V, D]  in/out, f32 (f64 when dy is f64)
   Write write;         // kOverwrite: all of dtable is zeroed first
   VocabSlice slice = {};
+  double scale = 1;
 };
 
 inline void Check(const EmbeddingForwardArgs& args) {

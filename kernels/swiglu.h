@@ -1,9 +1,11 @@
-// Gated linear unit with SiLU, over a packed projection: gate first, then up.
+// Gated linear unit over a packed projection: gate first, then up.
 //
-//   y = g sigmoid(g) u       g = x[t, :F], u = x[t, F:]
-//   dg = dy u sigmoid(g) (1 + g (1 - sigmoid(g)))       du = dy g sigmoid(g)
+//   y = act(g) u       g = x[t, :F], u = x[t, F:]
+//   dg = dy u act'(g)       du = dy act(g)
 //
-// Source: Shazeer 2020, arXiv:2002.05202, eq. 6. Letters: T tokens, F width.
+// act is SiLU (SwiGLU), g sigmoid(g), or GELU in its tanh form (GeGLU), as in gelu.h.
+//
+// Source: Shazeer 2020, arXiv:2002.05202, eq. 5 and 6. Letters: T tokens, F width.
 // Computed in f32 (f64 when x is f64). Bitwise deterministic for any thread count.
 
 #pragma once
@@ -12,15 +14,19 @@
 
 namespace trainyard {
 
+enum class GateActivation : uint8_t { kSilu, kGelu };
+
 struct SwiGluForwardArgs {
   ConstTensor x;  // [T, 2F]  f64 | f32 | bf16
   Tensor y;       // [T, F]   out, dtype of x
+  GateActivation gate = GateActivation::kSilu;
 };
 
 struct SwiGluBackwardArgs {
   ConstTensor dy;  // [T, F]   dtype of x
   ConstTensor x;   // [T, 2F]  the forward input
   Tensor dx;       // [T, 2F]  out, dtype of x, overwritten; may be x
+  GateActivation gate = GateActivation::kSilu;
 };
 
 inline void Check(const SwiGluForwardArgs& args) {

@@ -21,6 +21,7 @@ void Backward(const Exec& exec, const EmbeddingBackwardArgs& args) {
   const int64_t first = args.slice.first;
   const T* dy = args.dy.as<T>();
   const int32_t* token = args.tokens.as<int32_t>();
+  const A scale = A(T(args.scale));
   A* dtable = args.dtable.as<A>();
   if (args.write == Write::kOverwrite) {
     ParallelElements(exec, rows * d, [=](int64_t begin, int64_t end) {
@@ -34,7 +35,31 @@ void Backward(const Exec& exec, const EmbeddingBackwardArgs& args) {
       if (v < 0 || v >= rows) continue;
       A* row = dtable + v * d;
 #pragma omp simd
-      for (int64_t i = begin; i < end; ++i) row[i] += A(dy[t * d + i]);
+      for (int64_t i = begin; i < end; ++i) row[i] += scale * A(dy[t * d + i]);
+    }
+  });
+}
+
+template <typename T>
+void Forward(const Exec& exec, const EmbeddingForwardArgs& args) {
+  using A = Accumulate<T>;
+  const int32_t* token = args.tokens.as<int32_t>();
+  const int64_t rows = args.table.shape.rows(), first = args.slice.first;
+  const int64_t d = args.table.shape.back();
+  const T* table = args.table.as<T>();
+  const A scale = A(T(args.scale));
+  T* y_data = args.y.as<T>();
+  ParallelRows(exec, args.tokens.elements(), d, [=](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t v = token[t] - first;
+      T* y = y_data + t * d;
+      if (v < 0 || v >= rows) {
+        std::fill_n(y, d, T(0));
+        continue;
+      }
+      const T* row = table + v * d;
+#pragma omp simd
+      for (int64_t i = 0; i < d; ++i) y[i] = T(scale * A(row[i]));
     }
   });
 }
@@ -42,23 +67,9 @@ void Backward(const Exec& exec, const EmbeddingBackwardArgs& args) {
 }  // namespace
 
 void EmbeddingForward(Exec& exec, const EmbeddingForwardArgs& args) {
-  const int64_t tokens = args.tokens.elements();
-  const int32_t* token = args.tokens.as<int32_t>();
-  const int64_t rows = args.table.shape.rows(), first = args.slice.first;
-  CheckTokens(token, tokens, VocabOf(args.slice, rows));
-  const int64_t d = args.table.shape.back(), row_bytes = d * SizeOf(args.table.dtype);
-  const auto* table = static_cast<const std::byte*>(args.table.data);
-  auto* y = static_cast<std::byte*>(args.y.data);
-  ParallelRows(exec, tokens, d, [=](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) {
-      const int64_t v = token[t] - first;
-      if (v >= 0 && v < rows) {
-        std::copy_n(table + v * row_bytes, row_bytes, y + t * row_bytes);
-      } else {
-        std::fill_n(y + t * row_bytes, row_bytes, std::byte{0});
-      }
-    }
-  });
+  CheckTokens(args.tokens.as<int32_t>(), args.tokens.elements(),
+              VocabOf(args.slice, args.table.shape.rows()));
+  DispatchFloat(args.table.dtype, [&](auto scalar) { Forward<decltype(scalar)>(exec, args); });
 }
 
 void EmbeddingBackward(Exec& exec, const EmbeddingBackwardArgs& args) {

@@ -53,4 +53,21 @@ A Tanh(A x) {
   return A(1) - A(2) / (A(1) + Exp(A(2) * x));
 }
 
+inline constexpr double kRootTwoOverPi = 0.7978845608028653558798921;
+inline constexpr double kCubic = 0.044715;
+
+// GELU in its tanh form (gelu.h), and its derivative.
+template <typename A>
+A Gelu(A x) {
+  const A z = A(kRootTwoOverPi) * (x + A(kCubic) * x * x * x);
+  return A(0.5) * x * (A(1) + Tanh(z));
+}
+
+template <typename A>
+A GeluDerivative(A x) {
+  const A tanh = Tanh(A(kRootTwoOverPi) * (x + A(kCubic) * x * x * x));
+  const A dz = A(kRootTwoOverPi) * (A(1) + A(3 * kCubic) * x * x);
+  return A(0.5) * (A(1) + tanh) + A(0.5) * x * (A(1) - tanh * tanh) * dz;
+}
+
 }  // namespace trainyard::cpu

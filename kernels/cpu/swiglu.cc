@@ -5,8 +5,38 @@
 #include "kernels/cpu/parallel.h"
 
 namespace trainyard::cpu {
+namespace {
 
-void SwiGluForward(Exec& exec, const SwiGluForwardArgs& args) {
+template <typename A>
+struct Gradient {
+  A dg, du;
+};
+
+// What each activation makes of gate g and up u, and of the gradient d of the result.
+struct SiluUnit {
+  template <typename A>
+  static A Value(A g, A u) {
+    return g * Sigmoid(g) * u;
+  }
+  template <typename A>
+  static Gradient<A> Backward(A d, A g, A u) {
+    const A s = Sigmoid(g);
+    return {d * u * s * (A(1) + g * (A(1) - s)), d * g * s};
+  }
+};
+struct GeluUnit {
+  template <typename A>
+  static A Value(A g, A u) {
+    return Gelu(g) * u;
+  }
+  template <typename A>
+  static Gradient<A> Backward(A d, A g, A u) {
+    return {d * u * GeluDerivative(g), d * Gelu(g)};
+  }
+};
+
+template <typename Unit>
+void Forward(const Exec& exec, const SwiGluForwardArgs& args) {
   DispatchFloat(args.x.dtype, [&](auto scalar) {
     using T = decltype(scalar);
     using A = Accumulate<T>;
@@ -19,13 +49,14 @@ void SwiGluForward(Exec& exec, const SwiGluForwardArgs& args) {
         const T* up = gate + f;
         T* out = y + t * f;
 #pragma omp simd
-        for (int64_t i = 0; i < f; ++i) out[i] = T(A(gate[i]) * Sigmoid(A(gate[i])) * A(up[i]));
+        for (int64_t i = 0; i < f; ++i) out[i] = T(Unit::Value(A(gate[i]), A(up[i])));
       }
     });
   });
 }
 
-void SwiGluBackward(Exec& exec, const SwiGluBackwardArgs& args) {
+template <typename Unit>
+void Backward(const Exec& exec, const SwiGluBackwardArgs& args) {
   DispatchFloat(args.x.dtype, [&](auto scalar) {
     using T = decltype(scalar);
     using A = Accumulate<T>;
@@ -42,13 +73,25 @@ void SwiGluBackward(Exec& exec, const SwiGluBackwardArgs& args) {
         const T* dout = dy + t * f;
 #pragma omp simd
         for (int64_t i = 0; i < f; ++i) {
-          const A g = gate[i], u = up[i], d = dout[i], s = Sigmoid(g);
-          dgate[i] = T(d * u * s * (A(1) + g * (A(1) - s)));
-          dup[i] = T(d * g * s);
+          const Gradient<A> of = Unit::Backward(A(dout[i]), A(gate[i]), A(up[i]));
+          dgate[i] = T(of.dg);
+          dup[i] = T(of.du);
         }
       }
     });
   });
+}
+
+}  // namespace
+
+void SwiGluForward(Exec& exec, const SwiGluForwardArgs& args) {
+  args.gate == GateActivation::kSilu ? Forward<SiluUnit>(exec, args)
+                                     : Forward<GeluUnit>(exec, args);
+}
+
+void SwiGluBackward(Exec& exec, const SwiGluBackwardArgs& args) {
+  args.gate == GateActivation::kSilu ? Backward<SiluUnit>(exec, args)
+                                     : Backward<GeluUnit>(exec, args);
 }
 
 }  // namespace trainyard::cpu

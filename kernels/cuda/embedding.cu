@@ -11,6 +11,7 @@
 
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/row.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/embedding.h"
 
@@ -43,6 +44,7 @@ struct ForwardBody {
   Tokens tokens;
   T* y;
   int64_t d;
+  Accumulate<T> scale;
 
   template <int kCount>
   __device__ void operator()(int64_t t, int64_t i) const {
@@ -50,7 +52,8 @@ struct ForwardBody {
     const int64_t row = tokens.row(t);
     Pack<T, kCount> pack = {};
     if (row < tokens.rows) pack = LoadPack<T, kCount>(table + row * d + i);
-    StorePack(y + t * d + i, pack);
+    for (int n = 0; n < kCount; ++n) pack.v[n] = T(scale * Accumulate<T>(pack.v[n]));
+    StoreRow(y + t * d + i, pack);
   }
 };
 
@@ -138,6 +141,7 @@ struct Gradient {
   int64_t slices;  // Slices of the columns, each kCount for each thread of a block.
   const T* dy;
   A* dtable;
+  A scale;
   bool add;
 };
 
@@ -167,7 +171,7 @@ __global__ void __launch_bounds__(128) SumKernel(Gradient<T> args) {
       }
 #pragma unroll
       for (int k = 0; k < kAhead; ++k) {
-        for (int n = 0; n < kCount && mine[k]; ++n) sum.v[n] += A(dys[k].v[n]);
+        for (int n = 0; n < kCount && mine[k]; ++n) sum.v[n] += args.scale * A(dys[k].v[n]);
       }
       more = mine[kAhead - 1];
     }
@@ -192,6 +196,7 @@ void Backward(Exec& exec, const EmbeddingBackwardArgs& args) {
                           .slices = CeilDiv(packs, threads),
                           .dy = dy,
                           .dtable = dtable,
+                          .scale = A(T(args.scale)),
                           .add = add};
   if (!add) {
     ThrowIfError(cudaMemsetAsync(dtable, 0, args.dtable.bytes(), StreamOf(exec)), "embedding");
@@ -210,7 +215,8 @@ void EmbeddingForward(Exec& exec, const EmbeddingForwardArgs& args) {
         .table = args.table.as<T>(),
         .tokens = TokensOf(args.tokens, args.slice, args.table.shape.rows()),
         .y = args.y.as<T>(),
-        .d = d};
+        .d = d,
+        .scale = Accumulate<T>(T(args.scale))};
     ForEachPackOfRows<T>(exec, args.tokens.elements(), d, CanPack<T>(d, body.table, body.y), body);
   });
 }

@@ -6,15 +6,6 @@
 namespace trainyard::cuda {
 namespace {
 
-constexpr double kRootTwoOverPi = 0.7978845608028653558798921;
-constexpr double kCubic = 0.044715;
-
-// (1 + tanh z) / 2, which equals sigmoid(2z).
-template <typename A>
-__device__ A Gate(A x) {
-  return Sigmoid(A(2 * kRootTwoOverPi) * (x + A(kCubic) * x * x * x));
-}
-
 template <typename T>
 struct GeluForwardBody {
   const T* x;
@@ -25,7 +16,7 @@ struct GeluForwardBody {
     using A = Accumulate<T>;
     const auto xs = LoadPack<T, kCount>(x + i);
     Pack<T, kCount> ys;
-    for (int n = 0; n < kCount; ++n) ys.v[n] = T(A(xs.v[n]) * Gate(A(xs.v[n])));
+    for (int n = 0; n < kCount; ++n) ys.v[n] = T(A(xs.v[n]) * GeluGate(A(xs.v[n])));
     StorePack(y + i, ys);
   }
 };
@@ -42,9 +33,8 @@ struct GeluBackwardBody {
     const auto dys = LoadPack<T, kCount>(dy + i), xs = LoadPack<T, kCount>(x + i);
     Pack<T, kCount> dxs;
     for (int n = 0; n < kCount; ++n) {
-      const A v = xs.v[n], gate = Gate(v);
-      const A dz = A(2 * kRootTwoOverPi) * (A(1) + A(3 * kCubic) * v * v);
-      dxs.v[n] = T(A(dys.v[n]) * (gate + v * gate * (A(1) - gate) * dz));
+      const A v = xs.v[n];
+      dxs.v[n] = T(A(dys.v[n]) * GeluDerivative(v, GeluGate(v)));
     }
     StorePack(dx + i, dxs);
   }

@@ -20,7 +20,22 @@ __device__ A Sigmoid(A x) {
   }
 }
 
-// The gated unit of swiglu.h, g sigmoid(g) u.
+constexpr double kRootTwoOverPi = 0.7978845608028653558798921;
+constexpr double kCubic = 0.044715;
+
+// GELU in its tanh form (gelu.h) is x GeluGate(x). The gate is (1 + tanh z) / 2 = sigmoid(2z).
+template <typename A>
+__device__ A GeluGate(A x) {
+  return Sigmoid(A(2 * kRootTwoOverPi) * (x + A(kCubic) * x * x * x));
+}
+// The derivative of GELU at x; `gate` is GeluGate(x).
+template <typename A>
+__device__ A GeluDerivative(A x, A gate) {
+  const A dz = A(2 * kRootTwoOverPi) * (A(1) + A(3 * kCubic) * x * x);
+  return gate + x * gate * (A(1) - gate) * dz;
+}
+
+// The gated unit of swiglu.h with SiLU, g sigmoid(g) u.
 template <typename A>
 __device__ A SwiGlu(A g, A u) {
   return g * Sigmoid(g) * u;
@@ -35,6 +50,21 @@ struct SwiGluGradient {
     dg = d * u * s * (A(1) + g * (A(1) - s));
     du = d * g * s;
     along = du * u;
+  }
+};
+
+// The gated unit of swiglu.h with GELU, and its derivatives times d.
+template <typename A>
+__device__ A GeGlu(A g, A u) {
+  return g * GeluGate(g) * u;
+}
+template <typename A>
+struct GeGluGradient {
+  A dg, du;
+  __device__ GeGluGradient(A d, A g, A u) {
+    const A gate = GeluGate(g);
+    dg = d * u * GeluDerivative(g, gate);
+    du = d * g * gate;
   }
 };
 

@@ -116,7 +116,7 @@ void RmsNormForward(Exec& exec, const RmsNormForwardArgs& args) {
   DispatchFloat(args.x.dtype, [&](auto scalar) {
     using T = decltype(scalar);
     using A = Accumulate<T>;
-    constexpr int kMostHeld = 8;
+    constexpr int kMostHeld = sizeof(T) == 8 ? 4 : 8;  // More would spill registers.
     const Forward<T> forward = {.residual = {args.x, args.addend, args.sum},
                                 .gain = args.gain.as<T>(),
                                 .y = args.y.as<T>(),

@@ -80,11 +80,13 @@ class DecoderBlock {
 // operator() takes and returns the residual value, and its Norm is the type of the last norm. A
 // family that adds fields derives its Config from DecoderConfig.
 template <typename Layer, typename Config = DecoderConfig>
-class Decoder final : public LanguageModel {
+class Decoder : public LanguageModel {
  public:
-  explicit Decoder(const Config& c)
+  // Embedded tokens are multiplied by `embedding_scale`.
+  explicit Decoder(const Config& c, double embedding_scale = 1)
       : LanguageModel(c.vocab),
         config_(c),
+        embedding_scale_(embedding_scale),
         embedding_("model.embed_tokens", c.vocab, c.hidden, DecoderInputInit()),
         norm_("model.norm", c.hidden, c.norm_eps),
         output_(c.tied ? "model.embed_tokens" : "lm_head", c.vocab, c.hidden, DecoderInputInit()) {}
@@ -92,7 +94,7 @@ class Decoder final : public LanguageModel {
   int64_t layers() const override { return config_.layers; }
   int64_t max_sequence() const override { return config_.max_seq; }
   Carried Embed(Recorder& recorder, Value tokens) const override {
-    return embedding_.Embed(recorder, tokens);
+    return embedding_.Embed(recorder, tokens, embedding_scale_);
   }
   Carried Block(Recorder& recorder, int64_t layer, const Carried& x_TD) const override {
     return Layer(config_, layer, absl::StrCat("model.layers.", layer))(recorder, x_TD.only());
@@ -103,6 +105,7 @@ class Decoder final : public LanguageModel {
 
  private:
   Config config_;
+  double embedding_scale_;
   VocabularyTable embedding_;
   typename Layer::Norm norm_;
   VocabularyTable output_;

@@ -1,8 +1,8 @@
 // Qwen2 and Qwen2.5: a Llama block in which the projections of queries, keys and values have
 // biases.
 //
-// Source: arXiv:2407.10671 section 2.2.1; arXiv:2412.15115; shapes as in the released config.json
-// files. Parameter names are the public checkpoint's.
+// Source: arXiv:2407.10671 section 2.2.1; arXiv:2412.15115; shapes as in NVIDIA/NeMo's
+// nemo/collections/llm/gpt/model/qwen2.py. Parameter names are the public checkpoint's.
 #include "models/arch/qwen2.h"
 
 #include "models/arch/decoder.h"
@@ -34,7 +34,7 @@ DecoderConfig Qwen25(int64_t layers, int64_t hidden, int64_t heads, int64_t kv_h
           .rope_base = 1'000'000};
 }
 
-// The released configuration has another norm_eps than the smaller models have.
+// NeMo gives this model another norm_eps than the smaller ones.
 DecoderConfig Qwen25_32b() {
   DecoderConfig c = Qwen25(64, 5120, 40, 8, 27648);
   c.norm_eps = 1e-5;

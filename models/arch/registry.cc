@@ -7,6 +7,7 @@
 #include "common/check.h"
 #include "models/arch/deepseek_v3.h"
 #include "models/arch/dit.h"
+#include "models/arch/gemma3.h"
 #include "models/arch/gpt3.h"
 #include "models/arch/gpt_oss.h"
 #include "models/arch/llama.h"
@@ -20,8 +21,9 @@ namespace trainyard {
 
 const std::vector<Family>& Families() {
   static const std::vector<Family>* const families = new std::vector<Family>{
-      LlamaFamily(), Gpt3Family(),  Qwen3MoeFamily(), GptOssFamily(),   DitFamily(),
-      Qwen2Family(), Qwen3Family(), MixtralFamily(),  NemotronFamily(), DeepseekV3Family(),
+      LlamaFamily(),    Gpt3Family(),   Qwen3MoeFamily(),   GptOssFamily(),
+      DitFamily(),      Qwen2Family(),  Qwen3Family(),      MixtralFamily(),
+      NemotronFamily(), Gemma3Family(), DeepseekV3Family(),
   };
   return *families;
 }

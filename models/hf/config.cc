@@ -96,7 +96,9 @@ std::optional<FieldValue> Take(const Json& json, const Field& field, std::string
 class ConfigReader {
  public:
   ConfigReader(const Json& json, const Family& family)
-      : json_(json), table_(*family.hf), config_(family.defaults) {}
+      : table_(*family.hf),
+        json_(table_.rewritten != nullptr ? table_.rewritten(json) : json),
+        config_(family.defaults) {}
 
   absl::StatusOr<ModelConfig> Read() {
     used_ = {"model_type", "architectures", kRopeParameters, kRopeScaling, kQuantization};
@@ -265,8 +267,8 @@ class ConfigReader {
     violations_.Add(VisibleUtf8(CutUtf8(key, kShownBytes)), description);
   }
 
-  const Json& json_;
   const HfTable& table_;
+  const Json json_;
   ModelConfig config_;
   GivenFields given_;
   Violations violations_;

@@ -11,8 +11,8 @@ VocabularyTable::VocabularyTable(const std::string& name, int64_t vocab, int64_t
              .init = init,
              .decay = true} {}
 
-Value VocabularyTable::Embed(Recorder& recorder, Value tokens) const {
-  const Value rows = ops::Embedding(recorder, Weight(recorder), tokens);
+Value VocabularyTable::Embed(Recorder& recorder, Value tokens, double scale) const {
+  const Value rows = ops::Embedding(recorder, Weight(recorder), tokens, scale);
   return ops::ReduceScatter(recorder, rows, kTensorAxes);
 }
 

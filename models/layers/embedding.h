@@ -17,8 +17,9 @@ class VocabularyTable {
  public:
   // `name` is the parameter's name without ".weight".
   VocabularyTable(const std::string& name, int64_t vocab, int64_t width, Init init);
-  Value Embed(Recorder& recorder, Value tokens) const;  // i32 [n T] to [T, D].
-  Value Weight(Recorder& recorder) const;               // This rank's rows: [V/n, D].
+  // i32 [n T] to [T, D]. Rows are multiplied by `scale`.
+  Value Embed(Recorder& recorder, Value tokens, double scale = 1) const;
+  Value Weight(Recorder& recorder) const;  // This rank's rows: [V/n, D].
 
  private:
   ParameterSpec table_;

@@ -11,6 +11,8 @@ Value Activate(Recorder& recorder, Activation activation, Value x) {
   switch (activation) {
     case Activation::kSwiGlu:
       return ops::SwiGlu(recorder, x);
+    case Activation::kGeGlu:
+      return ops::SwiGlu(recorder, x, GateActivation::kGelu);
     case Activation::kGelu:
       return ops::Gelu(recorder, x);
     case Activation::kSquaredRelu:

@@ -9,10 +9,13 @@ namespace trainyard {
 
 enum class Activation : uint8_t {
   kSwiGlu,  // `up` returns gate and up, each as wide as the MLP.
+  kGeGlu,   // The same.
   kGelu,
   kSquaredRelu,
 };
-constexpr bool IsGated(Activation activation) { return activation == Activation::kSwiGlu; }
+constexpr bool IsGated(Activation activation) {
+  return activation == Activation::kSwiGlu || activation == Activation::kGeGlu;
+}
 
 class Mlp {
  public:

@@ -16,10 +16,19 @@ import transformers
 import yaml
 
 HERE = pathlib.Path(__file__).parent / "training"
-GPT_OSS = {"family": "gpt_oss", "layers": 2, "hidden": 32, "heads": 4, "kv_heads": 2, "head_dim": 8, "vocab": 256,
-           "max_seq": 64, "window": 6, "swiglu_limit": 1.0, "rope_base": 100, "yarn_factor": 4, "yarn_beta_fast": 2,
-           "yarn_beta_slow": 0.25, "yarn_original_max_seq": 16,
-           "moe": {"experts": 6, "top_k": 2, "expert_ffn": 20, "aux_loss": 0.05}}
+SIZES = {"layers": 2, "hidden": 32, "heads": 4, "kv_heads": 2, "head_dim": 8, "vocab": 256, "max_seq": 64}
+MLP = {"ffn": 48}
+EXPERTS = {"moe": {"experts": 6, "top_k": 2, "expert_ffn": 20, "aux_loss": 0.05}}
+# Of the families without a job in training/.
+ARCHITECTURES = {
+    "qwen2": MLP,
+    "qwen3": MLP | {"tied": True},
+    "mixtral": EXPERTS,
+    "nemotron": MLP,
+    "gemma3": MLP | {"layers": 7, "window": 6, "rope_factor": 4, "query_pre_attn_scalar": 6},
+    "gpt_oss": EXPERTS | {"window": 6, "swiglu_limit": 1.0, "rope_base": 100, "yarn_factor": 4, "yarn_beta_fast": 2,
+                          "yarn_beta_slow": 0.25, "yarn_original_max_seq": 16},
+}
 
 
 class Warnings(logging.Handler):
@@ -32,9 +41,10 @@ class Warnings(logging.Handler):
 
 
 def spec_of(name):
-    spec = yaml.safe_load((HERE / ("llama.yaml" if name == "gpt_oss" else f"{name}.yaml")).read_text())
-    if name == "gpt_oss":
-        spec["model"] = {"architecture": GPT_OSS}
+    own = ARCHITECTURES.get(name)
+    spec = yaml.safe_load((HERE / ("llama.yaml" if own else f"{name}.yaml")).read_text())
+    if own:
+        spec["model"] = {"architecture": {"family": name} | SIZES | own}
     if name == "llama":  # `transformers` warns where a model is not longer than before its scaling.
         spec["model"]["overrides"]["rope_scaling"] = {"original_max_seq": 16}
     spec |= {"precision": "F32", "devices": 1, "checkpoint": {"directory": "run"}}
@@ -77,7 +87,7 @@ def check(name, programs, scratch):
 
 programs = pathlib.Path(sys.argv[1]).resolve()
 results = []
-for case in ("llama", "qwen3_moe", "gpt_oss"):
+for case in ("llama", "qwen3_moe", *ARCHITECTURES):
     with tempfile.TemporaryDirectory() as scratch:
         results.append(check(case, programs, pathlib.Path(scratch)))
 sys.exit(not all(results))

@@ -44,6 +44,10 @@ YARN = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "beta_fast": 2.
 DEEPSEEK = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "beta_fast": 2.0, "beta_slow": 0.25, "mscale": 1.0,
             "mscale_all_dim": 1.0, "original_max_position_embeddings": 16}
 EXPERTS = {"num_local_experts": 5, "num_experts_per_tok": 2, "router_aux_loss_coef": 0.0}
+# Without a token whose row of the embedding has no gradient.
+GEMMA3 = {"rope_parameters": {"sliding_attention": ROPE, "full_attention": {"rope_type": "linear", "rope_theta": 1000.0,
+                                                                            "factor": 4.0}},
+          "sliding_window": 3, "query_pre_attn_scalar": 6, "pad_token_id": None}
 
 # Name: the model's class, and what its configuration has besides SIZES.
 CASES = {
@@ -62,6 +66,8 @@ CASES = {
                                    "kv_lora_rank": 5, "qk_nope_head_dim": 3, "qk_rope_head_dim": 4, "v_head_dim": 5,
                                    "n_routed_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 7,
                                    "n_shared_experts": 2, "n_group": 3, "topk_group": 2, "num_mtp_layers": 0}),
+    "gemma3": ("Gemma3", {"num_hidden_layers": 7, "tie_word_embeddings": False, **GEMMA3}),
+    "gemma3_tied": ("Gemma3", {"num_hidden_layers": 3, "sliding_window_pattern": 2, "tie_word_embeddings": True, **GEMMA3}),
     "gpt_oss": ("GptOss", {"rope_parameters": YARN, "intermediate_size": 7, "sliding_window": 3, "swiglu_limit": 1.0,
                            **EXPERTS}),
 }
@@ -69,9 +75,10 @@ CASES = {
 
 def make(kind, fields):
     """The model, with weights that are large enough for every part of it to matter."""
-    config = getattr(transformers, kind + "Config")(**{**SIZES, **fields}, attn_implementation="eager")
+    model_class = getattr(transformers, kind + "ForCausalLM")
+    config = model_class.config_class(**{**SIZES, **fields}, attn_implementation="eager")
     config._experts_implementation = "eager"
-    model = getattr(transformers, kind + "ForCausalLM")(config).eval()
+    model = model_class(config).eval()
     generator = torch.Generator().manual_seed(SEED)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

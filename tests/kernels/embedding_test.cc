@@ -44,6 +44,33 @@ TEST(Embedding, BackwardMatchesNumericGradient) {
   ExpectClose(dtable.v, want, 1e-8);
 }
 
+TEST(Embedding, ScalesRowsAndGradients) {
+  const auto table = Normal<double>({5, 7}, 1);
+  const auto tokens = Indices({9}, 5, 2);
+  const auto dy = Normal<double>({9, 7}, 3);
+  auto y = Poison<double>(dy.shape), dtable = Poison<double>(table.shape), plain = dtable;
+  Call(EmbeddingForwardArgs{.table = table, .tokens = tokens, .y = y, .scale = 3.5});
+  for (int64_t i = 0; i < 9 * 7; ++i) {
+    EXPECT_EQ(y.v[i], 3.5 * table.v[tokens.v[i / 7] * 7 + i % 7]);
+  }
+  EmbeddingBackwardArgs backward{
+      .dy = dy, .tokens = tokens, .dtable = plain, .write = Write::kOverwrite};
+  Call(backward);
+  backward.dtable = dtable, backward.scale = 3.5;
+  Call(backward);
+  for (double& x : plain.v) x *= 3.5;
+  ExpectClose(dtable.v, plain.v, 1e-15);
+}
+
+// In bf16 the scale is rounded before it multiplies.
+TEST(Embedding, RoundsTheScaleToTheTablesType) {
+  const Array<bf16> table = {{1, 1}, {bf16(1)}};
+  const Array<int32_t> tokens = {{1}, {0}};
+  auto y = Poison<bf16>({1, 1});
+  Call(EmbeddingForwardArgs{.table = table, .tokens = tokens, .y = y, .scale = 55.4256});
+  EXPECT_EQ(float(y.v[0]), 55.5F);
+}
+
 template <typename T>
 void ExpectAddsInTokenOrder(const Array<int32_t>& tokens, int64_t vocab, int64_t d, int threads) {
   using A = Accumulate<T>;

@@ -3,6 +3,7 @@
 
 #include "kernels/swiglu.h"
 
+#include "kernels/gelu.h"
 #include "tests/kernels/call.h"
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
@@ -12,6 +13,7 @@ namespace {
 
 struct Size {
   int64_t t, f;
+  GateActivation gate = GateActivation::kSilu;
 };
 
 template <typename T>
@@ -20,11 +22,12 @@ struct Outputs {
 };
 
 template <typename T>
-Outputs<T> Compute(const Array<double>& x64, const Array<double>& dy64) {
+Outputs<T> Compute(const Array<double>& x64, const Array<double>& dy64,
+                   GateActivation gate = GateActivation::kSilu) {
   const auto x = Converted<T>(x64), dy = Converted<T>(dy64);
   Outputs<T> out{Poison<T>(dy.shape), Poison<T>(x.shape)};
-  Call(SwiGluForwardArgs{.x = x, .y = out.y});
-  Call(SwiGluBackwardArgs{.dy = dy, .x = x, .dx = out.dx});
+  Call(SwiGluForwardArgs{.x = x, .y = out.y, .gate = gate});
+  Call(SwiGluBackwardArgs{.dy = dy, .x = x, .dx = out.dx, .gate = gate});
   return out;
 }
 
@@ -32,36 +35,50 @@ class SwiGluTest : public ::testing::TestWithParam<Size> {
  protected:
   Array<double> x = Normal<double>({GetParam().t, 2 * GetParam().f}, 1);
   Array<double> dy = Normal<double>({GetParam().t, GetParam().f}, 2);
+  GateActivation gate = GetParam().gate;
 };
 
 TEST_P(SwiGluTest, BackwardMatchesNumericGradient) {
-  const auto want = NumericGrad(x.v, [&] { return Dot(Compute<double>(x, dy).y, dy); });
-  ExpectClose(Compute<double>(x, dy).dx.v, want, 1e-8);
+  const auto want = NumericGrad(x.v, [&] { return Dot(Compute<double>(x, dy, gate).y, dy); });
+  ExpectClose(Compute<double>(x, dy, gate).dx.v, want, 1e-8);
+}
+
+TEST(SwiGlu, GatesByGeluAsGeluDoes) {
+  const auto x = Normal<double>({3, 10}, 1);
+  const auto y = Compute<double>(x, Normal<double>({3, 5}, 2), GateActivation::kGelu).y;
+  Array<double> gate = Zeros<double>({3, 5}), want = gate;
+  for (int64_t i = 0; i < 15; ++i) gate.v[i] = x.v[i / 5 * 10 + i % 5];
+  Call(GeluForwardArgs{.x = gate, .y = want});
+  for (int64_t i = 0; i < 15; ++i) want.v[i] *= x.v[i / 5 * 10 + 5 + i % 5];
+  ExpectClose(y.v, want.v, 1e-15);
 }
 
 template <typename T>
-void ExpectAgreesWithF64(const Array<double>& x, const Array<double>& dy) {
-  const auto got = Compute<T>(x, dy);
-  const auto want = Compute<double>(x, dy);
+void ExpectAgreesWithF64(const Array<double>& x, const Array<double>& dy, GateActivation gate) {
+  const auto got = Compute<T>(x, dy, gate);
+  const auto want = Compute<double>(x, dy, gate);
   ExpectClose(Converted<double>(got.y).v, want.y.v, Tolerance(DTypeOf<T>::value, 1));
   ExpectClose(Converted<double>(got.dx).v, want.dx.v, Tolerance(DTypeOf<T>::value, 1));
 }
 
 TEST_P(SwiGluTest, LowerPrecisionsAgreeWithF64) {
-  ExpectAgreesWithF64<float>(RoundedTo<float>(x), RoundedTo<float>(dy));
-  ExpectAgreesWithF64<bf16>(RoundedTo<bf16>(x), RoundedTo<bf16>(dy));
+  ExpectAgreesWithF64<float>(RoundedTo<float>(x), RoundedTo<float>(dy), gate);
+  ExpectAgreesWithF64<bf16>(RoundedTo<bf16>(x), RoundedTo<bf16>(dy), gate);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, SwiGluTest,
-                         ::testing::Values(Size{1, 1}, Size{3, 5}, Size{7, 64}, Size{65, 33}));
+                         ::testing::Values(Size{1, 1}, Size{3, 5}, Size{7, 64}, Size{65, 33},
+                                           Size{3, 5, GateActivation::kGelu},
+                                           Size{7, 64, GateActivation::kGelu}));
 
 // More columns than one block of a GPU takes at once, in packs or one by one, and more rows than it
 // has blocks.
 TEST(SwiGlu, WideAndManyRowsAgreeWithF64) {
-  for (const auto& [t, f] : {Size{2, 2056}, Size{2, 301}, Size{8500, 1}}) {
+  for (const auto& [t, f, gate] :
+       {Size{2, 2056}, Size{2, 301}, Size{8500, 1}, Size{2, 301, GateActivation::kGelu}}) {
     const auto x = Normal<double>({t, 2 * f}, 1), dy = Normal<double>({t, f}, 2);
-    ExpectAgreesWithF64<float>(RoundedTo<float>(x), RoundedTo<float>(dy));
-    ExpectAgreesWithF64<bf16>(RoundedTo<bf16>(x), RoundedTo<bf16>(dy));
+    ExpectAgreesWithF64<float>(RoundedTo<float>(x), RoundedTo<float>(dy), gate);
+    ExpectAgreesWithF64<bf16>(RoundedTo<bf16>(x), RoundedTo<bf16>(dy), gate);
   }
 }
 

@@ -77,6 +77,20 @@ TEST(FlopsTest, WindowsCountThePairsWithin) {
   EXPECT_DOUBLE_EQ(formula.output, 6 * 201088 * h);
 }
 
+// Of the 26 layers, the sixth, twelfth, eighteenth and twenty-fourth have no window.
+TEST(FlopsTest, Gemma3HasAWindowInFiveOfSixLayers) {
+  const double h = 1152, f = 6912, heads = 4, groups = 1, d = 256;
+  for (const double s : {256.0, 2048.0, 8192.0}) {
+    const double w = std::min(s, 512.0);
+    const double all = s * (s + 1) / 2, within = w * (w + 1) / 2 + (s - w) * w;
+    const Flops flops = FlopsPerToken(FindPreset("gemma3-1b")->config, int64_t(s));
+    EXPECT_DOUBLE_EQ(flops.attention, 12 * heads * d * (4 * all + 22 * within) / s);
+    EXPECT_DOUBLE_EQ(flops.qkvo, 26 * 6 * h * d * (2 * heads + 2 * groups));
+    EXPECT_DOUBLE_EQ(flops.mlp, 26 * 18 * h * f);
+    EXPECT_DOUBLE_EQ(flops.output, 6 * 262144 * h);
+  }
+}
+
 // What belongs to a sample counts once for its tokens. The first products have no input gradient.
 // Forward alone, multiply and add as one, is what the paper publishes (arXiv:2212.09748, table 4),
 // whose output is twice as wide; products are all of it but 0.02 %.

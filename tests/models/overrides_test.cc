@@ -262,6 +262,48 @@ TEST(ValidateTest, GptOssNamesItsFieldsAndTheNearestLegalValue) {
                                           "yarn_original_max_seq"}));
 }
 
+TEST(OverrideTest, HeadsOfGemma3MakeItsScaleAndABaseDropsItsFactor) {
+  const auto overridden = [](const GivenFields& fields) {
+    Violations violations;
+    return Override(FindPreset("gemma3-27b")->config, {"", fields}, violations, "")
+        .As<Gemma3Config>();
+  };
+  EXPECT_EQ(overridden({{"layers", 4}}).query_pre_attn_scalar, 168);
+  EXPECT_EQ(overridden({{"head_dim", 64}}).query_pre_attn_scalar, 64);
+  EXPECT_EQ(overridden({{"head_dim", 64}, {"query_pre_attn_scalar", 32}}).query_pre_attn_scalar,
+            32);
+  EXPECT_EQ(overridden({{"layers", 4}}).rope_factor, 8);
+  EXPECT_EQ(overridden({{"rope_base", 1e5}}).rope_factor, 0);
+  EXPECT_EQ(overridden({{"rope_base", 1e5}, {"rope_factor", 4.0}}).rope_factor, 4);
+}
+
+TEST(ValidateTest, Gemma3NamesItsFieldsAndTheNearestLegalValue) {
+  struct Case {
+    const char* field;
+    const char* says;
+    void (*change)(Gemma3Config&);
+  };
+  for (const Case& wrong :
+       {Case{"global_every", "wanted 1 to 1024, found 0; nearest 1",
+             [](Gemma3Config& c) { c.global_every = 0; }},
+        Case{"window", "wanted 1 to 1048576, found 0; nearest 1",
+             [](Gemma3Config& c) { c.window = 0; }},
+        Case{"local_rope_base", "found 0.5", [](Gemma3Config& c) { c.local_rope_base = 0.5; }},
+        Case{"rope_factor", "wanted 0 (none) <= x <= 1e6 (usual: 8), found -8",
+             [](Gemma3Config& c) { c.rope_factor = -8; }},
+        Case{"query_pre_attn_scalar", "found 0; nearest 1",
+             [](Gemma3Config& c) { c.query_pre_attn_scalar = 0; }}}) {
+    SCOPED_TRACE(wrong.field);
+    ModelConfig config = FindPreset("gemma3-1b")->config;
+    wrong.change(config.As<Gemma3Config>());
+    Violations violations;
+    Validate(config, violations, "model");
+    ASSERT_EQ(violations.list().size(), 1u) << violations.ToStatus();
+    EXPECT_EQ(violations.list()[0].field, absl::StrCat("model.", wrong.field));
+    EXPECT_THAT(violations.list()[0].description, HasSubstr(wrong.says));
+  }
+}
+
 TEST(ValidateTest, NemotronRotatesAnEvenNumberOfDims) {
   const auto violation = [](double fraction, int64_t head_dim) {
     ModelConfig config = FindPreset("nemotron4-15b")->config;

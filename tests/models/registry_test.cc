@@ -103,6 +103,32 @@ TEST(RegistryTest, NemotronHasTheParametersOfItsShapes) {
   }
 }
 
+// Table 1 of arXiv:2503.19786, in millions. It counts the projection of images into the model, of
+// 1152 columns, to the embedding.
+TEST(RegistryTest, Gemma3HasThePapersParametersAndLayers) {
+  struct Published {
+    const char* preset;
+    int64_t embedding, others, window, scalar;
+    double factor;
+  };
+  for (const Published& row : {Published{"gemma3-1b", 302, 698, 512, 256, 0},
+                               Published{"gemma3-4b", 675, 3209, 1024, 256, 8},
+                               Published{"gemma3-12b", 1012, 10759, 1024, 256, 8},
+                               Published{"gemma3-27b", 1416, 25600, 1024, 168, 8}}) {
+    SCOPED_TRACE(row.preset);
+    const ModelConfig config = FindPreset(row.preset)->config;
+    const Gemma3Config& c = config.As<Gemma3Config>();
+    const int64_t embedding = c.vocab * c.hidden, images = c.window == 512 ? 0 : 1152 * c.hidden;
+    EXPECT_NEAR(double(embedding + images) / 1e6, double(row.embedding), 1);
+    EXPECT_NEAR(double(CountParameters(config).total - embedding) / 1e6, double(row.others), 1);
+    EXPECT_EQ(c.window, row.window);
+    EXPECT_EQ(c.query_pre_attn_scalar, row.scalar);
+    EXPECT_EQ(c.rope_factor, row.factor);
+    EXPECT_EQ(c.local_rope_base, 1e4);
+    EXPECT_EQ(c.global_every, 6);
+  }
+}
+
 // As the public checkpoints' safetensors files count them. A head that shares the embedding counts
 // once. The active parameters of Mixtral are published as 12.9 and 39 billion.
 TEST(RegistryTest, ParameterCountsAreThoseOfThePublicCheckpoints) {
@@ -119,6 +145,7 @@ TEST(RegistryTest, ParameterCountsAreThoseOfThePublicCheckpoints) {
                            Count{"qwen3-14b", 14'768'307'200, 14'768'307'200},
                            Count{"qwen3-32b", 32'762'123'264, 32'762'123'264},
                            Count{"deepseek-v3-671b", 671'026'419'200, 37'552'297'472},
+                           Count{"gemma3-1b", 999'885'952, 999'885'952},
                            Count{"mixtral-8x7b", 46'702'792'704, 12'879'925'248},
                            Count{"mixtral-8x22b", 140'620'634'112, 39'152'031'744}}) {
     const ParameterCount count = CountParameters(FindPreset(row.preset)->config);
@@ -177,6 +204,8 @@ TEST(RegistryTest, PositionsAndNormsAreThePublished) {
   constexpr Positions kLlama31 = {.rope_base = 5e5, .factor = 8, .max_seq = 131072};
   constexpr Positions kGpt3 = {.max_seq = 2048, .tied = true};
   constexpr Positions kGpt2 = {.max_seq = 1024, .tied = true};
+  constexpr Positions kGemma3 = {
+      .rope_base = 1e6, .max_seq = 131072, .tied = true, .norm_eps = 1e-6};
   constexpr Positions kNemotron = {.rope_base = 1e4, .max_seq = 4096};
   constexpr Positions kQwen3 = {.rope_base = 1e6, .max_seq = 40960, .norm_eps = 1e-6};
   constexpr Positions kSmallQwen3 = {
@@ -204,6 +233,10 @@ TEST(RegistryTest, PositionsAndNormsAreThePublished) {
       {"qwen3-30b-a3b", kQwen3},
       {"qwen2.5-7b", {.rope_base = 1e6, .max_seq = 131072, .norm_eps = 1e-6}},
       {"qwen2.5-32b", {.rope_base = 1e6, .max_seq = 131072}},
+      {"gemma3-1b", {.rope_base = 1e6, .max_seq = 32768, .tied = true, .norm_eps = 1e-6}},
+      {"gemma3-4b", kGemma3},
+      {"gemma3-12b", kGemma3},
+      {"gemma3-27b", kGemma3},
       {"mixtral-8x7b", {.rope_base = 1e6, .max_seq = 32768}},
       {"mixtral-8x22b", {.rope_base = 1e6, .max_seq = 65536}},
       {"nemotron-8b", kNemotron},
@@ -255,7 +288,7 @@ TEST(RegistryTest, EveryPresetIsValidAndItsNameUnique) {
       EXPECT_EQ(FindPreset(alias)->name, name);
     }
   }
-  EXPECT_EQ(names.size(), 42u + 3u);
+  EXPECT_EQ(names.size(), 46u + 3u);
 }
 
 TEST(RegistryTest, AnUnknownPresetIsAnsweredWithTheNearest) {

@@ -11,6 +11,7 @@
 #include "models/arch/decoder_config.h"
 #include "models/arch/deepseek_v3.h"
 #include "models/arch/dit.h"
+#include "models/arch/gemma3.h"
 #include "models/arch/gpt_oss.h"
 #include "models/arch/nemotron.h"
 #include "models/arch/registry.h"
@@ -22,6 +23,7 @@ namespace trainyard::testing {
 // What the structs of the families of decoders have in common.
 inline DecoderConfig& AsDecoder(ModelConfig& config) {
   if (config.family() == "gpt_oss") return config.As<GptOssConfig>();
+  if (config.family() == "gemma3") return config.As<Gemma3Config>();
   if (config.family() == "nemotron") return config.As<NemotronConfig>();
   if (config.family() == "deepseek_v3") return config.As<DeepseekV3Config>();
   return config.As<DecoderConfig>();
@@ -75,6 +77,19 @@ inline ModelConfig TinyGpt3() {
 inline ModelConfig TinyMoe() {
   ModelConfig config = Tiny("qwen3_moe", 4, 2);
   AsDecoder(config).moe = MoeConfig{.experts = 6, .top_k = 2, .expert_ffn = 5, .aux_loss = 0.05};
+  return config;
+}
+
+// A window in the first of the two layers.
+inline ModelConfig TinyGemma3(bool tied = true) {
+  ModelConfig config = TinyAs("gemma3", tied);
+  Gemma3Config& c = config.As<Gemma3Config>();
+  c.global_every = 2;
+  c.window = 3;
+  c.rope_base = 1000;
+  c.local_rope_base = 100;
+  c.rope_factor = 4;
+  c.query_pre_attn_scalar = 6;
   return config;
 }
 

@@ -1,5 +1,6 @@
 #include "kernels/embedding.h"
 
+#include "absl/strings/str_cat.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
 
@@ -9,25 +10,30 @@ namespace {
 // Inputs: dy, tokens. Output: gradient of the table.
 class EmbeddingBackwardOp final : public Op {
  public:
-  explicit EmbeddingBackwardOp(const VocabSlice& slice) : slice_(slice) {}
+  EmbeddingBackwardOp(const VocabSlice& slice, double scale) : slice_(slice), scale_(scale) {}
   absl::string_view name() const override { return "embedding_backward"; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     return binder.Kernel(EmbeddingBackwardArgs{.dy = binder.tensor(instance.inputs[0]),
                                                .tokens = binder.tensor(instance.inputs[1]),
                                                .dtable = binder.tensor(instance.outputs[0]),
                                                .write = binder.write(instance.outputs[0]),
-                                               .slice = slice_});
+                                               .slice = slice_,
+                                               .scale = scale_});
   }
 
  private:
   VocabSlice slice_;
+  double scale_;
 };
 
 // Inputs: table, tokens. Output: rows of the table.
 class EmbeddingOp final : public Op {
  public:
-  explicit EmbeddingOp(const VocabSlice& slice) : slice_(slice) {}
+  EmbeddingOp(const VocabSlice& slice, double scale) : slice_(slice), scale_(scale) {}
   absl::string_view name() const override { return "embedding"; }
+  std::string attributes() const override {
+    return scale_ == 1 ? "" : absl::StrCat("scale=", scale_);
+  }
   // Counts the rows that are read, not the whole table.
   Cost CostOf(const Program& program, const Instance& instance) const override {
     return {.bytes = 2.0 * double(program.info(instance.outputs[0]).bytes()) +
@@ -37,11 +43,12 @@ class EmbeddingOp final : public Op {
     return binder.Kernel(EmbeddingForwardArgs{.table = binder.tensor(instance.inputs[0]),
                                               .tokens = binder.tensor(instance.inputs[1]),
                                               .y = binder.tensor(instance.outputs[0]),
-                                              .slice = slice_});
+                                              .slice = slice_,
+                                              .scale = scale_});
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
-    recorder.Emit(std::make_shared<EmbeddingBackwardOp>(slice_),
+    recorder.Emit(std::make_shared<EmbeddingBackwardOp>(slice_, scale_),
                   {output_grads[0], instance.inputs[1]},
                   {Recorder::Output::Into(recorder.Gradient(instance.inputs[0]))});
     return {{}, {}};
@@ -49,18 +56,19 @@ class EmbeddingOp final : public Op {
 
  private:
   VocabSlice slice_;
+  double scale_;
 };
 
 }  // namespace
 
-Value Embedding(Recorder& recorder, Value table, Value tokens) {
+Value Embedding(Recorder& recorder, Value table, Value tokens, double scale) {
   const ValueInfo t = recorder.info(table), i = recorder.info(tokens);
   CHECK(t.shape.rank() == 2 && i.dtype == DType::kI32) << "embedding: " << t << " by " << i;
   const ParameterSpec& spec = recorder.program().storage(table).parameters.front();
   const VocabSlice slice{.first = recorder.mesh().coordinate(spec.shard.axes) * t.shape[0],
                          .vocab = spec.shape[0]};
   return recorder.Emit(
-      std::make_shared<EmbeddingOp>(slice), {table, tokens},
+      std::make_shared<EmbeddingOp>(slice, scale), {table, tokens},
       {{.shape = {i.shape.elements(), t.shape[1]}, .dtype = t.dtype, .name = "rows"}})[0];
 }
 

@@ -13,6 +13,7 @@
 #include "kernels/attention.h"
 #include "kernels/rope.h"
 #include "kernels/router.h"
+#include "kernels/swiglu.h"
 #include "models/program/parameter.h"
 #include "models/program/recorder.h"
 
@@ -56,8 +57,8 @@ Value RmsNorm(Recorder& recorder, Value x, Value gain, const NormOptions& option
 Value LayerNorm(Recorder& recorder, Value x, Value gain, Value bias, const NormOptions& options);
 
 // Rows of table [V, D] for tokens i32 [T]: [T, D]. If the table is divided over the tensor ranks, a
-// row that another rank holds is zero.
-Value Embedding(Recorder& recorder, Value table, Value tokens);
+// row that another rank holds is zero. Rows are multiplied by `scale`.
+Value Embedding(Recorder& recorder, Value table, Value tokens, double scale = 1);
 // The positions, i32, of this rank's rows, if the tensor ranks divide the rows of `tokens`.
 Value Positions(Recorder& recorder, Value tokens);
 
@@ -141,7 +142,8 @@ Value Attention(Recorder& recorder, Value qkv, const Heads& heads, const Attenti
 Value ContextAttention(Recorder& recorder, Value qkv, const Heads& heads,
                        const AttentionForm& form = {});
 
-Value SwiGlu(Recorder& recorder, Value x);  // [T, 2F] to [T, F].
+// [T, 2F] to [T, F].
+Value SwiGlu(Recorder& recorder, Value x, GateActivation gate = GateActivation::kSilu);
 Value Gelu(Recorder& recorder, Value x);
 Value Silu(Recorder& recorder, Value x);
 Value SquaredRelu(Recorder& recorder, Value x);

@@ -9,39 +9,53 @@ namespace {
 // Inputs: dy, x. Output: dx.
 class SwiGluBackwardOp final : public Op {
  public:
-  absl::string_view name() const override { return "swiglu_backward"; }
+  explicit SwiGluBackwardOp(GateActivation gate) : gate_(gate) {}
+  absl::string_view name() const override {
+    return gate_ == GateActivation::kSilu ? "swiglu_backward" : "geglu_backward";
+  }
   bool MayAlias(int output, int input) const override { return output == 0 && input == 1; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     return binder.Kernel(SwiGluBackwardArgs{.dy = binder.tensor(instance.inputs[0]),
                                             .x = binder.tensor(instance.inputs[1]),
-                                            .dx = binder.tensor(instance.outputs[0])});
+                                            .dx = binder.tensor(instance.outputs[0]),
+                                            .gate = gate_});
   }
+
+ private:
+  const GateActivation gate_;
 };
 
 class SwiGluOp final : public Op {
  public:
-  absl::string_view name() const override { return "swiglu"; }
+  explicit SwiGluOp(GateActivation gate) : gate_(gate) {}
+  absl::string_view name() const override {
+    return gate_ == GateActivation::kSilu ? "swiglu" : "geglu";
+  }
   bool is_cheap() const override { return true; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     return binder.Kernel(SwiGluForwardArgs{.x = binder.tensor(instance.inputs[0]),
-                                           .y = binder.tensor(instance.outputs[0])});
+                                           .y = binder.tensor(instance.outputs[0]),
+                                           .gate = gate_});
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
     const ValueInfo info = recorder.info(instance.inputs[0]);
-    return recorder.Emit(std::make_shared<SwiGluBackwardOp>(),
+    return recorder.Emit(std::make_shared<SwiGluBackwardOp>(gate_),
                          {output_grads[0], instance.inputs[0]},
                          {{.shape = info.shape, .dtype = info.dtype, .name = "dx"}});
   }
+
+ private:
+  const GateActivation gate_;
 };
 
 }  // namespace
 
-Value SwiGlu(Recorder& recorder, Value x) {
+Value SwiGlu(Recorder& recorder, Value x, GateActivation gate) {
   const ValueInfo info = recorder.info(x);
   CHECK(info.shape.rank() == 2 && info.shape[1] % 2 == 0) << "swiglu: " << info;
   return recorder.Emit(
-      std::make_shared<SwiGluOp>(), {x},
+      std::make_shared<SwiGluOp>(gate), {x},
       {{.shape = {info.shape[0], info.shape[1] / 2}, .dtype = info.dtype, .name = "gated"}})[0];
 }
 

@@ -55,7 +55,7 @@ double LossOf(const ModelConfig& config, const std::vector<Document>& documents,
 }
 
 TEST(PackedDocuments, HaveTheLossesThatTheyHaveAlone) {
-  for (const ModelConfig& config : {TinyLlama(), TinyMoe(), TinyGptOss()}) {
+  for (const ModelConfig& config : {TinyLlama(), TinyMoe(), TinyGptOss(), TinyGemma3()}) {
     SCOPED_TRACE(config.family());
     const int64_t vocab = AsDecoder(config).vocab;
     std::vector<Document> documents;

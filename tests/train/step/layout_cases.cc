@@ -61,7 +61,8 @@ void SizeDecoder(LayoutCase& c) {
                                                       : tensor;
   // A normalised head of two dims can only turn: its gradient would be a difference of nearly equal
   // terms. Half of a head of nemotron is rotated.
-  decoder.head_dim = model == "qwen3" || model == "nemotron" ? 4 : 2;
+  const bool wide = model == "qwen3" || model == "nemotron" || model == "gemma3";
+  decoder.head_dim = wide ? 4 : 2;
   decoder.hidden = model == "gpt3" ? decoder.heads * decoder.head_dim : 6;
   decoder.ffn = model == "gpt3" ? 4 * decoder.hidden : 3 * tensor;
   decoder.vocab = 5 * tensor;
@@ -83,6 +84,17 @@ void SizeDecoder(LayoutCase& c) {
     own.v_head_dim = 2;
     own.yarn_factor = 4;
     own.yarn_original_max_seq = 16;
+  }
+  if (model == "gemma3") {
+    Gemma3Config& own = c.model.As<Gemma3Config>();
+    own.global_every = 2;
+    own.window = 3;  // As below.
+    own.rope_base = 1000;
+    own.local_rope_base = 100;
+    own.rope_factor = 4;
+    own.query_pre_attn_scalar = 3;
+    // New weights are so small that norms behind them would amplify rounding.
+    own.norm_eps = 0.01;
   }
   if (model == "gpt_oss") {
     GptOssConfig& own = c.model.As<GptOssConfig>();
@@ -269,12 +281,16 @@ std::vector<LayoutCase> FrozenLayouts(const std::string& model, int64_t max_rank
   };
   const bool gpt = model == "gpt3", dit = model == "dit";
   const bool experts = FactsOf(FindFamily(model)->defaults).experts.has_value();
+  const DecoderConfig* const decoder = FindDecoder(FindFamily(model)->defaults);
+  const std::string embedding = gpt ? "transformer.wte.weight" : "model.embed_tokens.weight";
+  const std::string head =
+      decoder != nullptr && decoder->tied ? embedding : std::string("lm_head.weight");
   const std::string first = gpt ? "transformer.h.0." : "model.layers.0.";
   std::vector<Part> parts = {
       {"lower", {gpt ? "transformer.w*" : "model.embed_tokens.weight", first + "*"}, {}},
       {"matrices", {"*proj*", "*.c_*weight", "lm_head.weight"}, {}},
       {"all_but_norms", {}, {gpt ? "*ln_*" : "*norm*"}},
-      {"all_but_head", {}, {gpt ? "transformer.wte.weight" : "lm_head.weight"}},
+      {"all_but_head", {}, {head}},
       {"all_but_one_layer", {}, {first + "*"}},
       {"upper", {"*lm_head*", "*layers.1.*", "*h.1.*"}, {}}};
   if (dit) {

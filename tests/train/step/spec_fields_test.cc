@@ -142,6 +142,15 @@ constexpr Change kDeepseekV3Changes[] = {
     {"/model/architecture/fields/yarn_mscale", "\"2\""},
     {"/model/architecture/fields/yarn_original_max_seq", "\"6\""},
 };
+constexpr char kGemma3Fields[] = R"({"global_every": "2", "window": "6", "local_rope_base": "100",
+  "rope_factor": "8", "query_pre_attn_scalar": "4"})";
+constexpr Change kGemma3Changes[] = {
+    {"/model/architecture/fields/global_every", "\"3\""},
+    {"/model/architecture/fields/window", "\"5\""},
+    {"/model/architecture/fields/local_rope_base", "\"50\""},
+    {"/model/architecture/fields/rope_factor", "\"4\""},
+    {"/model/architecture/fields/query_pre_attn_scalar", "\"6\""},
+};
 constexpr Change kGroupChanges[] = {{"/model/architecture/moe/topk_groups", "2"}};
 
 // These keep every bit.
@@ -163,13 +172,13 @@ constexpr Change kKeeps[] = {
 
 // What is shown elsewhere, with the test.
 const std::set<std::string> kElsewhere = {
-    "/parallelism/schedule_name",  // schedule_test: another spelling of the schedule
-    "/checkpoint/directory",  // attempts_test
-    "/data/indexed",          // train_data_test, documents_test
-    "/data/arrays",           // the same
-    "/data/text/tokenizer",   // one value
-    "/init_from_subset",      // start_state_test
-    "/devices",               // layouts_test, as all of parallelism: equal up to rounding
+    "/parallelism/schedule_name",  // parse_test
+    "/checkpoint/directory",       // attempts_test
+    "/data/indexed",               // train_data_test, documents_test
+    "/data/arrays",                // the same
+    "/data/text/tokenizer",        // one value
+    "/init_from_subset",           // start_state_test
+    "/devices",                    // layouts_test, as all of parallelism: equal up to rounding
     "/parallelism/tensor",
     "/parallelism/pipeline",
     "/parallelism/virtual_pipeline",
@@ -243,6 +252,13 @@ class SpecFields : public ::testing::Test {
     return spec;
   }
 
+  Json Gemma3() const {
+    Json spec = Llama();
+    spec["model"]["architecture"]["family"] = "gemma3";
+    spec["model"]["architecture"]["fields"] = Json::parse(kGemma3Fields);
+    return spec;
+  }
+
   // What a run is by its bits: the digest of its last checkpoint, and its losses.
   std::string BitsOf(const Json& spec) {
     EXPECT_TRUE(RemoveTree(root_ + "/runs").ok());
@@ -298,10 +314,15 @@ TEST_F(SpecFields, ThatShouldChangeTrainingDo) {
   with_scaling["model"]["architecture"]["rope_scaling"] = Json::parse(kScaling);
   with_bias["model"]["architecture"]["moe"]["expert_bias"] = true;
   with_groups["model"]["architecture"]["moe"]["groups"] = 3;
-  const std::tuple<Json, std::span<const Change>> bases[] = {
-      {Llama(), kChanges},           {Experts(), kExpertChanges},     {with_bias, kBiasChanges},
-      {with_groups, kGroupChanges},  {with_scaling, kScalingChanges}, {GptOss(), kGptOssChanges},
-      {Nemotron(), kNemotronChanges}, {DeepseekV3(), kDeepseekV3Changes}};
+  const std::tuple<Json, std::span<const Change>> bases[] = {{Llama(), kChanges},
+                                                             {Experts(), kExpertChanges},
+                                                             {with_bias, kBiasChanges},
+                                                             {with_groups, kGroupChanges},
+                                                             {with_scaling, kScalingChanges},
+                                                             {GptOss(), kGptOssChanges},
+                                                             {Nemotron(), kNemotronChanges},
+                                                             {Gemma3(), kGemma3Changes},
+                                                             {DeepseekV3(), kDeepseekV3Changes}};
   for (const auto& [base, changes] : bases) {
     const std::string bits = BitsOf(base);
     ASSERT_EQ(BitsOf(base), bits) << "a run repeats itself";
@@ -358,7 +379,7 @@ TEST_F(SpecFields, AreAllNamedHere) {
        {std::span<const Change>(kChanges), std::span<const Change>(kExpertChanges),
         std::span<const Change>(kBiasChanges), std::span<const Change>(kGroupChanges),
         std::span<const Change>(kScalingChanges), std::span<const Change>(kGptOssChanges),
-        std::span<const Change>(kNemotronChanges),
+        std::span<const Change>(kNemotronChanges), std::span<const Change>(kGemma3Changes),
         std::span<const Change>(kDeepseekV3Changes), std::span<const Change>(kKeeps)}) {
     for (const Change& change : changes) named_.insert(change.path);
   }

@@ -9,6 +9,7 @@
 #include "cli/verbs/verbs.h"
 #include "common/bytes.h"
 #include "common/status_macros.h"
+#include "models/arch/config_json.h"
 
 namespace trainyard::cli {
 namespace {
@@ -20,7 +21,7 @@ absl::Status Run(const Context& context) {
   Output& output = context.output;
   if (output.format() != Format::kTable) {
     const nlohmann::ordered_json json = {{"path", to},
-                                         {"family", imported.model.family()},
+                                         {"model", ToJson(imported.model)},
                                          {"parameters", imported.parameters},
                                          {"size_bytes", imported.size_bytes},
                                          {"carried", imported.carried}};

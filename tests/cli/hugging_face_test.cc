@@ -46,6 +46,11 @@ TEST_F(HuggingFace, GoesInAndOut) {
   EXPECT_EQ(
       err_.str(),
       absl::StrCat("a job begins with these weights if its spec has init_from: ", imported_, "\n"));
+  ASSERT_EQ(Trainyard({"import", model_, "--to", scratch_ + "/json", "-o", "json"}), 0);
+  const nlohmann::json answer = nlohmann::json::parse(out_.str());
+  EXPECT_EQ(answer["model"]["family"], "llama");
+  EXPECT_EQ(answer["model"]["layers"], 2);
+  EXPECT_EQ(answer["parameters"], 3348);
   EXPECT_EQ(Trainyard({"checkpoint", "verify", imported_}), 0) << err_.str();
   EXPECT_EQ(Trainyard({"checkpoint", "inspect", imported_, "-o", "json"}), 0) << err_.str();
   const nlohmann::json inspected = nlohmann::json::parse(out_.str());

@@ -47,8 +47,8 @@ struct LatentHeadsBackwardArgs {
 // The widths of a head.
 struct LatentWidths {
   int64_t nope, rope, value;  // n, r, e
-  int64_t query() const { return nope + rope; }
-  int64_t kv() const { return nope + value; }
+  constexpr int64_t query() const { return nope + rope; }
+  constexpr int64_t kv() const { return nope + value; }
 };
 
 inline LatentWidths LatentWidthsOf(int64_t heads, const ConstTensor& q, const ConstTensor& kv,

@@ -126,7 +126,7 @@ constexpr Change kNemotronChanges[] = {
 };
 // Of deepseek_v3; the map has its yarn_factor and what follows from it.
 constexpr char kDeepseekV3Fields[] = R"({"dense_layers": "1", "q_lora_rank": "7",
-  "kv_lora_rank": "5", "qk_nope_head_dim": "3", "qk_rope_head_dim": "4", "v_head_dim": "5",
+  "kv_lora_rank": "5", "qk_nope_head_dim": "3", "qk_rope_head_dim": "8", "v_head_dim": "5",
   "yarn_factor": "8", "yarn_beta_fast": "4", "yarn_beta_slow": "0.5", "yarn_mscale": "1",
   "yarn_original_max_seq": "64"})";
 constexpr Change kDeepseekV3Changes[] = {

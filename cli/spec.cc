@@ -7,75 +7,65 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "absl/types/span.h"
 #include "cli/errors.h"
-#include "cli/spec_reader.h"
+#include "cli/spec_message.h"
+#include "common/files.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "train/config/advice.h"
-#include "train/config/fields.h"
+#include "train/config/parse.h"
 #include "train/config/validate.h"
 
 namespace trainyard::cli {
 namespace {
 
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+
 // "line 7, column 3: ..." of the YAML parser as "spec.yaml: line 7, column 3: ...".
 absl::StatusOr<YamlNode> Parsed(absl::string_view name, absl::string_view text) {
   absl::StatusOr<YamlNode> node = ParseYaml(text);
   if (node.ok()) return node;
-  return absl::Status(node.status().code(),
-                      absl::StrCat(name, ": not valid YAML: ", node.status().message()));
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, ": not valid YAML: ", node.status().message()));
 }
 
 // The value of `key`, made where it is absent.
 YamlNode& FindOrMake(YamlNode& node, const std::string& key) {
-  if (node.kind != YamlNode::Kind::kMapping) {
-    node = YamlNode();
-    node.kind = YamlNode::Kind::kMapping;
-  }
-  for (auto& [name, value] : node.fields) {
-    if (name == key) return value;
+  if (node.kind != YamlNode::Kind::kMapping) node = {.kind = YamlNode::Kind::kMapping};
+  for (YamlField& field : node.fields) {
+    if (field.key == key) return field.value;
   }
   return node.fields.emplace_back(YamlField{key, YamlNode()}).value;
 }
 
-// Of a oneof there can be one member, and of frozen and trainable one: removes what stands beside
-// `chosen`.
-void DropOtherChoices(YamlNode& node, const google::protobuf::FieldDescriptor& chosen) {
-  if (chosen.containing_type() == v1::JobSpec::descriptor()) {
-    const std::string other = chosen.name() == "frozen"      ? "trainable"
-                              : chosen.name() == "trainable" ? "frozen"
-                                                             : "";
-    std::erase_if(node.fields, [&](const YamlField& field) { return field.key == other; });
-  }
-  const auto* oneof = chosen.real_containing_oneof();
-  if (oneof == nullptr) return;
-  std::erase_if(node.fields, [&](const auto& entry) {
-    const auto* other = chosen.containing_type()->FindFieldByName(entry.key);
-    return other != nullptr && other != &chosen && other->real_containing_oneof() == oneof;
-  });
+// Whether a spec can have only one of the two fields of a message.
+bool Exclude(const FieldDescriptor& a, const FieldDescriptor& b) {
+  const auto* const oneof = a.real_containing_oneof();
+  if (oneof != nullptr) return &a != &b && oneof == b.real_containing_oneof();
+  const auto [first, second] = std::minmax(a.name(), b.name());
+  return (first == "frozen" && second == "trainable") ||
+         (first == "schedule" && second == "schedule_name");
 }
 
 // Whether a spec can have this field; any key of a map.
 bool CanHave(const std::vector<std::string>& path) {
-  const google::protobuf::Descriptor* message = v1::JobSpec::descriptor();
-  for (size_t i = 0; i < path.size(); ++i) {
-    const auto* field = message == nullptr ? nullptr : message->FindFieldByName(path[i]);
-    if (field == nullptr) {
-      return message != nullptr && i + 1 == path.size() && IsBeside(path[i], *message);
-    }
-    if (field->is_map()) return path.size() <= i + 2;
+  const Descriptor* message = v1::JobSpec::descriptor();
+  for (const std::string& key : path) {
+    const FieldDescriptor* const field = message == nullptr ? nullptr : FieldOf(*message, key);
+    if (field == nullptr) return false;
     message = field->message_type();
   }
   return true;
 }
 
-void Remove(YamlNode& node, absl::Span<const std::string> path) {
-  if (path.size() == 1) {
-    std::erase_if(node.fields, [&](const auto& entry) { return entry.key == path[0]; });
-  } else if (node.Find(path[0]) != nullptr) {
-    Remove(FindOrMake(node, path[0]), path.subspan(1));
+void Remove(YamlNode& node, const std::vector<std::string>& path) {
+  YamlNode* within = &node;
+  for (size_t i = 0; i + 1 < path.size(); ++i) {
+    if (within->Find(path[i]) == nullptr) return;
+    within = &FindOrMake(*within, path[i]);
   }
+  std::erase_if(within->fields, [&](const YamlField& field) { return field.key == path.back(); });
 }
 
 }  // namespace
@@ -91,24 +81,29 @@ absl::Status SpecDocument::ApplySet(const std::string& set) {
         absl::StrCat("--set: wanted path=value, as in batch.global=32, found '", set, "'"));
   }
   const std::string made = absl::StrCat("--set ", set);
-  const std::string text = set.substr(equals + 1);
-  YamlNode value;
-  if (text.empty()) {
-    value.kind = YamlNode::Kind::kScalar;
-  } else {
-    ASSIGN_OR_RETURN(value, Parsed(made, text));
+  YamlNode value{.kind = YamlNode::Kind::kScalar};
+  if (equals + 1 < set.size()) {
+    ASSIGN_OR_RETURN(value, Parsed(made, set.substr(equals + 1)));
   }
+  const std::string whole = absl::StrJoin(path, ".");
+  // What earlier ones said below is gone.
+  std::erase_if(set_, [&](const auto& entry) {
+    return absl::StartsWith(entry.first, absl::StrCat(whole, "."));
+  });
+  set_[whole] = made;
   if (value.kind == YamlNode::Kind::kNull && CanHave(path)) {
     Remove(root_, path);
-    RecordSet(absl::StrJoin(path, "."), made);
     return absl::OkStatus();
   }
   YamlNode* node = &root_;
-  const google::protobuf::Descriptor* message = v1::JobSpec::descriptor();
+  const Descriptor* message = v1::JobSpec::descriptor();
   std::string so_far;
   for (const std::string& key : path) {
-    const auto* field = message == nullptr ? nullptr : message->FindFieldByName(key);
-    if (field != nullptr) DropOtherChoices(*node, *field);
+    const FieldDescriptor* const field = message == nullptr ? nullptr : FieldOf(*message, key);
+    std::erase_if(node->fields, [&](const YamlField& other) {
+      const auto* const sibling = field ? message->FindFieldByName(other.key) : nullptr;
+      return sibling != nullptr && Exclude(*field, *sibling);
+    });
     message = field == nullptr ? nullptr : field->message_type();
     // What was a value becomes a mapping.
     if (node->kind != YamlNode::Kind::kMapping) set_[so_far] = made;
@@ -116,17 +111,20 @@ absl::Status SpecDocument::ApplySet(const std::string& set) {
     if (node->Find(key) == nullptr) set_[so_far] = made;
     node = &FindOrMake(*node, key);
   }
-  RecordSet(so_far, made);
   *node = std::move(value);
   return absl::OkStatus();
 }
 
-void SpecDocument::RecordSet(const std::string& path, const std::string& made) {
-  // What earlier ones said below is gone.
-  std::erase_if(set_, [&](const auto& entry) {
-    return absl::StartsWith(entry.first, absl::StrCat(path, "."));
-  });
-  set_[path] = made;
+absl::StatusOr<SpecDocument> SpecDocument::Read(const std::string& path,
+                                                const std::vector<std::string>& sets) {
+  const bool standard_input = path == "-";
+  const auto text = ReadFile(standard_input ? "/dev/stdin" : path, 1 << 20);
+  if (absl::IsNotFound(text.status())) {
+    return absl::NotFoundError(
+        absl::StrCat(text.status().message(), "; 'trainyard recipes' lists specs to start with"));
+  }
+  RETURN_IF_ERROR(text.status());
+  return Parse(standard_input ? "standard input" : path, *text, sets);
 }
 
 absl::StatusOr<SpecDocument> SpecDocument::Parse(absl::string_view name, absl::string_view text,
@@ -144,15 +142,12 @@ absl::StatusOr<SpecDocument> SpecDocument::Parse(absl::string_view name, absl::s
 
 absl::StatusOr<v1::JobSpec> SpecDocument::ToProto() const {
   v1::JobSpec spec;
-  Violations checked, violations;
-  YamlNode root = root_;  // `format` is for what the controller writes, and unknown here.
-  std::erase_if(root.fields, [](const YamlField& field) { return field.key == "format"; });
-  ParseAndValidateJob(root, checked);
-  SpecReader(checked, violations).Read(root_, "", spec);
-  if (violations.empty()) return spec;
-  // What the controller would have found besides, so that all comes at once.
-  AddUnreported(checked, "", violations);
-  return violations.ToStatus();
+  Violations unreadable, all;
+  ParseSpec(root_, unreadable);
+  const absl::Status filled = unreadable.empty() ? FillMessage(root_, spec) : absl::OkStatus();
+  if (unreadable.empty() && filled.ok()) return spec;
+  ParseAndValidateSpec(root_, all);  // What the controller would have found besides.
+  return all.empty() ? filled : all.ToStatus();
 }
 
 std::string SpecDocument::Place(absl::string_view field) const {
@@ -183,7 +178,7 @@ std::optional<FieldViolation> SpecDocument::OtherSet(
     if (set_.contains(violation.field)) return std::nullopt;
   }
   Violations known;  // Whoever made `violations` has them, too.
-  const JobConfig job = ParseAndValidateJob(root_, known);
+  const JobConfig job = ParseAndValidateSpec(root_, known);
   for (const auto& [path, made] : set_) {
     if (auto change = OneChange(job, path)) return change;
   }

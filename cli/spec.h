@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/violations.h"
@@ -19,6 +18,10 @@ namespace trainyard::cli {
 
 class SpecDocument {
  public:
+  // Reads the file and parses its text. If `path` is "-", reads standard input.
+  static absl::StatusOr<SpecDocument> Read(const std::string& path,
+                                           const std::vector<std::string>& sets);
+
   // Parses the text. `name` is the text's name in messages: "spec.yaml". Each of `sets` is
   // "path=value". The path is like "batch.global", and the value is YAML; null removes the field.
   // Later ones win. INVALID_ARGUMENT: the YAML is broken; the message has the line. A usage error:
@@ -26,9 +29,8 @@ class SpecDocument {
   static absl::StatusOr<SpecDocument> Parse(absl::string_view name, absl::string_view text,
                                             const std::vector<std::string>& sets);
 
-  // INVALID_ARGUMENT lists every violation (see Violations): unknown fields with the nearest known
-  // name, values of the wrong kind, and two members of a oneof. The controller checks whether the
-  // values are legal.
+  // INVALID_ARGUMENT: the spec cannot be read. Lists all violations (see Violations) that
+  // train/config finds. The controller checks whether the values of a readable spec are legal.
   absl::StatusOr<v1::JobSpec> ToProto() const;
 
   // Returns an error of ToProto() or of the controller with its violations as lines "spec.yaml:7:
@@ -37,14 +39,14 @@ class SpecDocument {
   // unchanged.
   absl::Status Explain(const absl::Status& status) const;
 
+  const std::string& name() const { return name_; }
+
  private:
   absl::Status ApplySet(const std::string& set);
-  void RecordSet(const std::string& path, const std::string& made);
   // Returns the value that a `--set` alone could have to make the layout legal. Absent if a
   // violation is about a `--set`, or if there is no such value.
   std::optional<FieldViolation> OtherSet(const std::vector<FieldViolation>& violations) const;
-  std::string Place(
-      absl::string_view field) const;  // "spec.yaml:7", "--set batch.global=3", "spec.yaml"
+  std::string Place(absl::string_view field) const;  // "spec.yaml:7", "--set batch.global=3".
 
   std::string name_;
   YamlNode root_;

@@ -45,6 +45,8 @@
   X(GroupedMatMulWeightGradient) \
   X(HeadNormBackward) \
   X(HeadNormForward) \
+  X(LatentHeadsBackward) \
+  X(LatentHeadsForward) \
   X(LayerNormBackward) \
   X(LayerNormForward) \
   X(LoadBalanceBackward) \

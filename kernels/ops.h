@@ -26,6 +26,7 @@
 #include "kernels/grouped_bias.h"
 #include "kernels/grouped_matmul.h"
 #include "kernels/head_norm.h"
+#include "kernels/latent_heads.h"
 #include "kernels/layer_norm.h"
 #include "kernels/load_balance.h"
 #include "kernels/matmul.h"

@@ -18,13 +18,14 @@
 // YaRN (yarn.factor > 0), in place of Llama 3 scaling. pair(n) is the pair that turns n times
 // within the original context.
 //   pair(n) = r ln(original_context / (2 pi n)) / (2 ln base),
-//   low = max(pair(beta_fast), 0), high = max(min(pair(beta_slow), r - 1), low + 1e-3),
+//   low = max(pair(beta_fast), 0), high = max(min(pair(beta_slow), r - 1), low + 1e-3), where
+//         whole_pairs first rounds pair(beta_fast) down and pair(beta_slow) up,
 //   m[i] = (i - low) / (high - low), limited to [0, 1];
 //   frequency becomes (1 - m) frequency + m frequency / factor;
-//   cos and sin are multiplied by 0.1 ln(factor) + 1.
+//   cos and sin are multiplied by `magnitude`, or by 0.1 ln(factor) + 1 if it is 0.
 //
 // Source: Su et al. 2021, arXiv:2104.09864, eq. 34; scaling: the Llama 3.1 release; YaRN: Peng et
-// al. 2023, arXiv:2309.00071, section 3.2 and eq. 22, with bounds that are not rounded. Letters: T
+// al. 2023, arXiv:2309.00071, section 3.2 and eq. 22. Letters: T
 // tokens, a query heads, g key/value heads, d head dim, r rotated dims of a head (even), e head dim
 // of values, S rows of the table. Bitwise deterministic for any thread count.
 
@@ -48,8 +49,10 @@ struct Llama3RopeScaling {
 struct YarnRopeScaling {
   double factor = 0;  // 0: no scaling; otherwise >= 1
   double beta_fast = 32;
-  double beta_slow = 1;  // < beta_fast
+  double beta_slow = 1;  // < beta_fast; with whole_pairs also equal
   int64_t original_context = 4096;
+  double magnitude = 0;      // 0: 0.1 ln(factor) + 1
+  bool whole_pairs = false;  // As in DeepSeek-V3.
 };
 
 struct RopeTableArgs {
@@ -71,10 +74,13 @@ inline YarnRamp RampOf(const YarnRopeScaling& yarn, double base, int64_t half) {
     return double(half) * std::log(double(yarn.original_context) / (2 * M_PI * turns)) /
            std::log(base);
   };
-  const double low = std::max(pair(yarn.beta_fast), 0.0);
-  const double high = std::min(pair(yarn.beta_slow), double(2 * half - 1));
-  return {
-      .low = low, .high = std::max(high, low + 1e-3), .magnitude = 0.1 * std::log(yarn.factor) + 1};
+  double low = pair(yarn.beta_fast), high = pair(yarn.beta_slow);
+  if (yarn.whole_pairs) low = std::floor(low), high = std::ceil(high);
+  low = std::max(low, 0.0), high = std::min(high, double(2 * half - 1));
+  const bool given = yarn.magnitude > 0;
+  return {.low = low,
+          .high = std::max(high, low + 1e-3),
+          .magnitude = given ? yarn.magnitude : 0.1 * std::log(yarn.factor) + 1};
 }
 
 struct RopeArgs {
@@ -102,7 +108,9 @@ inline void Check(const RopeTableArgs& args) {
   CHECK(args.scaling.factor == 0) << "rope yarn: beside a scaling by " << args.scaling.factor;
   CHECK(args.yarn.factor >= 1 && args.base > 1)
       << "rope yarn: factor " << args.yarn.factor << ", base " << args.base;
-  CHECK(args.yarn.beta_fast > args.yarn.beta_slow && args.yarn.beta_slow > 0)
+  const bool apart = args.yarn.beta_fast > args.yarn.beta_slow ||
+                     (args.yarn.whole_pairs && args.yarn.beta_fast == args.yarn.beta_slow);
+  CHECK(apart && args.yarn.beta_slow > 0)
       << "rope yarn: betas " << args.yarn.beta_fast << ", " << args.yarn.beta_slow;
   CHECK(args.yarn.original_context > 0) << "rope yarn: context " << args.yarn.original_context;
 }

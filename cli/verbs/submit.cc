@@ -9,7 +9,6 @@
 #include "cli/client.h"
 #include "cli/follow.h"
 #include "cli/spec.h"
-#include "cli/spec_file.h"
 #include "cli/verbs/verbs.h"
 #include "common/check.h"
 #include "common/status_macros.h"
@@ -32,9 +31,9 @@ std::string RandomUuid() {
 }
 
 absl::Status Run(const Context& context) {
-  ASSIGN_OR_RETURN(const SpecText text, ReadSpecText(context.arguments.Text("SPEC")));
-  ASSIGN_OR_RETURN(const SpecDocument document,
-                   SpecDocument::Parse(text.name, text.text, context.arguments.List("--set")));
+  ASSIGN_OR_RETURN(
+      const SpecDocument document,
+      SpecDocument::Read(context.arguments.Text("SPEC"), context.arguments.List("--set")));
   absl::StatusOr<v1::JobSpec> spec = document.ToProto();
   if (!spec.ok()) return document.Explain(spec.status());
 
@@ -48,7 +47,7 @@ absl::Status Run(const Context& context) {
   if (!response.ok()) return document.Explain(response.status());
   if (request.validate_only()) {
     if (!PrintedAsJson(response->job(), context.output)) {
-      context.output.Note(absl::StrCat(text.name, " is valid"));
+      context.output.Note(absl::StrCat(document.name(), " is valid"));
     }
     return absl::OkStatus();
   }

@@ -29,6 +29,7 @@ set(TRAINYARD_CUDA_SOURCES
   grouped_bias.cu
   grouped_matmul.cu
   head_norm.cu
+  latent_heads.cu
   layer_norm.cu
   load_balance.cu
   matmul_adapter.cc

@@ -72,7 +72,10 @@ struct FormulaSizes {
   int64_t hidden = 0;
   int64_t heads = 0;
   int64_t head_dim = 0;
-  int64_t mlp_width = 0;  // Width of all MLPs that one token goes through.
+  int64_t value_head_dim = 0;     // 0: head_dim.
+  int64_t attention_weights = 0;  // Elements of the matrices of a layer's attention. 0: those of
+                                  // query, key and value heads, and of the output projection.
+  int64_t mlp_width = 0;          // Width of all MLPs that one token goes through.
 };
 
 // The facts about a model of any family that parallel axes, data, schedules and formulas need.

@@ -174,20 +174,6 @@ void CheckQuotient(const GivenFields& given, const DecoderConfig& c, FieldProble
                                c.heads, nearest == 0 ? "" : absl::StrCat(nearest)));
 }
 
-void CheckMoe(const MoeConfig& moe, FieldProblems& problems) {
-  if (!problems.Legal({"moe.experts", "moe.top_k", "moe.groups"})) return;
-  if (moe.experts % moe.groups != 0) {
-    return problems.Add("moe.groups", Wanted(absl::StrCat("a divisor of experts = ", moe.experts),
-                                             moe.groups, NearestDivisor(moe.experts, moe.groups)));
-  }
-  const int64_t eligible = moe.experts / moe.groups * moe.topk_groups;
-  if (problems.Legal({"moe.topk_groups"}) && moe.top_k > eligible) {
-    problems.Add("moe.top_k", Wanted(absl::StrCat("at most the ", eligible, " experts of ",
-                                                  moe.topk_groups, " of ", moe.groups, " groups"),
-                                     moe.top_k, eligible));
-  }
-}
-
 }  // namespace
 
 void VisitDecoder(const DecoderTraits& traits, DecoderConfig& c, FieldVisit visit_all) {
@@ -269,11 +255,29 @@ void CompleteDecoder(const DecoderConfig& before, const GivenFields& given, Fiel
     CheckQuotient(given, c, problems);
   }
   if (has("rope_base") && !has("rope_scaling.factor")) c.rope_scaling = {};
-  if (c.moe && (has("moe.shared_experts") || has("moe.expert_ffn")) && !has("moe.shared_ffn")) {
-    // The rules of the fields report sizes beyond their limits. Here it is enough that the product
-    // does not overflow.
-    const auto size = [](int64_t value) { return std::clamp<int64_t>(value, 0, kMaxFfn); };
-    c.moe->shared_ffn = size(c.moe->shared_experts) * size(c.moe->expert_ffn);
+  if (c.moe) CompleteMoe(given, *c.moe);
+}
+
+void CompleteMoe(const GivenFields& given, MoeConfig& moe) {
+  const auto has = [&](const char* name) { return given.contains(name); };
+  if ((!has("moe.shared_experts") && !has("moe.expert_ffn")) || has("moe.shared_ffn")) return;
+  // The rules of the fields report sizes beyond their limits. Here it is enough that the product
+  // does not overflow.
+  const auto size = [](int64_t value) { return std::clamp<int64_t>(value, 0, kMaxFfn); };
+  moe.shared_ffn = size(moe.shared_experts) * size(moe.expert_ffn);
+}
+
+void CheckMoe(const MoeConfig& moe, FieldProblems& problems) {
+  if (!problems.Legal({"moe.experts", "moe.top_k", "moe.groups"})) return;
+  if (moe.experts % moe.groups != 0) {
+    return problems.Add("moe.groups", Wanted(absl::StrCat("a divisor of experts = ", moe.experts),
+                                             moe.groups, NearestDivisor(moe.experts, moe.groups)));
+  }
+  const int64_t eligible = moe.experts / moe.groups * moe.topk_groups;
+  if (problems.Legal({"moe.topk_groups"}) && moe.top_k > eligible) {
+    problems.Add("moe.top_k", Wanted(absl::StrCat("at most the ", eligible, " experts of ",
+                                                  moe.topk_groups, " of ", moe.groups, " groups"),
+                                     moe.top_k, eligible));
   }
 }
 

@@ -59,7 +59,10 @@ void VisitDecoder(const DecoderTraits& traits, DecoderConfig& config, FieldVisit
 // - moe.shared_experts or moe.expert_ffn set moe.shared_ffn to their product.
 void CompleteDecoder(const DecoderConfig& before, const GivenFields& given, FieldProblems& problems,
                      DecoderConfig& config);
-// Adds the problems that concern several fields.
+// The last of these rules alone.
+void CompleteMoe(const GivenFields& given, MoeConfig& moe);
+// Adds the problems that concern several fields; CheckMoe those of the fields of experts.
+void CheckMoe(const MoeConfig& moe, FieldProblems& problems);
 void CheckDecoder(const DecoderTraits& traits, absl::string_view family,
                   const DecoderConfig& config, FieldProblems& problems);
 // Returns the facts about a model. Either all its layers have experts or none has.

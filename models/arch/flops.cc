@@ -49,9 +49,12 @@ Flops Formula(const ModelConfig& config, int64_t sequence, bool causal) {
   const double layers = double(facts.layers), h = double(facts.sizes.hidden);
   const double heads = double(facts.sizes.heads), groups = double(facts.kv_heads);
   const double d = double(facts.sizes.head_dim), width = double(facts.sizes.mlp_width);
+  const double e = facts.sizes.value_head_dim == 0 ? d : double(facts.sizes.value_head_dim);
   const double matrices = FindFamily(config.family())->gated ? 3 : 2;
-  return {.qkvo = layers * 6 * h * d * (2 * heads + 2 * groups),
-          .attention = layers * (causal ? 6 : 12) * heads * d * double(sequence),
+  const double weights = facts.sizes.attention_weights == 0 ? h * d * (2 * heads + 2 * groups)
+                                                            : double(facts.sizes.attention_weights);
+  return {.qkvo = layers * 6 * weights,
+          .attention = layers * (causal ? 3 : 6) * heads * (d + e) * double(sequence),
           .mlp = layers * 6 * matrices * h * width,
           .output = 6 * double(facts.vocab) * h,
           .other = {}};

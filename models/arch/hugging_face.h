@@ -82,6 +82,9 @@ struct HfTable {
   // Any other key is refused, unless its value is null or false.
   std::vector<const char*> ignored = {};
   std::vector<HfTensorRule> tensors = {};
+  // The directory may have layers after the model's last one, which predict further tokens. Import
+  // leaves them out.
+  bool further_layers = false;
   // Returns a config.json of another release in the form that the table reads. Whatever it does not
   // know it leaves as it is. Null: all releases have the same form.
   nlohmann::json (*rewritten)(nlohmann::json json) = nullptr;

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/check.h"
+#include "models/arch/deepseek_v3.h"
 #include "models/arch/dit.h"
 #include "models/arch/gemma3.h"
 #include "models/arch/gpt3.h"
@@ -20,8 +21,9 @@ namespace trainyard {
 
 const std::vector<Family>& Families() {
   static const std::vector<Family>* const families = new std::vector<Family>{
-      LlamaFamily(), Gpt3Family(),  Qwen3MoeFamily(), GptOssFamily(),   DitFamily(),
-      Qwen2Family(), Qwen3Family(), MixtralFamily(),  NemotronFamily(), Gemma3Family(),
+      LlamaFamily(),    Gpt3Family(),   Qwen3MoeFamily(),   GptOssFamily(),
+      DitFamily(),      Qwen2Family(),  Qwen3Family(),      MixtralFamily(),
+      NemotronFamily(), Gemma3Family(), DeepseekV3Family(),
   };
   return *families;
 }
@@ -48,6 +50,12 @@ absl::StatusOr<Preset> FindPreset(absl::string_view name) {
       const bool alias = std::count(preset.aliases.begin(), preset.aliases.end(), name) > 0;
       if (preset.name == name || alias) return preset;
     }
+  }
+  if (const Family* const family = FindFamily(name)) {
+    const auto add = [](std::string* out, const Preset& one) { absl::StrAppend(out, one.name); };
+    return absl::NotFoundError(absl::StrCat("no model \"", name,
+                                            "\"; the models of this family are ",
+                                            absl::StrJoin(family->presets, ", ", add)));
   }
   const std::string near = NearestName(name, known);
   return absl::NotFoundError(

@@ -107,7 +107,7 @@ class ConfigReader {
     for (const HfKey& key : table_.keys) ReadKey(key, {&json_});
     if (!table_.rope_keys.empty()) ReadRope();
     for (const HfFixed& fixed : table_.fixed) CheckFixed(fixed, json_, "");
-    if (violations_.empty()) Validate(config_, violations_, "model");
+    if (violations_.empty()) Complete();
     if (violations_.empty()) CheckDerived();
     CheckOthers(json_, used_, "");
     RETURN_IF_ERROR(violations_.ToStatus());
@@ -115,6 +115,14 @@ class ConfigReader {
   }
 
  private:
+  // Sets the fields that no key has and that follow from others, and checks all.
+  void Complete() {
+    const Family& family = *FindFamily(config_.family());
+    FieldProblems problems(violations_, "model");
+    family.complete(family.defaults, given_, problems, config_);
+    if (violations_.empty()) Validate(config_, violations_, "model");
+  }
+
   // Returns the key's value: the first one that is not null. Values of two places must be equal.
   const Json* Find(const char* key, const std::vector<const Json*>& places) {
     used_.insert(key);
@@ -148,7 +156,10 @@ class ConfigReader {
       wanted = "more than 0";
       value.reset();
     }
-    if (value) return SetField(config_, key.field, *value);
+    if (value) {
+      given_[key.field] = *value;
+      return SetField(config_, key.field, *value);
+    }
     Refuse(key.key, Wanted(wanted, found == nullptr ? "none" : Shown(*found)));
   }
 
@@ -259,6 +270,7 @@ class ConfigReader {
   const HfTable& table_;
   const Json json_;
   ModelConfig config_;
+  GivenFields given_;
   Violations violations_;
   std::set<std::string> used_;
   bool checked_derived_ = false;

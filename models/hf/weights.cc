@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "common/half.h"
 #include "common/status_macros.h"
 #include "common/text.h"
@@ -21,6 +23,7 @@ namespace {
 constexpr char kHead[] = "lm_head.weight", kEmbedding[] = "model.embed_tokens.weight";
 // Tables of rotary angles, which early releases wrote, and which follow from the configuration.
 constexpr char kRotaryTable[] = ".rotary_emb.inv_freq";
+constexpr char kLayers[] = "model.layers.";
 // Beside a tensor in block FP8: the scales of its blocks.
 constexpr char kFp8Scales[] = "_scale_inv";
 constexpr size_t kCompareBytes = 1 << 20;
@@ -126,6 +129,14 @@ absl::StatusOr<bool> SameBytes(const HfTensor& a, const HfTensor& b) {
     if (std::memcmp(of_a.data(), of_b.data(), bytes) != 0) return false;
   }
   return true;
+}
+
+// Whether the tensor is of a layer after the model's last one.
+bool IsOfFurtherLayer(absl::string_view name, const ModelConfig& config) {
+  int64_t layer = 0;
+  return absl::ConsumePrefix(&name, kLayers) &&
+         absl::SimpleAtoi(name.substr(0, name.find('.')), &layer) &&
+         layer >= FactsOf(config).layers;
 }
 
 // The tensor is not one of the model's.
@@ -236,7 +247,9 @@ absl::StatusOr<HfWeights> HfWeights::Find(const ModelDirectory& directory,
     RETURN_IF_ERROR(FindWeight(directory, weight, used));
   }
   for (const auto& [name, tensor] : directory.tensors()) {
-    if (!used.contains(name)) RETURN_IF_ERROR(CheckOther(directory, name, tensor, used));
+    const bool further = table.further_layers && IsOfFurtherLayer(name, config);
+    if (used.contains(name) || further) continue;
+    RETURN_IF_ERROR(CheckOther(directory, name, tensor, used));
   }
   return found;
 }

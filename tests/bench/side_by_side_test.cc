@@ -34,6 +34,10 @@ JobConfig TinyJob(const std::string& family, PrecisionName precision) {
   } else {
     fields["ffn"] = 128;
   }
+  for (const char* width :
+       {"q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}) {
+    fields[width] = 16;
+  }
   std::erase_if(fields,
                 [&](const auto& field) { return !testing::HasField(defaults, field.first); });
   job.batch = {.global = 2, .micro = 2, .sequence = 32};

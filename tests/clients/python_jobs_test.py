@@ -148,6 +148,25 @@ class Jobs(unittest.TestCase):
             self.assertEqual(trainyard._spec.to_message(spec), wanted, spec)
         client.validate(tree)
 
+    def test_names_that_only_the_controller_knows_are_sent_as_text(self):
+        overrides = {"layers": 2, "hidden": 64, "heads": 4, "kv_heads": 2, "head_dim": 16, "vocab": 256, "window": 16,
+                     "moe": {"experts": 4, "expert_ffn": 32}}
+        spec = {**SPEC, "model": {"preset": "gpt-oss-20b", "overrides": overrides},
+                "parallelism": {"schedule": "V_MIN", "pipeline": 2}, "devices": 2}
+        self.assertEqual(trainyard._spec.to_message(spec).model.overrides.fields, {"window": "16"})
+        client.validate(spec)
+        overrides["window"] = "wide"
+        spec["parallelism"]["schedule"] = "V_MINI"
+        self.assertEqual(trainyard._spec.to_message(spec).parallelism.schedule_name, "V_MINI")
+        with self.assertRaises(trainyard.InvalidSpec) as raised:
+            client.validate(spec)
+        found = {v.field: v.description for v in raised.exception.violations}
+        self.assertEqual(set(found), {"model.overrides.window", "parallelism.schedule"})
+        self.assertIn("nearest V_MIN", found["parallelism.schedule"])
+        overrides.update(window=16, fields={"window": 8})
+        with self.assertRaisesRegex(trainyard.InvalidSpec, "model.overrides.fields.window: wanted once"):
+            client.validate(spec)
+
     def test_a_spec_is_validated_and_not_stored(self):
         before = [job.id for job in client.list()]
         client.validate(SPEC)

@@ -10,6 +10,7 @@
 #include <map>
 #include <span>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/e2e/service.h"
 #include "train/checkpoint/load.h"
@@ -34,19 +35,20 @@ struct Trained {
   // By step. What only some models have is 0 for others.
   std::vector<double> loss, load_balancing_loss;
   std::map<std::string, GlobalTensor> tensors;  // "m model.norm.weight"
+  std::string schedule;                         // Under which the trainers ran.
 };
 
 // Of the newest checkpoint below the directory, whose bytes match their checksums.
-std::map<std::string, GlobalTensor> GlobalTensors(const std::string& directory) {
-  std::map<std::string, GlobalTensor> tensors;
+void ReadCheckpoint(const std::string& directory, Trained& trained) {
   const auto found = FindCheckpoint(directory);
   if (!found.ok() || !found->checkpoint) {
     ADD_FAILURE() << directory << ": " << found.status();
-    return tensors;
+    return;
   }
+  trained.schedule = found->checkpoint->manifest().state.layout.schedule;
   std::vector<TargetBox> boxes;
   for (const StoredTensor& stored : found->checkpoint->manifest().tensors) {
-    GlobalTensor& tensor = tensors[absl::StrCat(Name(stored.kind), " ", stored.name)];
+    GlobalTensor& tensor = trained.tensors[absl::StrCat(Name(stored.kind), " ", stored.name)];
     tensor = {stored.kind, std::vector<float>(size_t(stored.shape.elements()))};
     boxes.push_back({.name = stored.name,
                      .kind = stored.kind,
@@ -57,7 +59,6 @@ std::map<std::string, GlobalTensor> GlobalTensors(const std::string& directory) 
   }
   const absl::Status loaded = found->checkpoint->Load(boxes);
   EXPECT_TRUE(loaded.ok()) << loaded;
-  return tensors;
 }
 
 Trained Train(Service& service, TestJob job) {
@@ -72,7 +73,7 @@ Trained Train(Service& service, TestJob job) {
     trained.load_balancing_loss.push_back(step.value("load_balancing_loss", 0.0));
     ExpectPhasesSumToTheStep(step);
   }
-  trained.tensors = GlobalTensors(absl::StrCat(service.directory(), "/", job.directory));
+  ReadCheckpoint(absl::StrCat(service.directory(), "/", job.directory), trained);
   return trained;
 }
 
@@ -133,7 +134,11 @@ Trained ExpectThatEachTrainsAsOneRank(Service& service, TestJob job,
     SCOPED_TRACE(layout.name);
     job.name = layout.name, job.devices = layout.devices, job.micro = layout.micro;
     job.more = absl::StrCat("parallelism: {", layout.parallelism, "}\n", layout.more);
-    ExpectSame(Train(service, job), one);
+    const Trained trained = Train(service, job);
+    ExpectSame(trained, one);
+    if (absl::StrContains(layout.parallelism, "schedule:")) {
+      EXPECT_THAT(layout.parallelism, HasSubstr("schedule: " + trained.schedule));
+    }
   }
   return one;
 }
@@ -155,7 +160,8 @@ TEST(Layouts, OfTiedEmbeddingsAndBiasesTrainAsOneRank) {
   const Layout layouts[] = {
       {"two-stages", 4, 1, "tensor: 2, pipeline: 2, schedule: ONE_F_ONE_B"},
       {"interleaved-full", 4, 1, "pipeline: 2, virtual_pipeline: 2, zero: FULL"},
-      {"v-half", 4, 1, "pipeline: 2, schedule: V_HALF"}};
+      {"v-half", 4, 1, "pipeline: 2, schedule: V_HALF"},
+      {"v-zb", 4, 1, "pipeline: 2, schedule: V_ZB"}};
   const TestJob job{.model =
                         "preset: gpt2-124m, overrides: {layers: 2, hidden: 32, ffn: 96, heads: 4, "
                         "kv_heads: 4, vocab: 256, max_seq: 64}"};

@@ -9,6 +9,7 @@
 #include "controller/access/joining.h"
 #include "controller/jobs/job_codec.h"
 #include "controller/jobs/job_id.h"
+#include "controller/service/bounds.h"
 #include "controller/service/convert_job.h"
 #include "controller/service/convert_worker.h"
 #include "tests/fuzz/input.h"
@@ -38,7 +39,10 @@ void CheckRegister(const v1::Register& message) {
   CheckAnswer(ToProto(worker, {}));
 }
 
-void CheckConnect(const v1::ConnectRequest& request) {
+void CheckConnect(v1::ConnectRequest request) {
+  if (const absl::Status status = ApplyBounds(request); !status.ok()) {
+    return fuzz::CheckRefusal(status);
+  }
   if (request.has_register_()) CheckRegister(request.register_());
   if (request.has_rank_status()) FromProto(request.rank_status());
   if (request.has_step()) {

@@ -41,6 +41,8 @@ LLAMA3 = {"rope_type": "llama3", "rope_theta": 100.0, "factor": 4.0, "low_freq_f
           "original_max_position_embeddings": 16}
 YARN = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "beta_fast": 2.0, "beta_slow": 0.25, "truncate": False,
         "original_max_position_embeddings": 16}
+DEEPSEEK = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "beta_fast": 2.0, "beta_slow": 0.25, "mscale": 1.0,
+            "mscale_all_dim": 1.0, "original_max_position_embeddings": 16}
 EXPERTS = {"num_local_experts": 5, "num_experts_per_tok": 2, "router_aux_loss_coef": 0.0}
 # Without a token whose row of the embedding has no gradient.
 GEMMA3 = {"rope_parameters": {"sliding_attention": ROPE, "full_attention": {"rope_type": "linear", "rope_theta": 1000.0,
@@ -59,6 +61,11 @@ CASES = {
     "mixtral": ("Mixtral", {"rope_parameters": ROPE, "intermediate_size": 7, **EXPERTS}),
     "nemotron": ("Nemotron", {"rope_parameters": {**ROPE, "partial_rotary_factor": 0.5}, "head_dim": 8,
                               "norm_eps": 1e-5, "rms_norm_eps": None}),
+    "deepseek_v3": ("DeepseekV3", {"rope_parameters": DEEPSEEK, "num_hidden_layers": 3, "first_k_dense_replace": 1,
+                                   "num_key_value_heads": 6, "rms_norm_eps": 1e-5, "q_lora_rank": 7,
+                                   "kv_lora_rank": 5, "qk_nope_head_dim": 3, "qk_rope_head_dim": 4, "v_head_dim": 5,
+                                   "n_routed_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 7,
+                                   "n_shared_experts": 2, "n_group": 3, "topk_group": 2, "num_mtp_layers": 0}),
     "gemma3": ("Gemma3", {"num_hidden_layers": 7, "tie_word_embeddings": False, **GEMMA3}),
     "gemma3_tied": ("Gemma3", {"num_hidden_layers": 3, "sliding_window_pattern": 2, "tie_word_embeddings": True, **GEMMA3}),
     "gpt_oss": ("GptOss", {"rope_parameters": YARN, "intermediate_size": 7, "sliding_window": 3, "swiglu_limit": 1.0,
@@ -77,6 +84,9 @@ def make(kind, fields):
         for name, parameter in model.named_parameters():
             gain = name.endswith("norm.weight")
             parameter.copy_((1.0 if gain else 0.0) + (0.1 if gain else 0.3) * torch.randn(parameter.shape, generator=generator))
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.copy_(0.1 * torch.randn(buffer.shape, generator=generator))
     return model
 
 

@@ -41,6 +41,16 @@ TEST(FlopsTest, ExpertsCountWhereATokenGoesThroughThem) {
   EXPECT_NEAR(GigaFlops("qwen3-30b-a3b", 4096, FlopsConvention::kAutoModel), 23.01, 0.005);
   EXPECT_NEAR(GigaFlops("qwen3-30b-a3b", 8192, FlopsConvention::kAutoModel), 27.84, 0.005);
 
+  // Multi-head latent attention, of which AutoModel's formula leaves out the gate.
+  EXPECT_NEAR(GigaFlops("deepseek-v3-671b", 4096, FlopsConvention::kExact), 250.5, 0.05);
+  EXPECT_NEAR(GigaFlops("deepseek-v3-671b", 8192, FlopsConvention::kExact), 281.2, 0.05);
+  EXPECT_NEAR(GigaFlops("deepseek-v3-671b", 4096, FlopsConvention::kAutoModel), 249.8, 0.05);
+  EXPECT_NEAR(GigaFlops("deepseek-v3-671b", 8192, FlopsConvention::kAutoModel), 280.5, 0.05);
+  EXPECT_NEAR(GigaFlops("kimi-k2", 4096, FlopsConvention::kExact), 205.5, 0.05);
+  EXPECT_NEAR(GigaFlops("kimi-k2", 8192, FlopsConvention::kExact), 220.8, 0.05);
+  EXPECT_NEAR(GigaFlops("kimi-k2", 4096, FlopsConvention::kAutoModel), 204.5, 0.05);
+  EXPECT_NEAR(GigaFlops("kimi-k2", 8192, FlopsConvention::kAutoModel), 219.8, 0.05);
+
   // A gate of 8, and two experts.
   const Flops mixtral = FlopsPerToken(FindPreset("mixtral-8x7b")->config, 4096);
   EXPECT_DOUBLE_EQ(mixtral.mlp, 32 * 6 * 4096.0 * (3 * 2 * 14336 + 8));

@@ -48,7 +48,7 @@ class HeadNormModel final : public SmallModel {
     const Value x = carried.only();
     const Value query = recorder.Parameter(Normal("query", {kHeads.head_dim}));
     const Value key = recorder.Parameter(Normal("key", {kHeads.head_dim}));
-    const Value y = ops::HeadNorm(recorder, x, {.query = query, .key = key, .eps = 1e-5}, kHeads);
+    const Value y = ops::HeadNorm(recorder, x, {query, key, {.eps = 1e-5}}, kHeads);
     return ops::Add(recorder, x, y);  // A second use: the gradients of x are summed.
   }
 };

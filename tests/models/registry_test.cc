@@ -32,6 +32,7 @@ TEST(RegistryTest, ParameterTotalsAreThePublished) {
         Published{"nemotron4-15b", 203.8 / 14 * (1 << 30), 0.05 / 14 * (1 << 30)},
         Published{"nemotron4-340b", 4.34 * 1024 / 14 * (1 << 30), 5.12 / 14 * (1 << 30)},
         Published{"gpt-oss-20b", 20.91e9, 0.005e9}, Published{"gpt-oss-120b", 116.83e9, 0.005e9},
+        Published{"kimi-k2", 1026e9, 0.5e9},
         // By name only; the small ones have their vocabulary padded.
         Published{"gpt3-5b", 5e9, 0.3e9}, Published{"gpt3-20b", 20e9, 0.4e9},
         Published{"gpt3-175b", 175e9, 1e9}, Published{"gpt2-124m", 124e6, 0.6e6},
@@ -143,6 +144,7 @@ TEST(RegistryTest, ParameterCountsAreThoseOfThePublicCheckpoints) {
                            Count{"qwen3-8b", 8'190'735'360, 8'190'735'360},
                            Count{"qwen3-14b", 14'768'307'200, 14'768'307'200},
                            Count{"qwen3-32b", 32'762'123'264, 32'762'123'264},
+                           Count{"deepseek-v3-671b", 671'026'419'200, 37'552'297'472},
                            Count{"gemma3-1b", 999'885'952, 999'885'952},
                            Count{"mixtral-8x7b", 46'702'792'704, 12'879'925'248},
                            Count{"mixtral-8x22b", 140'620'634'112, 39'152'031'744}}) {
@@ -161,6 +163,28 @@ TEST(RegistryTest, GptOssHasThePublishedWindowLimitAndStretching) {
     EXPECT_EQ(c.yarn_factor, 32);
     EXPECT_EQ(c.yarn_beta_fast, 32);
     EXPECT_EQ(c.yarn_beta_slow, 1);
+    EXPECT_EQ(c.yarn_original_max_seq, 4096);
+  }
+}
+
+// As in the released config.json files.
+TEST(RegistryTest, DeepseekV3AndKimiK2HaveThePublishedFirstLayersAndStretching) {
+  const auto v3 = FindPreset("deepseek-v3-671b")->config.As<DeepseekV3Config>();
+  EXPECT_EQ(v3.dense_layers, 3);
+  EXPECT_EQ(v3.yarn_factor, 40);
+  EXPECT_EQ(v3.yarn_beta_fast, 32);
+  EXPECT_EQ(v3.moe->groups, 8);
+  EXPECT_EQ(v3.moe->topk_groups, 4);
+  EXPECT_EQ(v3.moe->routed_scaling, 2.5);
+  const auto kimi = FindPreset("kimi-k2")->config.As<DeepseekV3Config>();
+  EXPECT_EQ(kimi.dense_layers, 1);
+  EXPECT_EQ(kimi.yarn_factor, 32);
+  EXPECT_EQ(kimi.yarn_beta_fast, 1);
+  EXPECT_EQ(kimi.moe->groups, 1);
+  EXPECT_EQ(kimi.moe->routed_scaling, 2.827);
+  for (const DeepseekV3Config& c : {v3, kimi}) {
+    EXPECT_EQ(c.yarn_beta_slow, 1);
+    EXPECT_EQ(c.yarn_mscale, 1);
     EXPECT_EQ(c.yarn_original_max_seq, 4096);
   }
 }
@@ -225,6 +249,8 @@ TEST(RegistryTest, PositionsAndNormsAreThePublished) {
       {"qwen3-8b", kQwen3},
       {"qwen3-14b", kQwen3},
       {"qwen3-32b", kQwen3},
+      {"deepseek-v3-671b", {.rope_base = 1e4, .max_seq = 163840, .norm_eps = 1e-6}},
+      {"kimi-k2", {.rope_base = 5e4, .max_seq = 131072, .norm_eps = 1e-6}},
       {"gpt-oss-20b", {.rope_base = 1.5e5, .max_seq = 131072}},
       {"gpt-oss-120b", {.rope_base = 1.5e5, .max_seq = 131072}}};
   std::vector<std::string> names = PresetNames();
@@ -262,13 +288,15 @@ TEST(RegistryTest, EveryPresetIsValidAndItsNameUnique) {
       EXPECT_EQ(FindPreset(alias)->name, name);
     }
   }
-  EXPECT_EQ(names.size(), 44u + 2u);
+  EXPECT_EQ(names.size(), 46u + 3u);
 }
 
 TEST(RegistryTest, AnUnknownPresetIsAnsweredWithTheNearest) {
   const absl::Status status = FindPreset("lama3-8b").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()), HasSubstr("did you mean llama3-8b?"));
+  EXPECT_THAT(std::string(FindPreset("dit").status().message()),
+              HasSubstr("\"dit\"; the models of this family are dit-s-2, dit-b-2, "));
 }
 
 TEST(RegistryTest, ParametersHaveThePublicCheckpointsNames) {

@@ -9,6 +9,7 @@
 #include "common/check.h"
 #include "common/rng.h"
 #include "models/arch/decoder_config.h"
+#include "models/arch/deepseek_v3.h"
 #include "models/arch/dit.h"
 #include "models/arch/gemma3.h"
 #include "models/arch/gpt_oss.h"
@@ -24,6 +25,7 @@ inline DecoderConfig& AsDecoder(ModelConfig& config) {
   if (config.family() == "gpt_oss") return config.As<GptOssConfig>();
   if (config.family() == "gemma3") return config.As<Gemma3Config>();
   if (config.family() == "nemotron") return config.As<NemotronConfig>();
+  if (config.family() == "deepseek_v3") return config.As<DeepseekV3Config>();
   return config.As<DecoderConfig>();
 }
 inline const DecoderConfig& AsDecoder(const ModelConfig& config) {
@@ -109,6 +111,35 @@ inline ModelConfig TinyGptOss() {
   c.yarn_original_max_seq = 16;
   c.yarn_beta_fast = 2;
   c.yarn_beta_slow = 0.25;
+  return config;
+}
+
+// A dense layer, and then three of the experts of the best two of three groups. All widths of a
+// head differ.
+inline ModelConfig TinyDeepseekV3() {
+  ModelConfig config = Tiny("deepseek_v3", 3, 3);
+  DeepseekV3Config& c = config.As<DeepseekV3Config>();
+  c.dense_layers = 1;
+  c.ffn = 20;
+  c.q_lora_rank = 7;
+  c.kv_lora_rank = 5;
+  c.qk_nope_head_dim = 3;
+  c.qk_rope_head_dim = 4;
+  c.v_head_dim = 5;
+  c.rope_base = 100;
+  c.yarn_factor = 4;
+  c.yarn_beta_fast = 2;
+  c.yarn_original_max_seq = 16;
+  c.moe = MoeConfig{.experts = 6,
+                    .top_k = 3,
+                    .expert_ffn = 5,
+                    .shared_experts = 1,
+                    .shared_ffn = 5,
+                    .router = RouterScoring::kSigmoid,
+                    .expert_bias = true,
+                    .groups = 3,
+                    .topk_groups = 2,
+                    .routed_scaling = 2.5};
   return config;
 }
 

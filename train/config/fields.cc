@@ -27,6 +27,10 @@ bool IsPlainKey(absl::string_view key) {
          std::all_of(key.begin(), key.end(), absl::ascii_isgraph);
 }
 
+std::string WantedOneOf(const std::vector<std::string>& names) {
+  return absl::StrCat("one of ", absl::StrJoin(names, ", "));
+}
+
 constexpr double kExact = 9007199254740992.0;  // 2^53: beyond it a decimal is not exact.
 
 }  // namespace
@@ -84,11 +88,12 @@ Fields::~Fields() {
     if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
     const std::string ours = of_spec_ ? OurNameFor(name) : "";
     const std::string nearest = IsPlainKey(name) ? NearestName(name, known_) : "";
-    const std::string help = !ours.empty() ? absl::StrCat("here it is ", ours)
-                             : nearest.empty()
-                                 ? absl::StrCat("known here: ", absl::StrJoin(known_, ", "))
-                                 : absl::StrCat("did you mean \"", nearest, "\"?");
-    violations_.Add(PathOf(name), absl::StrCat("unknown field (line ", value.line, "); ", help));
+    const std::string help = !ours.empty()      ? absl::StrCat("here it is ", ours)
+                             : !nearest.empty() ? absl::StrCat("did you mean '", nearest, "'?")
+                             : known_.empty()
+                                 ? "none is known here: {}"
+                                 : absl::StrCat("known here: ", absl::StrJoin(known_, ", "));
+    Add(name, absl::StrCat("unknown field; ", help));
   }
 }
 
@@ -124,12 +129,16 @@ const YamlNode* Fields::Ask(const char* name) {
   return nullptr;
 }
 
+bool Fields::Given(const char* name) {
+  return resolved() || !of_spec_ ? PresentOrNull(name) : Present(name) || Stands(name);
+}
+
 bool Fields::PresentOrNull(const char* name) {
   return Present(name) || (node_.Find(name) == nullptr && Ask(name) != nullptr);
 }
 
 const YamlNode* Fields::Scalar(const char* name, absl::string_view wanted) {
-  const YamlNode* node = Ask(name);
+  const YamlNode* node = !resolved() && Given(name) ? node_.Find(name) : Ask(name);
   if (node == nullptr) return nullptr;
   if (node->kind == YamlNode::Kind::kScalar) return node;
   Wrong(name, wanted, *node);
@@ -153,7 +162,8 @@ YamlNode Fields::Merged(const char* name, const YamlNode& node, const Inlined& i
     return merged;
   }
   for (const YamlField& field : inner->fields) {
-    const std::string at = absl::StrCat(inner_path, ".", Quoted(field.key));
+    const std::string at =
+        absl::StrCat(inner_path, ".", IsPlainKey(field.key) ? field.key : Quoted(field.key));
     if (field.key.size() > inlined.most_name_bytes) {
       violations_.Add(at,
                       Wanted(absl::StrCat("a name of at most ", inlined.most_name_bytes, " bytes"),
@@ -205,7 +215,10 @@ void Fields::Field(const char* name, double& out) {
 void Fields::Field(const char* name, uint64_t& out) {
   const YamlNode* node = Scalar(name, "a whole number");
   if (node == nullptr) return;
-  if (!absl::SimpleAtoi(node->text, &out)) {
+  const std::optional<int64_t> whole = ReadWhole(node->text);
+  if (whole && *whole >= 0) {
+    out = uint64_t(*whole);
+  } else if (!absl::SimpleAtoi(node->text, &out)) {
     Wrong(name, "a whole number from 0 to 18446744073709551615", *node);
   }
 }
@@ -293,24 +306,38 @@ void Fields::Field(const char* name, std::map<std::string, double>& out) {
   });
 }
 
-int Fields::EnumIndex(const char* name, absl::string_view prefix,
-                      const std::vector<std::string>& names) {
-  const std::string wanted = absl::StrCat("one of ", absl::StrJoin(names, ", "));
-  const YamlNode* node = Scalar(name, wanted);
-  if (node == nullptr) return -1;
-  const std::string value{absl::StripPrefix(node->text, prefix)};
-  if (value == "UNSPECIFIED" && value != node->text) return -1;
+int Fields::Choice(const char* name, absl::string_view prefix,
+                   const std::vector<std::string>& names, const YamlNode& node) {
+  const std::string value{absl::StripPrefix(node.text, prefix)};
+  if (value == "UNSPECIFIED" && value != node.text) return -1;
   const auto it = std::find(names.begin(), names.end(), value);
   if (it != names.end()) return int(it - names.begin());
   const std::string nearest = NearestName(absl::AsciiStrToUpper(value), names);
-  Wrong(name, wanted, *node, nearest);
+  Wrong(name, WantedOneOf(names), node, nearest);
   return -1;
+}
+
+int Fields::EnumIndex(const char* name, absl::string_view prefix,
+                      const std::vector<std::string>& names, bool open) {
+  const YamlNode* const node = Scalar(name, WantedOneOf(names));
+  const int index = node == nullptr ? -1 : Choice(name, prefix, names, *node);
+  const std::string beside = absl::StrCat(name, kNameBeside);
+  if (!open || resolved() || !Stands(beside.c_str()) || !Present(beside.c_str())) return index;
+  const YamlNode& text = *node_.Find(beside);
+  if (text.kind == YamlNode::Kind::kScalar && text.text.empty()) return index;  // As on the wire.
+  const int named = Choice(name, prefix, names, text);
+  if (index >= 0 && named >= 0 && index != named) {
+    Add(name, Wanted(absl::StrCat("the same as in ", beside, ", or only one of them"),
+                     absl::StrCat(names[size_t(index)], " and ", names[size_t(named)])));
+  }
+  return index >= 0 ? index : named;
 }
 
 std::string Fields::OneOf(const std::vector<std::string>& names, absl::string_view /*held*/) {
   std::vector<std::string> found;
   for (const std::string& name : names) {
-    if (Present(name.c_str())) found.push_back(name);
+    const bool present = Present(name.c_str());  // In a spec, "synthetic:" is "synthetic: {}".
+    if (present || (!resolved() && Stands(name.c_str()))) found.push_back(name);
   }
   if (found.size() > 1) {
     violations_.Add(path_, Wanted(absl::StrCat("one of ", absl::StrJoin(names, ", ")),

@@ -31,6 +31,9 @@ enum class Absent {
   kWrong,    // It was lost: a job that the controller resolved has every field.
 };
 
+// The end of the name of the text field beside an enum field whose enum is open on the wire.
+inline constexpr char kNameBeside[] = "_name";
+
 class Fields {
  public:
   // `node` and `violations` must outlive the reader. `path` is "" for the document itself. Adds a
@@ -47,8 +50,9 @@ class Fields {
 
   bool resolved() const { return absent_ == Absent::kWrong; }
 
-  // Each of these leaves `out` as it is if the field is absent, null or wrong. In a list of numbers
-  // a wrong item becomes 0.
+  // Each of these leaves `out` as it is if the field is absent or wrong. In a spec, null is wrong
+  // for a single value, and the same as absent for a list or a mapping. In a list of numbers a
+  // wrong item becomes 0.
   void Field(const char* name, std::string& out);
   void Field(const char* name, bool& out);
   void Field(const char* name, double& out);
@@ -60,10 +64,10 @@ class Fields {
   void Field(const char* name, std::map<std::string, std::string>& out);
   void Field(const char* name, std::map<std::string, double>& out);
 
-  // Null is a legal value here.
+  // In a resolved job, null is a legal value here.
   template <typename T>
   void Field(const char* name, std::optional<T>& out) {
-    if (!PresentOrNull(name)) return;
+    if (!Given(name)) return;
     T value{};
     Field(name, value);
     out = value;
@@ -71,13 +75,16 @@ class Fields {
   // For fields in which 0 means the default on the wire. A resolved job has the default itself.
   void FieldUnlessZero(const char* name, int64_t& out);
 
-  // `values` may be written with or without `prefix`. PREFIX_UNSPECIFIED leaves `out` as it is.
+  // `values` may be written with or without `prefix`. PREFIX_UNSPECIFIED leaves `out` as it is. If
+  // `open`, the enum on the wire need not have all values: a spec may have the value in the text
+  // field NAME_name as well. Messages are about NAME.
   template <typename Enum>
   void EnumField(const char* name, absl::string_view prefix,
-                 const std::vector<std::pair<std::string, Enum>>& values, Enum& out) {
+                 const std::vector<std::pair<std::string, Enum>>& values, Enum& out,
+                 bool open = false) {
     std::vector<std::string> names;
     for (const auto& [text, value] : values) names.push_back(text);
-    const int index = EnumIndex(name, prefix, names);
+    const int index = EnumIndex(name, prefix, names, open);
     if (index >= 0) out = values[size_t(index)].second;
   }
 
@@ -141,6 +148,9 @@ class Fields {
   // Whether a field that may be null is there and not null. In a resolved job it must not be
   // absent.
   bool PresentOrNull(const char* name);
+  // Whether a single value must follow. In a spec this is so if the field stands there: a name
+  // without a value is a mistake.
+  bool Given(const char* name);
   void KnowAll();  // Reports no field as unknown.
   std::string PathOf(absl::string_view name) const;
   void Wrong(absl::string_view name, absl::string_view wanted, const YamlNode& found,
@@ -151,7 +161,11 @@ class Fields {
   const YamlNode* Ask(const char* name);  // Null if the field is absent or null.
   const YamlNode* Scalar(const char* name, absl::string_view wanted);
   YamlNode Merged(const char* name, const YamlNode& node, const Inlined& inlined);
-  int EnumIndex(const char* name, absl::string_view prefix, const std::vector<std::string>& names);
+  int EnumIndex(const char* name, absl::string_view prefix, const std::vector<std::string>& names,
+                bool open);
+  // Returns the index of the name that `node` holds, or -1.
+  int Choice(const char* name, absl::string_view prefix, const std::vector<std::string>& names,
+             const YamlNode& node);
 
   const YamlNode& node_;
   const std::string path_;

@@ -57,13 +57,15 @@ void CheckInputs(const std::vector<InputSpec>& declared, const DataConfig& sourc
   const auto text = [](std::string* out, const Delivered& one) {
     absl::StrAppend(out, ToString(one.input));
   };
-  const std::string all = absl::StrJoin(delivered, ", ", text);
+  std::vector<std::string> missing;
   for (const InputSpec& input : declared) {
     const auto fits = [&](const Delivered& one) { return one.Fits(input); };
-    if (std::any_of(delivered.begin(), delivered.end(), fits)) continue;
-    violations.Add(
-        field, Wanted(absl::StrCat("data with ", ToString(input), ", which the model reads"), all));
+    if (std::none_of(delivered.begin(), delivered.end(), fits)) missing.push_back(ToString(input));
   }
+  if (missing.empty()) return;
+  violations.Add(field, Wanted(absl::StrCat("data with ", absl::StrJoin(missing, ", "),
+                                            ", which the model reads"),
+                               absl::StrJoin(delivered, ", ", text)));
 }
 
 }  // namespace trainyard

@@ -10,9 +10,9 @@
 
 namespace trainyard {
 
-// Adds a violation to the source's field for each input in `declared` that the source does not have
-// as the model declares the input. Adds one to data.indexed.reset_attention_mask if the model reads
-// no tokens; models that read tokens predict the next one, so their attention is causal. Adds
+// Adds a violation to the source's field that names the inputs in `declared` which the source does
+// not have as the model declares them. Adds one to data.indexed.reset_attention_mask if the model
+// reads no tokens; models that read tokens predict the next one, so their attention is causal. Adds
 // nothing if no source is given.
 void CheckInputs(const std::vector<InputSpec>& declared, const DataConfig& source,
                  Violations& violations);

@@ -41,7 +41,7 @@ void VisitParallelism(Visitor& fields, ParallelismConfig& out) {
       out.context_exchange);
   std::vector<std::pair<std::string, const ScheduleKind*>> schedules;
   for (const ScheduleKind& kind : AllSchedules()) schedules.emplace_back(kind.name, &kind);
-  fields.EnumField("schedule", "PIPELINE_SCHEDULE_", schedules, out.schedule);
+  fields.EnumField("schedule", "PIPELINE_SCHEDULE_", schedules, out.schedule, /*open=*/true);
   // A job need not name the number of chunks if its schedule allows only one number.
   if (out.virtual_pipeline == 0 && !fields.resolved()) {
     const ScheduleKind& kind = *out.schedule_kind();

@@ -11,9 +11,10 @@ namespace trainyard {
 namespace {
 
 // `path` is the path of the job: "" if the job is the document itself.
-JobConfig ReadJob(const YamlNode& node, const std::string& path, Violations& violations) {
+JobConfig ReadJob(const YamlNode& node, const std::string& path, Violations& violations,
+                  bool may_be_resolved = true) {
   JobConfig job;
-  const bool resolved = node.Find("format") != nullptr;
+  const bool resolved = may_be_resolved && node.Find("format") != nullptr;
   Fields fields(node, path, violations, resolved ? Absent::kWrong : Absent::kDefault);
   if (resolved) {
     int64_t format = 0;
@@ -112,6 +113,10 @@ std::optional<YamlNode> ParseDocument(absl::string_view text, Violations& violat
 
 JobConfig ParseJobConfig(const YamlNode& document, Violations& violations) {
   return ReadJob(document, "", violations);
+}
+
+JobConfig ParseSpec(const YamlNode& document, Violations& violations) {
+  return ReadJob(document, "", violations, /*may_be_resolved=*/false);
 }
 
 TrainerConfig ParseTrainerConfig(absl::string_view text, Violations& violations) {

@@ -2,9 +2,10 @@
 // environment.
 //
 // Accepts protobuf JSON with original field names (64-bit integers as strings, enum values with or
-// without their prefix, a oneof as the key that is set, null as absent), and the same in YAML. An
-// unknown field is an error that names the nearest known field. A job with a `format` is one that a
-// controller has resolved (resolved_job.h): no default is applied, and a missing field is an error.
+// without their prefix, a oneof as the key that is set, null for a section or a list as absent),
+// and the same in YAML. An unknown field is an error that names the nearest known field. A job with
+// a `format` is one that a controller has resolved (resolved_job.h): no default is applied, and a
+// missing field is an error.
 //
 // INVALID_ARGUMENT: lists every problem found, each with its field path ("batch.global").
 // Violations::FromStatus turns the error back into a list. Text that is not YAML has one violation,
@@ -32,6 +33,9 @@ absl::StatusOr<TrainerConfig> ParseTrainerConfig(absl::string_view text);
 // The same, adding to a list of problems. A field that could not be read has its default.
 JobConfig ParseJobConfig(const YamlNode& document, Violations& violations);
 TrainerConfig ParseTrainerConfig(absl::string_view text, Violations& violations);
+
+// The same for what a person submits, in which `format` is an unknown field.
+JobConfig ParseSpec(const YamlNode& document, Violations& violations);
 
 // Returns nullopt after adding a violation of the field "" if the text is not YAML.
 std::optional<YamlNode> ParseDocument(absl::string_view text, Violations& violations);

@@ -44,7 +44,9 @@ void ReadTable(Fields& fields, const std::vector<Field>& table, GivenFields& out
     const size_t begin = i++;
     while (!group.empty() && i < table.size() && group_of(table[i].rule.name) == group) ++i;
     // Null in a resolved model that does not use the field or the group.
-    if (table[begin].rule.unset && !fields.PresentOrNull(name.c_str())) continue;
+    if (fields.resolved() && table[begin].rule.unset && !fields.PresentOrNull(name.c_str())) {
+      continue;
+    }
     if (group.empty()) {
       take(fields, table[begin], name.c_str());
       continue;

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "models/arch/registry.h"
 #include "train/config/fields.h"
 
@@ -41,9 +42,18 @@ std::optional<ModelConfig> ResolveModel(const ModelChoice& choice, Violations& v
     if (choice.overrides)
       config = Override(config, *choice.overrides, violations, "model.overrides");
   }
-  Violations found;
+  Violations found, of_given;
   Validate(config, found, ModelPath(choice));
-  AddUnreported(found, "", violations);
+  if (!choice.architecture || violations.empty()) {
+    AddUnreported(found, "", violations);
+    return config;
+  }
+  // Where a size is missing, others that follow from it are wrong only for that reason.
+  for (const auto& [field, description] : found.list()) {
+    const std::string name(absl::StripPrefix(field, "model.architecture."));
+    if (choice.architecture->fields.contains(name)) of_given.Add(field, description);
+  }
+  AddUnreported(of_given, "", violations);
   return config;
 }
 

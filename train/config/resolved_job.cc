@@ -32,7 +32,8 @@ class FieldWriter {
   void FieldUnlessZero(const char* name, int64_t value) { json_[name] = value; }
   template <typename Enum>
   void EnumField(const char* name, absl::string_view /*prefix*/,
-                 const std::vector<std::pair<std::string, Enum>>& values, const Enum& held) {
+                 const std::vector<std::pair<std::string, Enum>>& values, const Enum& held,
+                 bool /*open*/ = false) {
     for (const auto& [text, value] : values) {
       if (value == held) json_[name] = text;
     }

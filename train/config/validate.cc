@@ -255,6 +255,14 @@ bool Readable(const Violations& violations, absl::string_view job_path) {
       [&](const FieldViolation& v) { return v.field == job_path || v.field.empty(); });
 }
 
+// Adds what is wrong with a job's values to what was wrong with its text.
+void ValidateParsed(const JobConfig& job, Violations& violations) {
+  if (!Readable(violations, "")) return;
+  Violations found;
+  Validate(job, found);
+  AddUnreported(found, "", violations);
+}
+
 }  // namespace
 
 void Validate(const JobConfig& job, Violations& violations) {
@@ -281,19 +289,17 @@ void Validate(const JobConfig& job, Violations& violations) {
   CheckLabels(job, check);
 }
 
-JobConfig ParseAndValidateJob(const YamlNode& document, Violations& violations) {
-  JobConfig job = ParseJobConfig(document, violations);
-  if (!Readable(violations, "")) return job;
-  Violations found;
-  Validate(job, found);
-  AddUnreported(found, "", violations);
+JobConfig ParseAndValidateSpec(const YamlNode& document, Violations& violations) {
+  JobConfig job = ParseSpec(document, violations);
+  ValidateParsed(job, violations);
   return job;
 }
 
 absl::StatusOr<JobConfig> ParseAndValidateJob(absl::string_view text) {
   Violations violations;
   const std::optional<YamlNode> document = ParseDocument(text, violations);
-  JobConfig job = document ? ParseAndValidateJob(*document, violations) : JobConfig();
+  JobConfig job = document ? ParseJobConfig(*document, violations) : JobConfig();
+  ValidateParsed(job, violations);
   if (!violations.empty()) return violations.ToStatus();
   return job;
 }

@@ -34,7 +34,7 @@ void Validate(const JobConfig& job, Violations& violations);
 
 // Parses (parse.h) and validates. INVALID_ARGUMENT: lists the problems of both.
 absl::StatusOr<JobConfig> ParseAndValidateJob(absl::string_view text);
-JobConfig ParseAndValidateJob(const YamlNode& document, Violations& violations);
+JobConfig ParseAndValidateSpec(const YamlNode& document, Violations& violations);  // See ParseSpec.
 
 // The same for a trainer's config. Also checks that the number of ranks is that of the job's
 // devices, or one if there is no `rank`. Paths of the job begin with "job.". A field that could not

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/job_axes.h"
+#include "train/config/fields.h"
 #include "train/config/validate.h"
 #include "train/pipeline/divide.h"
 
@@ -284,8 +285,9 @@ bool CheckBatch(const JobConfig& job, bool axes_legal, Violations& violations) {
   const BatchConfig& batch = job.batch;
   const auto range = [&](const char* name, int64_t size, int64_t most) {
     if (size >= 1 && size <= most) return true;
-    violations.Add(name,
-                   Wanted(absl::StrCat("1 to ", most), size, std::clamp<int64_t>(size, 1, most)));
+    Violations found;  // The model may have said more about the size already.
+    found.Add(name, Wanted(absl::StrCat("1 to ", most), size, std::clamp<int64_t>(size, 1, most)));
+    AddUnreported(found, "", violations);
     return false;
   };
   const bool global = range("batch.global", batch.global, kMaxGlobalBatch);

@@ -17,11 +17,11 @@ struct YamlNode {
   enum class Kind { kNull, kScalar, kSequence, kMapping };
 
   Kind kind = Kind::kNull;
-  std::string text;               // For a scalar: as written, without quotes.
-  bool quoted = false;            // The scalar is in quotes: text even if it looks like a number.
-  std::vector<YamlNode> items;    // For a sequence.
-  std::vector<YamlField> fields;  // For a mapping, in order; keys are unique.
-  int line = 0;                   // From 1. The line of the key for a mapping's value.
+  std::string text = {};  // For a scalar: as written, without quotes.
+  bool quoted = false;    // The scalar is in quotes: text even if it looks like a number.
+  std::vector<YamlNode> items = {};    // For a sequence.
+  std::vector<YamlField> fields = {};  // For a mapping, in order; keys are unique.
+  int line = 0;                        // From 1. The line of the key for a mapping's value.
 
   const YamlNode* Find(absl::string_view key) const;  // Null if not a mapping or absent.
 };

@@ -1,5 +1,5 @@
-// The table of schedules. To add a schedule, add a row at the end of this file, a function that
-// orders the actions, and a name in job.proto.
+// The table of schedules. To add a schedule, add a row at the end of this file, and a function that
+// orders the actions. Job specs take the names of the table.
 
 #include <algorithm>
 #include <limits>
@@ -154,6 +154,69 @@ std::vector<PipelineAction> VMin(const ScheduleOptions& options, int stage) {
                           .backward_input = {turn + stages + after, turn + stage}});
 }
 
+// V-ZB of Qi et al. 2024, arXiv:2405.15362.
+//
+// Forward and backward of both chunks take three units a stage, there and back. So the two chunks
+// of a stage together hold a micro-batch for 12 p units: the activations of 2 p chunks are in
+// flight, as many as 1F1B holds. This block gives the order of forwards and input gradients. A
+// weight gradient runs only where a stage would wait otherwise: for another stage, or because it
+// holds as much as the block does. To find these places, all stages run here, one unit at a time.
+std::vector<PipelineAction> VZeroBubble(const ScheduleOptions& options, int stage) {
+  struct Stage {
+    std::vector<PipelineAction> order;         // Forwards and input gradients.
+    int most[2];                               // Micro-batches that each chunk may hold.
+    int held[2] = {0, 0};                      // Those that each chunk holds.
+    std::vector<PipelineAction> actions = {};  // What has run.
+    size_t next = 0;                           // In the order.
+    size_t weight = 0;  // The first input gradient in the order whose weight gradient must run.
+  };
+  const int last = options.stages - 1, passages = 4 * options.stages;
+  std::vector<Stage> stages;
+  for (int s = 0; s <= last; ++s) {
+    const int after = StagesAfter(options, s);
+    stages.push_back({.order = Repeat(options, {.forward = {3 * s, 3 * last + 1 + 3 * after},
+                                                .backward_input = {9 * last + 3 + 3 * after,
+                                                                   6 * last + 2 + 3 * s}}),
+                      .most = {last + 1 + after, s + 1}});
+    std::erase_if(stages.back().order,
+                  [](const auto& action) { return action.kind == Kind::kBackwardWeight; });
+  }
+  // A micro-batch passes all parts forward and then back. Has the number of micro-batches that have
+  // made each of these passages.
+  std::vector<int> passed(size_t(passages), 0);
+  while (stages[size_t(stage)].actions.size() < size_t(6 * options.micro_batches)) {
+    const std::vector<int> before = passed;
+    bool idle = true;
+    for (int s = 0; s <= last; ++s) {
+      Stage& at = stages[size_t(s)];
+      if (at.next < at.order.size()) {
+        const PipelineAction& action = at.order[at.next];
+        const bool forward = action.kind == Kind::kForward;
+        const int part = action.chunk == 0 ? s : 2 * options.stages - 1 - s;
+        const size_t passage = size_t(forward ? part : passages - 1 - part);
+        int& held = at.held[action.chunk];
+        const bool arrived = passage == 0 || before[passage - 1] > action.micro_batch;
+        if (arrived && !(forward && held == at.most[action.chunk])) {
+          at.actions.push_back(action);
+          held += forward;
+          ++passed[passage];
+          ++at.next;
+          idle = false;
+          continue;
+        }
+      }
+      while (at.weight < at.next && at.order[at.weight].kind == Kind::kForward) ++at.weight;
+      if (at.weight == at.next) continue;
+      PipelineAction& weight = at.actions.emplace_back(at.order[at.weight++]);
+      weight.kind = Kind::kBackwardWeight;
+      --at.held[weight.chunk];
+      idle = false;
+    }
+    CHECK(!idle) << "the stages wait for each other, or for memory";
+  }
+  return stages[size_t(stage)].actions;
+}
+
 constexpr int kAnyNumber = std::numeric_limits<int>::max();
 constexpr ScheduleKind kSchedules[] = {
     {.name = "GPIPE", .stage_of = RoundAndRound, .actions = GPipe},
@@ -180,6 +243,12 @@ constexpr ScheduleKind kSchedules[] = {
      .split_backward = true,
      .stage_of = ThereAndBack,
      .actions = VMin},
+    {.name = "V_ZB",
+     .least_chunks = 2,
+     .most_chunks = 2,
+     .split_backward = true,
+     .stage_of = ThereAndBack,
+     .actions = VZeroBubble},
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Joins matrices side by side: the results of separate products that stand in for one
-// (ColumnLinear).
+// (ColumnLinear). Splits the result of one product that stands in for several.
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -70,7 +70,41 @@ class ConcatColumnsOp final : public Op {
   }
 };
 
+// Input: x [T, N]. Outputs: its columns, divided.
+class SplitColumnsOp final : public Op {
+ public:
+  absl::string_view name() const override { return "split_columns"; }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    const Tensor x = binder.tensor(instance.inputs[0]);
+    std::vector<Call> calls;
+    int64_t begin = 0;
+    for (Value output : instance.outputs) {
+      const Tensor y = binder.tensor(output);
+      const int64_t columns = y.shape.back();
+      calls.push_back(binder.Kernel(
+          CopyColumnsArgs{.x = x, .x_begin = begin, .y = y, .y_begin = 0, .columns = columns}));
+      begin += columns;
+    }
+    return InOrder(std::move(calls));
+  }
+  std::vector<Value> Backward(Recorder& recorder, const Instance& /*instance*/,
+                              std::span<const Value> output_grads) const override {
+    return {ConcatColumns(recorder, {output_grads.begin(), output_grads.end()})};
+  }
+};
+
 }  // namespace
+
+std::vector<Value> SplitColumns(Recorder& recorder, Value x, const std::vector<int64_t>& widths) {
+  const ValueInfo info = recorder.info(x);
+  CHECK(info.shape.back() == std::accumulate(widths.begin(), widths.end(), int64_t{0}))
+      << "split_columns: " << info << " into " << widths.size() << " parts";
+  std::vector<Recorder::Output> parts;
+  for (const int64_t width : widths) {
+    parts.push_back({.shape = {info.shape[0], width}, .dtype = info.dtype, .name = "part"});
+  }
+  return recorder.Emit(std::make_shared<SplitColumnsOp>(), {x}, parts);
+}
 
 Value ConcatColumns(Recorder& recorder, const std::vector<Value>& parts) {
   if (parts.size() == 1) return parts.front();

@@ -42,6 +42,8 @@ void WeightGradient(Recorder& recorder, ProductKind kind, const WeightGradientOf
 
 // Joins matrices of T rows side by side: [T, sum of their columns].
 Value ConcatColumns(Recorder& recorder, const std::vector<Value>& parts);
+// The reverse: parts of these widths, which together are the columns of x. Every part must be read.
+std::vector<Value> SplitColumns(Recorder& recorder, Value x, const std::vector<int64_t>& widths);
 
 // Returns x [T, N] + bias [N].
 Value AddBias(Recorder& recorder, Value x, Value bias);
@@ -92,8 +94,25 @@ struct RopeTable {
   YarnRopeScaling yarn = {};  // Not together with a factor.
   int64_t dims = 0;           // Rotated dims of a head, an even number: the first ones; 0: all.
 };
-// Rotates the query and key heads of qkv [T, (a+2g)d]. All uses share the table.
+// cos and sin [S, width / 2] of the rotary angles. All uses of a table share its values.
+struct Rotation {
+  Value cos;
+  Value sin;
+};
+Rotation RopeRotation(Recorder& recorder, int64_t sequence, int64_t width, const RopeTable& table);
+// Rotates the query and key heads of qkv [T, (a+2g)d].
 Value Rope(Recorder& recorder, Value qkv, const Heads& heads, const RopeTable& table);
+
+// The operands of multi-head latent attention's heads (kernels/latent_heads.h). r is the width with
+// rotary positions, of the head dim d; e the value width.
+struct LatentParts {
+  Value q;       // [T, a d]
+  Value kv;      // [T, a (d - r + e)]
+  Value k_rope;  // [T, r]
+};
+// Packs and rotates the heads: [T, 2 a d + a e], as Attention wants them.
+Value LatentHeads(Recorder& recorder, const LatentParts& parts, const Heads& heads,
+                  const RopeTable& table);
 
 using trainyard::AttentionMask;
 

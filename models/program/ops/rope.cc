@@ -20,6 +20,8 @@ class RopeTableOp final : public Op {
     if (yarn.factor > 0) {
       absl::StrAppend(&text, " yarn=", yarn.factor, ",", yarn.beta_fast, ",", yarn.beta_slow, ",",
                       yarn.original_context);
+      if (yarn.magnitude > 0) absl::StrAppend(&text, " magnitude=", yarn.magnitude);
+      if (yarn.whole_pairs) absl::StrAppend(&text, " whole_pairs");
     }
     return text;
   }
@@ -73,6 +75,16 @@ class RopeOp final : public Op {
 
 }  // namespace
 
+Rotation RopeRotation(Recorder& recorder, int64_t sequence, int64_t width, const RopeTable& table) {
+  const Recorder::Output half{.shape = {sequence, width / 2},
+                              .dtype = recorder.precision().statistic,
+                              .name = "rotation",
+                              .differentiable = false};
+  const std::vector<Value> rotation =
+      recorder.EmitConstants(std::make_shared<RopeTableOp>(table, recorder.part()), {half, half});
+  return {.cos = rotation[0], .sin = rotation[1]};
+}
+
 Value Rope(Recorder& recorder, Value qkv, const Heads& heads, const RopeTable& table) {
   const ValueInfo info = recorder.info(qkv);
   CHECK(info.shape.back() == heads.columns())
@@ -81,14 +93,9 @@ Value Rope(Recorder& recorder, Value qkv, const Heads& heads, const RopeTable& t
   const int64_t dims = table.dims == 0 ? heads.head_dim : table.dims;
   CHECK(dims % 2 == 0 && dims <= heads.head_dim)
       << "rope: " << dims << " rotated dims of " << heads.head_dim;
-  const Recorder::Output half{.shape = {heads.sequence, dims / 2},
-                              .dtype = recorder.precision().statistic,
-                              .name = "rotation",
-                              .differentiable = false};
-  const std::vector<Value> rotation =
-      recorder.EmitConstants(std::make_shared<RopeTableOp>(table, recorder.part()), {half, half});
+  const Rotation rotation = RopeRotation(recorder, heads.sequence, dims, table);
   return recorder.Emit(std::make_shared<RopeOp>(heads, /*inverse=*/false),
-                       {qkv, rotation[0], rotation[1]},
+                       {qkv, rotation.cos, rotation.sin},
                        {{.shape = info.shape, .dtype = info.dtype, .name = "rotated"}})[0];
 }
 

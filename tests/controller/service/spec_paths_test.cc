@@ -66,8 +66,9 @@ TEST(SpecPaths, EachTextOfASpecIsAPathOrKnownToBeNone) {
   std::set<std::string> others;
   std::set_difference(texts.begin(), texts.end(), paths.begin(), paths.end(),
                       std::inserter(others, others.end()));
-  EXPECT_THAT(others, ElementsAre("frozen", "model.architecture.family", "model.overrides.family",
-                                  "model.preset", "name", "trainable"));
+  EXPECT_THAT(others,
+              ElementsAre("frozen", "model.architecture.family", "model.overrides.family",
+                          "model.preset", "name", "parallelism.schedule_name", "trainable"));
 }
 
 }  // namespace

@@ -161,7 +161,7 @@ TEST(ParseJobConfig, ExpertsLandInEveryField) {
                               .status()
                               .message()),
               AllOf(HasSubstr("model.overrides.moe.router: "),
-                    HasSubstr("model.overrides.moe.expert: unknown field (line 1); did you mean")));
+                    HasSubstr("model.overrides.moe.expert: unknown field; did you mean")));
 }
 
 // What a client renders of the wire: fields that only one family has in a mapping, as text.
@@ -232,6 +232,25 @@ TEST(Parallelism, AScheduleThatAlwaysHasSoManyChunksNeedNotBeTold) {
   EXPECT_EQ(chunks("pipeline: 2"), 1);
 }
 
+// Not every schedule has a value of the wire's enum.
+TEST(Parallelism, AScheduleIsTakenByItsNameToo) {
+  const auto schedule = [](const std::string& parallelism) {
+    return ParseJobConfig("parallelism: {" + parallelism + "}")->parallelism.schedule;
+  };
+  for (const ScheduleKind& kind : AllSchedules()) {
+    EXPECT_EQ(schedule(absl::StrCat("schedule_name: ", kind.name)), &kind);
+    EXPECT_EQ(schedule(absl::StrCat("schedule: ", kind.name)), &kind);
+  }
+  EXPECT_EQ(schedule("schedule: PIPELINE_SCHEDULE_UNSPECIFIED, schedule_name: GPIPE"),
+            FindSchedule("GPIPE"));
+  EXPECT_EQ(schedule("schedule: GPIPE, schedule_name: GPIPE"), FindSchedule("GPIPE"));
+  for (const char* nothing : {"null", "''"}) {
+    EXPECT_EQ(schedule(absl::StrCat("schedule_name: ", nothing)), nullptr);
+    EXPECT_EQ(schedule(absl::StrCat("schedule: V_MIN, schedule_name: ", nothing)),
+              FindSchedule("V_MIN"));
+  }
+}
+
 struct BadText {
   const char* text;
   const char* field;
@@ -251,25 +270,33 @@ TEST_P(BadTexts, NameTheFieldAndTheNearestLegal) {
 INSTANTIATE_TEST_SUITE_P(
     Kinds, BadTexts,
     testing::Values(
-        BadText{"nam: a", "nam", "did you mean \"name\"?"},
-        BadText{"\n\nbatch:\n  globl: 3", "batch.globl", "(line 4); did you mean \"global\"?"},
+        BadText{"parallelism: {schedule: V_MINI}", "parallelism.schedule",
+                ", found \"V_MINI\"; nearest V_MIN"},
+        BadText{"parallelism: {schedule_name: V_MINI}", "parallelism.schedule",
+                ", found \"V_MINI\"; nearest V_MIN"},
+        BadText{"parallelism: {schedule_name: [1]}", "parallelism.schedule", ", found a list"},
+        BadText{"parallelism: {schedule: GPIPE, schedule_name: V_MIN}", "parallelism.schedule",
+                "wanted the same as in schedule_name, or only one of them, found GPIPE and V_MIN"},
+        BadText{"precision_name: BF16", "precision_name", "unknown field"},
+        BadText{"nam: a", "nam", "did you mean 'name'?"},
+        BadText{"\n\nbatch:\n  globl: 3", "batch.globl", "unknown field; did you mean 'global'?"},
         BadText{"colour: a", "colour", "known here: name, model,"},
-        BadText{"model: {overrides: {hiden: 3}}", "model.overrides.hiden", "\"hidden\""},
+        BadText{"model: {overrides: {hiden: 3}}", "model.overrides.hiden", "'hidden'"},
         BadText{"model: {preset: gpt-oss-20b, overrides: {windw: 3}}", "model.overrides.windw",
-                "(line 1); did you mean \"window\"?"},
+                "did you mean 'window'?"},
         BadText{"model: {preset: gpt-oss-20b, overrides: {window: some}}", "model.overrides.window",
                 "wanted a whole number, found \"some\""},
         BadText{"model: {preset: llama3-8b, overrides: {window: 3}}", "model.overrides.window",
                 "wanted none, since family llama has no window, found some"},
         BadText{"model: {preset: gpt-oss-20b, overrides: {ffn: 3}}", "model.overrides.ffn",
                 "wanted none, since family gpt_oss has no ffn, found some"},
-        BadText{"model: {overrides: {fields: {windw: 3}}}", "model.overrides.windw", "\"window\""},
+        BadText{"model: {overrides: {fields: {windw: 3}}}", "model.overrides.windw", "'window'"},
         BadText{"model: {overrides: {fields: [window]}}", "model.overrides.fields",
                 "wanted a mapping, found a list"},
-        BadText{"model: {overrides: {fields: {window: [3]}}}", "model.overrides.fields.\"window\"",
+        BadText{"model: {overrides: {fields: {window: [3]}}}", "model.overrides.fields.window",
                 "wanted a single value, found a list"},
         BadText{"model: {overrides: {window: 3, fields: {window: 3}}}",
-                "model.overrides.fields.\"window\"",
+                "model.overrides.fields.window",
                 "wanted the field once, here or as model.overrides.window, found both"},
         BadText{"optimizer: {adamw: {lr: 1}}", "optimizer.adamw.lr", "learning_rate"},
         BadText{"steps: many", "steps", "wanted a whole number, found \"many\""},
@@ -418,7 +445,7 @@ TEST(ParseTrainerConfig, IsAloneWithoutARankAndPutsTheJobsPathsUnderJob) {
   const auto bad = ParseTrainerConfig("{version: 2, job: {stesp: 1}, rank: {rank: 3, roots: [a]}}");
   EXPECT_THAT(std::string(bad.status().message()),
               AllOf(HasSubstr("version: wanted 1, which this trainer reads, found 2"),
-                    HasSubstr("job.stesp: unknown field (line 1); did you mean \"steps\"?"),
+                    HasSubstr("job.stesp: unknown field; did you mean 'steps'?"),
                     HasSubstr("rank.job_id"), HasSubstr("rank.rank"), HasSubstr("rank.roots[0]")));
   EXPECT_THAT(std::string(ParseTrainerConfig("version: 1").status().message()), HasSubstr("job: "));
 }
@@ -430,7 +457,7 @@ TEST(ParseTrainerConfig, TakesAJobSpecByItself) {
   EXPECT_EQ(config->job.steps, 3);
   EXPECT_FALSE(config->rank.has_value());
   EXPECT_THAT(std::string(ParseTrainerConfig("{name: a, stesp: 3}").status().message()),
-              HasSubstr("job.stesp: unknown field (line 1); did you mean \"steps\"?"));
+              HasSubstr("job.stesp: unknown field; did you mean 'steps'?"));
   EXPECT_FALSE(ParseTrainerConfig("[a]").ok());
 }
 

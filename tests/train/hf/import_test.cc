@@ -106,6 +106,18 @@ TEST_F(HfImport, IgnoresTheTablesOfEarlyReleases) {
   EXPECT_EQ(DigestOf(Import(content, "with")), wanted);
 }
 
+// DeepSeek-V3's public directory has a layer more, which predicts further tokens.
+TEST_F(HfImport, LeavesOutFurtherLayersWhereTheFamilyMayHaveThem) {
+  DirectoryContent content = DirectoryContent::Of(SourceFile("tests/golden/hf/deepseek_v3"));
+  const std::string wanted = DigestOf(Import(content, "without"));
+  content.tensors["model.layers.3.eh_proj.weight"] = content.tensors["model.norm.weight"];
+  EXPECT_EQ(DigestOf(Import(content, "with")), wanted);
+  std::filesystem::remove_all(scratch_);
+  std::filesystem::create_directories(scratch_);
+  content.tensors["model.layers.2.eh_proj.weight"] = content.tensors["model.norm.weight"];
+  ExpectRefused(content, "tensor model.layers.2.eh_proj.weight: the model that config.json");
+}
+
 // The other directory has what `transformers` makes of the quantised one (make_quantized.py).
 TEST_F(HfImport, DequantizesAsThePublicImplementation) {
   for (const std::string& name : {std::string("mxfp4"), std::string("fp8")}) {

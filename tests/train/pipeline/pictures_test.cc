@@ -30,6 +30,8 @@ const Picture kPictures[] = {
      {.kind = FindSchedule("V_HALF"), .stages = 4, .chunks = 2, .micro_batches = 8}},
     {"schedule-v-min.svg",
      {.kind = FindSchedule("V_MIN"), .stages = 4, .chunks = 2, .micro_batches = 8}},
+    {"schedule-v-zb.svg",
+     {.kind = FindSchedule("V_ZB"), .stages = 4, .chunks = 2, .micro_batches = 8}},
 };
 
 TEST(Pictures, AreWhatTheCodeDraws) {

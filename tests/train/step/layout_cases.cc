@@ -73,6 +73,18 @@ void SizeDecoder(LayoutCase& c) {
     decoder.moe->expert_ffn = 3;
     c = WithRouter(c, 0);
   }
+  if (model == "deepseek_v3") {
+    DeepseekV3Config& own = c.model.As<DeepseekV3Config>();
+    own.dense_layers = 1;
+    own.ffn = 3 * tensor;
+    own.q_lora_rank = 5;
+    own.kv_lora_rank = 3;
+    own.qk_nope_head_dim = 1;
+    own.qk_rope_head_dim = 2;
+    own.v_head_dim = 2;
+    own.yarn_factor = 4;
+    own.yarn_original_max_seq = 16;
+  }
   if (model == "gemma3") {
     Gemma3Config& own = c.model.As<Gemma3Config>();
     own.global_every = 2;

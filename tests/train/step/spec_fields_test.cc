@@ -124,6 +124,24 @@ constexpr Change kGptOssChanges[] = {
 constexpr Change kNemotronChanges[] = {
     {"/model/architecture/fields/rotary_fraction", "\"1\""},
 };
+// Of deepseek_v3; the map has its yarn_factor and what follows from it.
+constexpr char kDeepseekV3Fields[] = R"({"dense_layers": "1", "q_lora_rank": "7",
+  "kv_lora_rank": "5", "qk_nope_head_dim": "3", "qk_rope_head_dim": "8", "v_head_dim": "5",
+  "yarn_factor": "8", "yarn_beta_fast": "4", "yarn_beta_slow": "0.5", "yarn_mscale": "1",
+  "yarn_original_max_seq": "64"})";
+constexpr Change kDeepseekV3Changes[] = {
+    {"/model/architecture/fields/dense_layers", "\"2\""},
+    {"/model/architecture/fields/q_lora_rank", "\"6\""},
+    {"/model/architecture/fields/kv_lora_rank", "\"6\""},
+    {"/model/architecture/fields/qk_nope_head_dim", "\"4\""},
+    {"/model/architecture/fields/qk_rope_head_dim", "\"2\""},
+    {"/model/architecture/fields/v_head_dim", "\"4\""},
+    {"/model/architecture/fields/yarn_factor", "\"4\""},
+    {"/model/architecture/fields/yarn_beta_fast", "\"60\""},
+    {"/model/architecture/fields/yarn_beta_slow", "\"0.01\""},
+    {"/model/architecture/fields/yarn_mscale", "\"2\""},
+    {"/model/architecture/fields/yarn_original_max_seq", "\"6\""},
+};
 constexpr char kGemma3Fields[] = R"({"global_every": "2", "window": "6", "local_rope_base": "100",
   "rope_factor": "8", "query_pre_attn_scalar": "4"})";
 constexpr Change kGemma3Changes[] = {
@@ -154,12 +172,13 @@ constexpr Change kKeeps[] = {
 
 // What is shown elsewhere, with the test.
 const std::set<std::string> kElsewhere = {
-    "/checkpoint/directory",  // attempts_test
-    "/data/indexed",          // train_data_test, documents_test
-    "/data/arrays",           // the same
-    "/data/text/tokenizer",   // one value
-    "/init_from_subset",      // start_state_test
-    "/devices",               // layouts_test, as all of parallelism: equal up to rounding
+    "/parallelism/schedule_name",  // parse_test
+    "/checkpoint/directory",       // attempts_test
+    "/data/indexed",               // train_data_test, documents_test
+    "/data/arrays",                // the same
+    "/data/text/tokenizer",        // one value
+    "/init_from_subset",           // start_state_test
+    "/devices",                    // layouts_test, as all of parallelism: equal up to rounding
     "/parallelism/tensor",
     "/parallelism/pipeline",
     "/parallelism/virtual_pipeline",
@@ -213,6 +232,17 @@ class SpecFields : public ::testing::Test {
     spec["model"]["architecture"]["rope_base"] = 20;  // The second pair is on the ramp.
     spec["model"]["architecture"]["moe"] = Json::parse(kGptOss);
     spec["model"]["architecture"]["fields"] = Json::parse(kGptOssFields);
+    return spec;
+  }
+
+  Json DeepseekV3() const {
+    Json spec = Llama();
+    Json& model = spec["model"]["architecture"];
+    model["family"] = "deepseek_v3";
+    for (const char* field : {"kv_heads", "head_dim"}) model.erase(field);
+    model["rope_base"] = 20;
+    model["moe"] = Json::parse(kGptOss);
+    model["fields"] = Json::parse(kDeepseekV3Fields);
     return spec;
   }
 
@@ -291,7 +321,8 @@ TEST_F(SpecFields, ThatShouldChangeTrainingDo) {
                                                              {with_scaling, kScalingChanges},
                                                              {GptOss(), kGptOssChanges},
                                                              {Nemotron(), kNemotronChanges},
-                                                             {Gemma3(), kGemma3Changes}};
+                                                             {Gemma3(), kGemma3Changes},
+                                                             {DeepseekV3(), kDeepseekV3Changes}};
   for (const auto& [base, changes] : bases) {
     const std::string bits = BitsOf(base);
     ASSERT_EQ(BitsOf(base), bits) << "a run repeats itself";
@@ -349,7 +380,7 @@ TEST_F(SpecFields, AreAllNamedHere) {
         std::span<const Change>(kBiasChanges), std::span<const Change>(kGroupChanges),
         std::span<const Change>(kScalingChanges), std::span<const Change>(kGptOssChanges),
         std::span<const Change>(kNemotronChanges), std::span<const Change>(kGemma3Changes),
-        std::span<const Change>(kKeeps)}) {
+        std::span<const Change>(kDeepseekV3Changes), std::span<const Change>(kKeeps)}) {
     for (const Change& change : changes) named_.insert(change.path);
   }
   named_.insert(kElsewhere.begin(), kElsewhere.end());

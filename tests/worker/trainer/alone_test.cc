@@ -6,6 +6,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
@@ -202,7 +203,7 @@ TEST_F(TrainerAlone, DumpsTheProgramOfAJobOnStandardInput) {
   EXPECT_THAT(output_, HasSubstr("== after optimizer\n"));
   EXPECT_EQ(run(WriteConfig(directory_ + "/theirs.yaml", "parallelism: {tp_size: 2}\n")), 1);
   EXPECT_THAT(output_, ::testing::StartsWith("error: standard input: "));
-  EXPECT_THAT(output_, HasSubstr("parallelism.tp_size: unknown field (line 1); here it is "
+  EXPECT_THAT(output_, HasSubstr("parallelism.tp_size: unknown field; here it is "
                                  "parallelism.tensor"));
 }
 
@@ -241,8 +242,11 @@ TEST_F(TrainerAlone, GenerateSendsATerminalNoControlCharacters) {
   const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK);
   ASSERT_TRUE(::grantpt(terminal) == 0 && ::unlockpt(terminal) == 0);
   EXPECT_EQ(TrainerProcess(words, ::ptsname(terminal)).Wait(), 0);
-  std::string shown(4096, '\0');  // As many as a terminal holds before it is read.
-  shown.resize(size_t(std::max<ssize_t>(0, ::read(terminal, shown.data(), shown.size()))));
+  std::string shown;
+  std::array<char, 4096> part;  // As much as a terminal holds before it is read.
+  for (ssize_t n; (n = ::read(terminal, part.data(), part.size())) > 0;) {
+    shown.append(part.data(), size_t(n));
+  }
   ::close(terminal);
   std::erase(shown, '\r');  // The terminal's own.
   EXPECT_GT(shown.size(), 500u);

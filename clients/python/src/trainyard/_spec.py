@@ -1,7 +1,9 @@
 """Converts job specs in Python, YAML or JSON to the API's message JobSpec and back.
 
-A spec may be written as `trainyard submit` reads it (cli/spec_reader.h): integers as 1000, 1e3 or
-"1000", and enum values with or without their prefix. Unknown fields are errors.
+A spec may be written as `trainyard submit` reads it: integers as 1000, 1e3 or "1000", and enum
+values with or without their prefix. Unknown fields are errors. The controller knows more names than
+this wheel: the fields that only one family of models has, and the pipeline schedules. Such a name
+is sent as text, and the controller says whether it is legal.
 """
 from __future__ import annotations
 
@@ -28,6 +30,8 @@ _INTEGERS = {FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64,
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _NULLS = {"", "~", "null", "Null", "NULL"}
 _LARGEST_EXACT = 2.0**53
+_BESIDE = "fields"  # The map of the fields that a message does not have itself.
+_NAME = "_name"  # The text field X_name holds the values that the enum of the field X lacks.
 
 
 def to_message(spec: Spec) -> job_pb2.JobSpec:
@@ -159,6 +163,10 @@ def _read(tree: Mapping[str, Any], path: str, message: Message,
     chosen: dict[str, str] = {}  # Of each oneof, the member that was written.
     for key, value in tree.items():
         field = descriptor.fields_by_name.get(key)
+        beside = descriptor.fields_by_name.get(_BESIDE)
+        if field is None and beside is not None:
+            _read_field({key: value}, path, beside, (message, violations))
+            continue
         if field is None:
             violations.append(Violation(_join(path, str(key)), _unknown(str(key), descriptor)))
             continue
@@ -197,7 +205,10 @@ def _read_field(value: Any, path: str, field: FieldDescriptor,
     elif _is_map(field):
         for key, item in (value or {}).items():
             text = _text(item)
-            if text is None:
+            if text is not None and str(key) in getattr(message, field.name):
+                violations.append(Violation(_join(path, str(key)),
+                                            f"wanted once, here or in {field.name}, found both"))
+            elif text is None:
                 violations.append(Violation(_join(path, str(key)),
                                             f"wanted text, found {_found(item)}"))
             else:
@@ -213,6 +224,9 @@ def _set(value: Any, path: str, field: FieldDescriptor,
     """Sets a scalar field, or adds to a list of scalars."""
     message, violations = target
     wanted, read = _scalar(value, field)
+    named: Any = message.DESCRIPTOR.fields_by_name.get(field.name + _NAME)
+    if read is None and named is not None and field.enum_type is not None:
+        field, read = named, _text(value) or None
     try:
         if read is not None and _is_list(field):
             getattr(message, field.name).append(read)

@@ -1,0 +1,177 @@
+// Bound by memory. A warp has a head of a token at a time, and a block all heads of a token, so
+// that the block can sum the gradient of the key's shared part without a second kernel.
+
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/reduce.h"
+#include "kernels/cuda/rows.h"
+#include "kernels/latent_heads.h"
+
+namespace trainyard::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kWarp;
+
+// A row of the table. The sign is -1 for the inverse.
+template <typename A>
+struct Turn {
+  const A* cos;
+  const A* sin;
+  int64_t half;
+  A sign;
+};
+
+template <typename A>
+struct Table {
+  const A* cos;
+  const A* sin;
+  int64_t half, sequence;
+  __device__ Turn<A> At(int64_t t, A sign) const {
+    const int64_t row = t % sequence * half;
+    return {cos + row, sin + row, half, sign};
+  }
+};
+
+// A warp copies `count` elements.
+template <typename T>
+__device__ void CopyByWarp(const T* from, T* to, int64_t count, int lane) {
+  for (int64_t i = lane; i < count; i += kWarp) to[i] = from[i];
+}
+
+// A warp rotates the pairs of a head.
+template <typename X, typename T, typename A>
+__device__ void RotateByWarp(const X* x, T* y, const Turn<A>& turn, int lane) {
+  for (int64_t i = lane; i < turn.half; i += kWarp) {
+    const A first = A(x[2 * i]), second = A(x[2 * i + 1]);
+    const A c = turn.cos[i], s = turn.sign * turn.sin[i];
+    y[2 * i] = T(first * c - second * s);
+    y[2 * i + 1] = T(second * c + first * s);
+  }
+}
+
+template <typename T>
+struct Forward {
+  const T* q;
+  const T* kv;
+  const T* k_rope;
+  T* qkv;
+  Table<Accumulate<T>> table;
+  LatentWidths w;
+  int64_t heads, rows;
+};
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads) ForwardKernel(Forward<T> args) {
+  using A = Accumulate<T>;
+  const LatentWidths& w = args.w;
+  const int lane = int(threadIdx.x) % kWarp;
+  const int64_t width = args.heads * (2 * w.query() + w.value);
+  for (int64_t t = blockIdx.x; t < args.rows; t += gridDim.x) {
+    const Turn<A> turn = args.table.At(t, A(1));
+    T* const of_row = args.qkv + t * width;
+    for (int64_t h = int(threadIdx.x) / kWarp; h < args.heads; h += kWarps) {
+      const T* const q = args.q + (t * args.heads + h) * w.query();
+      const T* const kv = args.kv + (t * args.heads + h) * w.kv();
+      T* const query = of_row + h * w.query();
+      T* const key = query + args.heads * w.query();
+      T* const value = of_row + 2 * args.heads * w.query() + h * w.value;
+      CopyByWarp(q, query, w.nope, lane);
+      RotateByWarp(q + w.nope, query + w.nope, turn, lane);
+      CopyByWarp(kv, key, w.nope, lane);
+      RotateByWarp(args.k_rope + t * w.rope, key + w.nope, turn, lane);
+      CopyByWarp(kv + w.nope, value, w.value, lane);
+    }
+  }
+}
+
+template <typename T>
+struct Backward {
+  const T* dqkv;
+  T* dq;
+  T* dkv;
+  T* dk_rope;
+  Table<Accumulate<T>> table;
+  LatentWidths w;
+  int64_t heads, rows;
+};
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads) BackwardKernel(Backward<T> args) {
+  using A = Accumulate<T>;
+  __shared__ A sums[kMaxLatentRope];
+  const LatentWidths& w = args.w;
+  const int lane = int(threadIdx.x) % kWarp;
+  const int64_t width = args.heads * (2 * w.query() + w.value);
+  for (int64_t t = blockIdx.x; t < args.rows; t += gridDim.x) {
+    const Turn<A> turn = args.table.At(t, A(-1));
+    const T* const of_row = args.dqkv + t * width;
+    for (int64_t h = int(threadIdx.x) / kWarp; h < args.heads; h += kWarps) {
+      const T* const dquery = of_row + h * w.query();
+      const T* const dkey = dquery + args.heads * w.query();
+      const T* const dvalue = of_row + 2 * args.heads * w.query() + h * w.value;
+      T* const dq = args.dq + (t * args.heads + h) * w.query();
+      T* const dkv = args.dkv + (t * args.heads + h) * w.kv();
+      CopyByWarp(dquery, dq, w.nope, lane);
+      RotateByWarp(dquery + w.nope, dq + w.nope, turn, lane);
+      CopyByWarp(dkey, dkv, w.nope, lane);
+      CopyByWarp(dvalue, dkv + w.nope, w.value, lane);
+    }
+    // In the order of heads, whatever the number of warps.
+    const T* const dkeys = of_row + args.heads * w.query() + w.nope;
+    for (int i = int(threadIdx.x); i < w.rope; i += kThreads) {
+      A sum = 0;
+      for (int64_t h = 0; h < args.heads; ++h) sum += A(dkeys[h * w.query() + i]);
+      sums[i] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x < kWarp) {
+      RotateByWarp(sums, args.dk_rope + t * w.rope, turn, lane);
+    }
+    __syncthreads();  // Before the sums of the next token are written.
+  }
+}
+
+}  // namespace
+
+void LatentHeadsForward(Exec& exec, const LatentHeadsForwardArgs& args) {
+  DispatchFloat(args.q.dtype, [&](auto scalar) {
+    using T = decltype(scalar);
+    using A = Accumulate<T>;
+    const LatentWidths w = LatentWidthsOf(args.heads, args.q, args.kv, args.k_rope);
+    const Forward<T> forward = {.q = args.q.as<T>(),
+                                .kv = args.kv.as<T>(),
+                                .k_rope = args.k_rope.as<T>(),
+                                .qkv = args.qkv.as<T>(),
+                                .table = {.cos = args.cos.as<A>(),
+                                          .sin = args.sin.as<A>(),
+                                          .half = w.rope / 2,
+                                          .sequence = args.sequence},
+                                .w = w,
+                                .heads = args.heads,
+                                .rows = args.q.shape.rows()};
+    Launch(exec, {RowBlocks(forward.rows), kThreads}, ForwardKernel<T>, forward);
+  });
+}
+
+void LatentHeadsBackward(Exec& exec, const LatentHeadsBackwardArgs& args) {
+  DispatchFloat(args.dqkv.dtype, [&](auto scalar) {
+    using T = decltype(scalar);
+    using A = Accumulate<T>;
+    const LatentWidths w = LatentWidthsOf(args.heads, args.dq, args.dkv, args.dk_rope);
+    const Backward<T> backward = {.dqkv = args.dqkv.as<T>(),
+                                  .dq = args.dq.as<T>(),
+                                  .dkv = args.dkv.as<T>(),
+                                  .dk_rope = args.dk_rope.as<T>(),
+                                  .table = {.cos = args.cos.as<A>(),
+                                            .sin = args.sin.as<A>(),
+                                            .half = w.rope / 2,
+                                            .sequence = args.sequence},
+                                  .w = w,
+                                  .heads = args.heads,
+                                  .rows = args.dqkv.shape.rows()};
+    Launch(exec, {RowBlocks(backward.rows), kThreads}, BackwardKernel<T>, backward);
+  });
+}
+
+}  // namespace trainyard::cuda

@@ -304,6 +304,46 @@ TEST(ValidateTest, Gemma3NamesItsFieldsAndTheNearestLegalValue) {
   }
 }
 
+TEST(ValidateTest, DeepseekV3NamesItsFieldsAndTheNearestLegalValue) {
+  struct Case {
+    const char* field;
+    const char* says;
+    void (*change)(DeepseekV3Config&);
+  };
+  for (const Case& wrong :
+       {Case{"q_lora_rank", "wanted 1 to 65536, found 0; nearest 1",
+             [](DeepseekV3Config& c) { c.q_lora_rank = 0; }},
+        Case{"kv_lora_rank", "wanted 1 to 65536, found -3; nearest 1",
+             [](DeepseekV3Config& c) { c.kv_lora_rank = -3; }},
+        Case{"qk_rope_head_dim", "wanted 2 to 256, found 63; nearest 62",
+             [](DeepseekV3Config& c) { c.qk_rope_head_dim = 63; }},
+        Case{"qk_nope_head_dim",
+             "wanted heads of at most 256 columns together, found 264; nearest 192",
+             [](DeepseekV3Config& c) { c.qk_nope_head_dim = 200; }},
+        Case{"v_head_dim", "found 257; nearest 256",
+             [](DeepseekV3Config& c) { c.v_head_dim = 257; }},
+        Case{"dense_layers", "wanted at most layers = 61, found 62; nearest 61",
+             [](DeepseekV3Config& c) { c.dense_layers = 62; }},
+        Case{"ffn", "wanted 1 to 262144, found 0; nearest 1",
+             [](DeepseekV3Config& c) { c.ffn = 0; }},
+        Case{"yarn_factor", "found 0.5", [](DeepseekV3Config& c) { c.yarn_factor = 0.5; }},
+        Case{"yarn_beta_fast", "wanted at least yarn_beta_slow = 1, found 0.5",
+             [](DeepseekV3Config& c) { c.yarn_beta_fast = 0.5; }},
+        Case{"yarn_beta_slow", "found 0", [](DeepseekV3Config& c) { c.yarn_beta_slow = 0; }},
+        Case{"yarn_mscale", "found -1", [](DeepseekV3Config& c) { c.yarn_mscale = -1; }},
+        Case{"moe.topk_groups", "found 9; nearest 8",
+             [](DeepseekV3Config& c) { c.moe->topk_groups = 9; }}}) {
+    SCOPED_TRACE(wrong.field);
+    ModelConfig config = FindPreset("deepseek-v3-671b")->config;
+    wrong.change(config.As<DeepseekV3Config>());
+    Violations violations;
+    Validate(config, violations, "model");
+    ASSERT_EQ(violations.list().size(), 1u) << violations.ToStatus();
+    EXPECT_EQ(violations.list()[0].field, absl::StrCat("model.", wrong.field));
+    EXPECT_THAT(violations.list()[0].description, HasSubstr(wrong.says));
+  }
+}
+
 TEST(ValidateTest, NemotronRotatesAnEvenNumberOfDims) {
   const auto violation = [](double fraction, int64_t head_dim) {
     ModelConfig config = FindPreset("nemotron4-15b")->config;

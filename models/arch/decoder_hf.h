@@ -20,7 +20,8 @@ HfRopeScaling HfLlama3Scaling();
 FieldValue HfHeads(const ModelConfig& config);
 FieldValue HfHeadDim(const ModelConfig& config);
 
-// Sets the table's keys about windows to those of a family that could have windows, and has none.
+// Refuses windows, for a family whose config.json has keys for windows that this program does not
+// have.
 void HfWithoutWindows(HfTable& table);
 
 // The key that the table has for the field, to be corrected. CHECKs that there is one.

@@ -170,9 +170,9 @@ void CheckFields(const ModelConfig& config, FieldProblems& problems) {
         Wanted(absl::StrCat("heads of at most ", kMaxHeadDim, " columns together"),
                c.qk_nope_head_dim + c.qk_rope_head_dim, most > 0 ? most : kMaxHeadDim - 2));
   }
-  if (problems.Legal({"layers", "dense_layers"}) && c.dense_layers > c.layers) {
-    problems.Add("dense_layers",
-                 Wanted(absl::StrCat("at most layers = ", c.layers), c.dense_layers, c.layers));
+  if (problems.Legal({"layers", "dense_layers"}) && c.dense_layers >= c.layers) {
+    problems.Add("dense_layers", Wanted(absl::StrCat("less than layers = ", c.layers),
+                                        c.dense_layers, c.layers - 1));
   }
   if (problems.Legal({"yarn_beta_fast", "yarn_beta_slow"}) && c.yarn_beta_fast < c.yarn_beta_slow) {
     problems.Add(
@@ -283,7 +283,7 @@ HfTable HuggingFace() {
                 {"beta_fast", "yarn_beta_fast", 32.0},
                 {"beta_slow", "yarn_beta_slow", 1.0},
                 {.key = "mscale", .field = "yarn_mscale", .nonzero = true},
-                {.key = "mscale_all_dim", .field = "yarn_mscale", .alias = "mscale"},
+                {.key = "mscale_all_dim", .field = "yarn_mscale", .nonzero = true},
                 {"original_max_position_embeddings", "yarn_original_max_seq"}},
        .fixed = {{"truncate", "true"}}}};
   table.fixed.insert(table.fixed.end(), {{"attention_bias", "false"},
@@ -295,9 +295,8 @@ HfTable HuggingFace() {
                       return nlohmann::json(Facts(config).kv_heads);
                     }}};
   // What its authors trained with, and what follows from other keys.
-  table.ignored = {"ep_size",     "head_dim", "num_mtp_layers", "num_nextn_predict_layers",
-                   "qk_head_dim", "seq_aux"};
-  table.further_layers = true;
+  table.ignored = {"ep_size", "head_dim", "num_nextn_predict_layers", "qk_head_dim", "seq_aux"};
+  table.further_layers = "num_nextn_predict_layers";
   return table;
 }
 

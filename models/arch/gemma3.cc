@@ -167,7 +167,8 @@ nlohmann::json WithFlatRope(nlohmann::json json) {
   const nlohmann::json local = rope->value("sliding_attention", nlohmann::json());
   if (rope->size() != 2 || !global.is_object() || !local.is_object()) return json;
   const auto base = local.find("rope_theta");
-  if (local.size() != 2 || base == local.end() || local.value("rope_type", "") != "default") {
+  if (local.size() != 2 || base == local.end() ||
+      local.value("rope_type", nlohmann::json()) != "default") {
     return json;
   }
   json["rope_local_base_freq"] = *base;

@@ -15,12 +15,14 @@
 namespace trainyard {
 
 // A key of config.json whose value is a field of the family's table (models/arch/fields.h). A key
-// with the value null counts as absent.
+// with the value null counts as absent, unless the absent value is true. If two keys have the same
+// field, they must have the same value.
 struct HfKey {
   const char* key;    // "num_hidden_layers"
   const char* field;  // "layers"
   // The value that an absent key stands for: a constant, or one that follows from fields whose keys
-  // come before this one in the table. If both are unset, the key must be there.
+  // come before this one in the table. If both are unset, the key must be there. If both are set,
+  // an absent key stands for the constant, and null for the other.
   std::optional<FieldValue> absent = {};
   FieldValue (*derived)(const ModelConfig&) = nullptr;
   // Another spelling of the key, which is read and never written.
@@ -82,9 +84,9 @@ struct HfTable {
   // Any other key is refused, unless its value is null or false.
   std::vector<const char*> ignored = {};
   std::vector<HfTensorRule> tensors = {};
-  // The directory may have layers after the model's last one, which predict further tokens. Import
-  // leaves them out.
-  bool further_layers = false;
+  // The key that says how many layers come after the model's last one, to predict further tokens;
+  // absent: one. Import leaves these layers out. Null: there are none.
+  const char* further_layers = nullptr;
   // Returns a config.json of another release in the form that the table reads. Whatever it does not
   // know it leaves as it is. Null: all releases have the same form.
   nlohmann::json (*rewritten)(nlohmann::json json) = nullptr;

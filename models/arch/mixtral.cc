@@ -50,6 +50,7 @@ DecoderConfig Mixtral8x22b() {
 HfTable HuggingFace() {
   HfTable table = DecoderHf("mixtral", "MixtralForCausalLM");
   std::erase_if(table.keys, [](const HfKey& key) { return key.field == std::string("ffn"); });
+  KeyOf(table, "kv_heads").absent = int64_t{8};
   KeyOf(table, "kv_heads").derived = HfHeads;
   KeyOf(table, "head_dim").derived = HfHeadDim;
   KeyOf(table, "norm_eps").absent = 1e-5;

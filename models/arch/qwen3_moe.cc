@@ -44,11 +44,12 @@ HfTable HuggingFace() {
                      {"norm_topk_prob", "moe.norm_topk", false},
                      {"router_aux_loss_coef", "moe.aux_loss", 1e-3}});
   table.rope_scalings = {HfLlama3Scaling()};
-  table.fixed.insert(
-      table.fixed.end(),
-      {{"attention_bias", "false"}, {"decoder_sparse_step", "1"}, {"mlp_only_layers", "[]"}});
-  table.ignored = {"max_window_layers",
-                   "sliding_window"};  // Of use_sliding_window, which is false.
+  table.fixed.insert(table.fixed.end(), {{"attention_bias", "false"},
+                                         {"decoder_sparse_step", "1"},
+                                         {"mlp_only_layers", "[]"},
+                                         {"use_sliding_window", "false"}});
+  // Of windows that use_sliding_window would switch on.
+  table.ignored = {"max_window_layers", "sliding_window"};
   return table;
 }
 

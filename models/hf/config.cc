@@ -42,6 +42,9 @@ constexpr const char* kIgnored[] = {"_name_or_path",
 // What an export says itself, and what names Python files, which are not carried along.
 constexpr const char* kNotCarried[] = {"_name_or_path", "auto_map", "dtype", "torch_dtype",
                                        "transformers_version"};
+// Keys of all families that must have one value. An absent is_causal counts as true, and any other
+// value makes attention see later tokens.
+constexpr HfFixed kFixed[] = {{"is_causal", "true"}};
 constexpr size_t kShownBytes = 200;
 constexpr char kRopeParameters[] = "rope_parameters", kRopeScaling[] = "rope_scaling";
 constexpr char kQuantization[] = "quantization_config";
@@ -106,6 +109,7 @@ class ConfigReader {
     CheckQuantization();
     for (const HfKey& key : table_.keys) ReadKey(key, {&json_});
     if (!table_.rope_keys.empty()) ReadRope();
+    for (const HfFixed& fixed : kFixed) CheckFixed(fixed, json_, "");
     for (const HfFixed& fixed : table_.fixed) CheckFixed(fixed, json_, "");
     if (violations_.empty()) Complete();
     if (violations_.empty()) CheckDerived();
@@ -138,6 +142,13 @@ class ConfigReader {
     return found;
   }
 
+  static bool IsNull(const char* key, const std::vector<const Json*>& places) {
+    return std::any_of(places.begin(), places.end(), [&](const Json* place) {
+      const auto it = place->find(key);
+      return it != place->end() && it->is_null();
+    });
+  }
+
   void ReadKey(const HfKey& key, const std::vector<const Json*>& places) {
     const Json* found = Find(key.key, places);
     if (key.alias != nullptr) {
@@ -150,8 +161,19 @@ class ConfigReader {
     }
     const Field field = FindField(config_, key.field);
     std::string wanted = "a value";
-    std::optional<FieldValue> value = key.derived != nullptr ? key.derived(config_) : key.absent;
+    const bool null = found == nullptr && IsNull(key.key, places);
+    const bool follows = key.derived != nullptr && (null || !key.absent);
+    std::optional<FieldValue> value = follows ? key.derived(config_) : key.absent;
+    if (null && value == FieldValue(true)) {
+      wanted = "true or false";  // `transformers` takes null for false.
+      value.reset();
+    }
     if (found != nullptr) value = Take(*found, field, wanted);
+    const auto before = given_.find(key.field);
+    if (value && before != given_.end() && before->second != *value) {
+      wanted = absl::StrCat(TextOf(before->second), ", as another key says");
+      value.reset();
+    }
     if (value && key.nonzero && (value == FieldValue(0.0) || value == FieldValue(int64_t{0}))) {
       wanted = "more than 0";
       value.reset();
@@ -160,7 +182,7 @@ class ConfigReader {
       given_[key.field] = *value;
       return SetField(config_, key.field, *value);
     }
-    Refuse(key.key, Wanted(wanted, found == nullptr ? "none" : Shown(*found)));
+    Refuse(key.key, Wanted(wanted, null ? "null" : found == nullptr ? "none" : Shown(*found)));
   }
 
   void ReadRope() {
@@ -231,6 +253,9 @@ class ConfigReader {
 
   void CheckFixed(const HfFixed& fixed, const Json& place, const std::string& path) {
     const Json* const found = Find(fixed.key, {&place});
+    if (IsNull(fixed.key, {&place}) && Json::parse(fixed.value) != false) {
+      return Refuse(path + fixed.key, Wanted(fixed.value, "null"));
+    }
     if (found == nullptr && !fixed.required) return;
     if (found != nullptr && *found == Json::parse(fixed.value)) return;
     Refuse(path + fixed.key, Wanted(absl::StrCat(fixed.value, ", as this program has no other"),
@@ -368,6 +393,7 @@ absl::StatusOr<Json> ConfigToHf(const ModelConfig& config, const Json& imported)
   if (!table->rope_keys.empty()) WriteRope(*table, config, json);
   for (const HfFixed& fixed : table->fixed) json[fixed.key] = Json::parse(fixed.value);
   for (const HfDerived& derived : table->derived) json[derived.key] = derived.value(config);
+  if (table->further_layers != nullptr) json[table->further_layers] = 0;
   RETURN_IF_ERROR(CheckExpressed(*table, config, json));
   return json;
 }

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/half.h"
+#include "common/json.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "models/hf/block_fp8.h"
@@ -26,6 +27,7 @@ constexpr char kRotaryTable[] = ".rotary_emb.inv_freq";
 constexpr char kLayers[] = "model.layers.";
 // Beside a tensor in block FP8: the scales of its blocks.
 constexpr char kFp8Scales[] = "_scale_inv";
+constexpr int64_t kMostParameters = 1'000'000;  // Kimi K2 has 70 thousand.
 constexpr size_t kCompareBytes = 1 << 20;
 constexpr size_t kShownBytes = 200;
 
@@ -131,12 +133,21 @@ absl::StatusOr<bool> SameBytes(const HfTensor& a, const HfTensor& b) {
   return true;
 }
 
-// Whether the tensor is of a layer after the model's last one.
-bool IsOfFurtherLayer(absl::string_view name, const ModelConfig& config) {
+// How many layers the directory has after the model's last one.
+int64_t FurtherLayers(const ModelDirectory& directory, const HfTable& table) {
+  if (table.further_layers == nullptr) return 0;
+  const auto count = directory.config().find(table.further_layers);
+  int64_t layers = 0;
+  if (count == directory.config().end()) return 1;
+  return ReadInteger(*count, layers) ? layers : 0;
+}
+
+// Whether the tensor is of one of the `further` layers after the model's `layers`.
+bool IsOfFurtherLayer(absl::string_view name, int64_t layers, int64_t further) {
   int64_t layer = 0;
   return absl::ConsumePrefix(&name, kLayers) &&
-         absl::SimpleAtoi(name.substr(0, name.find('.')), &layer) &&
-         layer >= FactsOf(config).layers;
+         absl::SimpleAtoi(name.substr(0, name.find('.')), &layer) && layer >= layers &&
+         layer - layers < further;
 }
 
 // The tensor is not one of the model's.
@@ -201,8 +212,17 @@ absl::Status ReadBlockFp8(const HfWeight& weight, const HfParameter& parameter, 
 // format has less than half a byte for a parameter.
 absl::Status CheckSize(const ModelDirectory& directory, const ModelConfig& config) {
   double elements = 0, bytes = 0;
+  int64_t parameters = 0;
   for (const ParameterStorage& storage : DeclareParameters(*CreateModel(config))) {
     elements += double(storage.shape.elements());
+    for (const ParameterSpec& spec : storage.parameters) {
+      parameters += spec.stacked ? spec.shape[0] : 1;
+    }
+  }
+  if (parameters > kMostParameters) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(directory.path(), ": config.json describes ", parameters,
+                     " matrices and vectors; wanted at most ", kMostParameters));
   }
   for (const auto& [name, tensor] : directory.tensors()) bytes += double(tensor.info.bytes);
   if (elements <= 2 * bytes) return absl::OkStatus();
@@ -241,14 +261,14 @@ absl::StatusOr<HfWeights> HfWeights::Find(const ModelDirectory& directory,
   RETURN_IF_ERROR(CheckSize(directory, config));
   HfWeights found;
   std::set<std::string> used;
+  const int64_t layers = FactsOf(config).layers, further = FurtherLayers(directory, table);
   for (HfLayout& layout : HfLayoutsOf(config, table)) {
     HfWeight& weight = found.weights_.emplace_back();
     weight.layout = std::move(layout);
     RETURN_IF_ERROR(FindWeight(directory, weight, used));
   }
   for (const auto& [name, tensor] : directory.tensors()) {
-    const bool further = table.further_layers && IsOfFurtherLayer(name, config);
-    if (used.contains(name) || further) continue;
+    if (used.contains(name) || IsOfFurtherLayer(name, layers, further)) continue;
     RETURN_IF_ERROR(CheckOther(directory, name, tensor, used));
   }
   return found;

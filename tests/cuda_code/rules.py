@@ -20,6 +20,7 @@ ELEMENTWISE = (
     r".* ColumnsKernel<\w+, (1), .*",
     r"(?:adaptive|rms|layer|head)_norm\.cu (?:Forward|Backward)Kernel<\w+, (0)>",
     r"gated_add\.cu BackwardKernel<\w+, (0)>",
+    r"latent_heads\.cu (?:Forward|Backward)Kernel<\w+, (1)>",
     r"mean_square\.cu DifferencesKernel<(1), .*",
     r"cross_entropy\.cu StatisticsKernel<(1), .*",
     r"scaled_swiglu\.cu (?:Forward|Backward)Kernel<(1), .*",
@@ -97,6 +98,8 @@ NARROW = (
            "half as many bytes of bf16"),
     Excuse(r"copy_columns\.cu .*CopyColumnsBody<bf16, float>>", "LDG.64:1",
            "half as many bytes of bf16"),
+    Excuse(r"latent_heads\.cu (Forward|Backward)Kernel<float, 4>", "LDG.64:*",
+           "angles of two pairs beside four values"),
     # Kernels that move no rows of the model's width, and so few bytes.
     Excuse(r"(clip|sum_squares)\.cu (Clip|AddBlocks)Kernel", "LDG.64:* STG.64:*",
            "the step's state"),

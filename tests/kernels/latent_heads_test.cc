@@ -160,7 +160,7 @@ TEST_P(LatentHeadsTest, LowerPrecisionsAgreeWithF64) {
 INSTANTIATE_TEST_SUITE_P(Sizes, LatentHeadsTest,
                          ::testing::Values(Size{1, 1, 1, 1, 2, 1}, Size{2, 3, 3, 5, 4, 7},
                                            Size{1, 4, 11, 3, 6, 2}, Size{1, 2, 2, 0, 8, 3},
-                                           Size{1, 2, 1, 33, 66, 40}));
+                                           Size{1, 2, 1, 33, 66, 40}, Size{2, 2, 10, 16, 24, 8}));
 
 TEST(LatentHeads, ThreadsDoNotChangeBits) {
   const Size size = {2, 64, 4, 24, 16, 24};

@@ -1,6 +1,7 @@
 #include "train/hf/export.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -22,6 +23,7 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr float kHalfOverflow = 65520;       // From here on, F16 rounds to infinity.
 constexpr int64_t kChunkElements = 1 << 23;  // A tensor that lies whole is copied in such parts.
 
 HfDType Stored(DType dtype) {
@@ -107,6 +109,12 @@ class TensorWriter {
     const float* const from = reinterpret_cast<const float*>(values_.data());
     std::vector<uint16_t> halves(elements);
     std::transform(from, from + elements, halves.begin(), FloatToHalf);
+    for (size_t i = 0; i < elements; ++i) {
+      if (!std::isfinite(from[i]) || std::abs(from[i]) < kHalfOverflow) continue;
+      return absl::InvalidArgumentError(absl::StrCat(parameter.name, ": wanted numbers below ",
+                                                     kHalfOverflow, " for F16, found ", from[i],
+                                                     "; BF16 has the range of F32"));
+    }
     values_.resize(elements * sizeof(uint16_t));
     std::memcpy(values_.data(), halves.data(), values_.size());
     return absl::OkStatus();

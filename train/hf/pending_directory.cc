@@ -39,6 +39,10 @@ absl::StatusOr<PendingDirectory> PendingDirectory::Create(const std::string& tar
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   RETURN_IF_ERROR(CheckFree(path));
   const std::string name = std::filesystem::path(path).filename().string();
+  if (name.empty() || name == "." || name == "..") {
+    return absl::InvalidArgumentError(
+        absl::StrCat(target, ": wanted a directory by its name, which is made or replaced"));
+  }
   const std::string pending = absl::StrCat(ParentOf(path), "/.", name, ".", ::getpid(), ".partial");
   RETURN_IF_ERROR(CheckFree(pending));
   RETURN_IF_ERROR(storage.MakeDirectory(pending));

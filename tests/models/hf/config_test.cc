@@ -107,7 +107,7 @@ TEST(HfConfigTest, RefusesWhatChangesTheMeaning) {
   refuse("quantization_config", 3, "quant_method: wanted fp8");
   refuse("model_type", "bert", "model_type: wanted one of llama, ");
   refuse("model_type", nullptr, "model_type: wanted one of llama, ");
-  refuse("num_hidden_layers", nullptr, "num_hidden_layers: wanted a value, found none");
+  refuse("num_hidden_layers", nullptr, "num_hidden_layers: wanted a value, found null");
   refuse("num_hidden_layers", 1.5, "num_hidden_layers: wanted a whole number");
   refuse("num_hidden_layers", 1ull << 60, "model.layers: wanted 1 to 1024");
   refuse("num_key_value_heads", 5, "model.kv_heads: wanted a divisor of heads");
@@ -203,6 +203,53 @@ TEST(HfConfigTest, CarriesWhatMeansNothingForTraining) {
   EXPECT_FALSE(written->contains("torch_dtype"));
 }
 
+json PresetConfig(const char* preset) {
+  return *ConfigToHf(FindPreset(preset)->config, json::object());
+}
+
+std::string RefusalOf(const json& config) {
+  return std::string(ConfigFromHf(config).status().message());
+}
+
+// Each of these means another model to `transformers`.
+TEST(HfConfigTest, RefusesWhatNullFalseAndAbsentKeysMeanToTransformers) {
+  for (const char* preset : {"llama3-8b", "qwen2.5-7b", "deepseek-v3-671b", "gemma3-1b"}) {
+    json config = PresetConfig(preset);
+    config["is_causal"] = true;
+    EXPECT_TRUE(ConfigFromHf(config).ok()) << preset;
+    for (const json& other : {json(false), json()}) {
+      config["is_causal"] = other;
+      EXPECT_THAT(RefusalOf(config), HasSubstr("is_causal: wanted true")) << preset;
+    }
+  }
+  for (const char* key : {"rope_interleave", "norm_topk_prob"}) {
+    json config = PresetConfig("deepseek-v3-671b");
+    config[key] = nullptr;
+    EXPECT_THAT(RefusalOf(config), HasSubstr(std::string(key) + ": wanted true"));
+  }
+  json config = PresetConfig("deepseek-v3-671b");
+  config["rope_scaling"].erase("mscale_all_dim");
+  EXPECT_THAT(RefusalOf(config), HasSubstr("mscale_all_dim: wanted a value, found none"));
+  config["rope_scaling"]["mscale_all_dim"] = 0.5;
+  EXPECT_THAT(RefusalOf(config), HasSubstr("mscale_all_dim: wanted 1, as another key says"));
+}
+
+TEST(HfConfigTest, MixtralHasEightKeyValueHeadsOrAsManyAsQueries) {
+  json config = PresetConfig("mixtral-8x22b");
+  config.erase("num_key_value_heads");
+  EXPECT_EQ(FactsOf(*ConfigFromHf(config)).kv_heads, 8);
+  config["num_key_value_heads"] = nullptr;
+  EXPECT_EQ(FactsOf(*ConfigFromHf(config)).kv_heads, 48);
+}
+
+TEST(HfConfigTest, RotaryParametersOfAnotherTypeAreRefusedAndDoNotEndTheProgram) {
+  json config = PresetConfig("gemma3-1b");
+  config.erase("rope_scaling");
+  config["rope_parameters"] = {{"full_attention", {{"rope_type", "default"}, {"rope_theta", 1e6}}},
+                               {"sliding_attention", {{"rope_type", 7}, {"rope_theta", 1e4}}}};
+  EXPECT_FALSE(ConfigFromHf(config).ok());
+}
+
 TEST(HfConfigTest, EveryPresetIsReadAsItWasWritten) {
   for (const Family& family : Families()) {
     for (const Preset& preset : family.presets) {
@@ -261,7 +308,7 @@ TEST(HfConfigTest, ReadsTheReleasedConfigOfQwen3Moe) {
   ExpectRefused(other, "mlp_only_layers: wanted []");
   other = released;
   other["use_sliding_window"] = true;
-  ExpectRefused(other, "use_sliding_window: wanted no such key");
+  ExpectRefused(other, "use_sliding_window: wanted false");
 }
 
 // No field is lost without a word: with another value, each is read back with that value, or is

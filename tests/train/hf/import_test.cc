@@ -110,12 +110,13 @@ TEST_F(HfImport, IgnoresTheTablesOfEarlyReleases) {
 TEST_F(HfImport, LeavesOutFurtherLayersWhereTheFamilyMayHaveThem) {
   DirectoryContent content = DirectoryContent::Of(SourceFile("tests/golden/hf/deepseek_v3"));
   const std::string wanted = DigestOf(Import(content, "without"));
+  content.config["num_nextn_predict_layers"] = 1;
   content.tensors["model.layers.3.eh_proj.weight"] = content.tensors["model.norm.weight"];
   EXPECT_EQ(DigestOf(Import(content, "with")), wanted);
   std::filesystem::remove_all(scratch_);
   std::filesystem::create_directories(scratch_);
-  content.tensors["model.layers.2.eh_proj.weight"] = content.tensors["model.norm.weight"];
-  ExpectRefused(content, "tensor model.layers.2.eh_proj.weight: the model that config.json");
+  content.config["num_nextn_predict_layers"] = 0;
+  ExpectRefused(content, "tensor model.layers.3.eh_proj.weight: the model that config.json");
 }
 
 // The other directory has what `transformers` makes of the quantised one (make_quantized.py).

@@ -19,7 +19,7 @@ HERE = pathlib.Path(__file__).parent / "training"
 SIZES = {"layers": 2, "hidden": 32, "heads": 4, "kv_heads": 2, "head_dim": 8, "vocab": 256, "max_seq": 64}
 MLP = {"ffn": 48}
 EXPERTS = {"moe": {"experts": 6, "top_k": 2, "expert_ffn": 20, "aux_loss": 0.05}}
-# Of the families without a job in training/.
+# Of the families without a job in training/. None: the family lacks the size.
 ARCHITECTURES = {
     "qwen2": MLP,
     "qwen3": MLP | {"tied": True},
@@ -28,6 +28,9 @@ ARCHITECTURES = {
     "gemma3": MLP | {"layers": 7, "window": 6, "rope_factor": 4, "query_pre_attn_scalar": 6},
     "gpt_oss": EXPERTS | {"window": 6, "swiglu_limit": 1.0, "rope_base": 100, "yarn_factor": 4, "yarn_beta_fast": 2,
                           "yarn_beta_slow": 0.25, "yarn_original_max_seq": 16},
+    "deepseek_v3": MLP | {"kv_heads": None, "head_dim": None, "layers": 3, "dense_layers": 1, "q_lora_rank": 24, "kv_lora_rank": 16,
+                          "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8, "yarn_factor": 4,
+                          "yarn_original_max_seq": 16, "moe": EXPERTS["moe"] | {"shared_experts": 1}},
 }
 
 
@@ -44,7 +47,8 @@ def spec_of(name):
     own = ARCHITECTURES.get(name)
     spec = yaml.safe_load((HERE / ("llama.yaml" if own else f"{name}.yaml")).read_text())
     if own:
-        spec["model"] = {"architecture": {"family": name} | SIZES | own}
+        fields = {"family": name} | SIZES | own
+        spec["model"] = {"architecture": {key: value for key, value in fields.items() if value is not None}}
     if name == "llama":  # `transformers` warns where a model is not longer than before its scaling.
         spec["model"]["overrides"]["rope_scaling"] = {"original_max_seq": 16}
     spec |= {"precision": "F32", "devices": 1, "checkpoint": {"directory": "run"}}

@@ -130,7 +130,7 @@ constexpr char kDeepseekV3Fields[] = R"({"dense_layers": "1", "q_lora_rank": "7"
   "yarn_factor": "8", "yarn_beta_fast": "4", "yarn_beta_slow": "0.5", "yarn_mscale": "1",
   "yarn_original_max_seq": "64"})";
 constexpr Change kDeepseekV3Changes[] = {
-    {"/model/architecture/fields/dense_layers", "\"2\""},
+    {"/model/architecture/fields/dense_layers", "\"0\""},
     {"/model/architecture/fields/q_lora_rank", "\"6\""},
     {"/model/architecture/fields/kv_lora_rank", "\"6\""},
     {"/model/architecture/fields/qk_nope_head_dim", "\"4\""},

@@ -56,6 +56,10 @@ JobConfig JobOf(const Case& c, const std::string& directory, PrecisionName preci
     fields["moe.experts"] = 4, fields["moe.top_k"] = 2, fields["moe.expert_ffn"] = 8;
     fields["moe.aux_loss"] = 0.01;
   }
+  for (const char* width :
+       {"q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}) {
+    fields[width] = 8;
+  }
   if (family == "gpt_oss") fields["window"] = 3, fields["swiglu_limit"] = 0.02;
   std::erase_if(fields, [&](const auto& field) { return !HasField(defaults, field.first); });
   if (family == "dit") {

@@ -25,9 +25,9 @@
 //   cos and sin are multiplied by `magnitude`, or by 0.1 ln(factor) + 1 if it is 0.
 //
 // Source: Su et al. 2021, arXiv:2104.09864, eq. 34; scaling: the Llama 3.1 release; YaRN: Peng et
-// al. 2023, arXiv:2309.00071, section 3.2 and eq. 22. Letters: T
-// tokens, a query heads, g key/value heads, d head dim, r rotated dims of a head (even), e head dim
-// of values, S rows of the table. Bitwise deterministic for any thread count.
+// al. 2023, arXiv:2309.00071, section 3.2 and eq. 22. Letters: T tokens, a query heads, g key/value
+// heads, d head dim, r rotated dims of a head (even), e head dim of values, S rows of the table.
+// Bitwise deterministic for any thread count.
 
 #pragma once
 

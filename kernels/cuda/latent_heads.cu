@@ -159,6 +159,14 @@ __global__ void __launch_bounds__(kThreads) BackwardKernel(Backward<T> args) {
   }
 }
 
+template <typename A, typename Args>
+Table<A> TableOf(const Args& args, const LatentWidths& w) {
+  return {.cos = args.cos.template as<A>(),
+          .sin = args.sin.template as<A>(),
+          .half = w.rope / 2,
+          .sequence = args.sequence};
+}
+
 // Whether all parts of heads begin at multiples of 16 bytes.
 template <typename T, typename... Pointers>
 bool CanPackHeads(const LatentWidths& w, const Pointers*... pointers) {
@@ -170,16 +178,12 @@ bool CanPackHeads(const LatentWidths& w, const Pointers*... pointers) {
 void LatentHeadsForward(Exec& exec, const LatentHeadsForwardArgs& args) {
   DispatchFloat(args.q.dtype, [&](auto scalar) {
     using T = decltype(scalar);
-    using A = Accumulate<T>;
     const LatentWidths w = LatentWidthsOf(args.heads, args.q, args.kv, args.k_rope);
     const Forward<T> forward = {.q = args.q.as<T>(),
                                 .kv = args.kv.as<T>(),
                                 .k_rope = args.k_rope.as<T>(),
                                 .qkv = args.qkv.as<T>(),
-                                .table = {.cos = args.cos.as<A>(),
-                                          .sin = args.sin.as<A>(),
-                                          .half = w.rope / 2,
-                                          .sequence = args.sequence},
+                                .table = TableOf<Accumulate<T>>(args, w),
                                 .w = w,
                                 .heads = args.heads,
                                 .rows = args.q.shape.rows()};
@@ -193,16 +197,12 @@ void LatentHeadsForward(Exec& exec, const LatentHeadsForwardArgs& args) {
 void LatentHeadsBackward(Exec& exec, const LatentHeadsBackwardArgs& args) {
   DispatchFloat(args.dqkv.dtype, [&](auto scalar) {
     using T = decltype(scalar);
-    using A = Accumulate<T>;
     const LatentWidths w = LatentWidthsOf(args.heads, args.dq, args.dkv, args.dk_rope);
     const Backward<T> backward = {.dqkv = args.dqkv.as<T>(),
                                   .dq = args.dq.as<T>(),
                                   .dkv = args.dkv.as<T>(),
                                   .dk_rope = args.dk_rope.as<T>(),
-                                  .table = {.cos = args.cos.as<A>(),
-                                            .sin = args.sin.as<A>(),
-                                            .half = w.rope / 2,
-                                            .sequence = args.sequence},
+                                  .table = TableOf<Accumulate<T>>(args, w),
                                   .w = w,
                                   .heads = args.heads,
                                   .rows = args.dqkv.shape.rows()};

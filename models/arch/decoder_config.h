@@ -44,7 +44,7 @@ struct DecoderTraits {
   bool rope_scaling = true;     // Rotary positions may be scaled as in Llama 3.1.
   bool grouped_queries = true;  // kv_heads may be less than heads.
   bool gated = true;            // The MLP has a gate matrix.
-  bool experts = false;         // Every MLP is a mixture of experts.
+  bool experts = false;         // MLPs are mixtures of experts, all of them or the later ones.
   // Experts: the weights of a token's experts are a softmax over these experts' logits, and there
   // are neither shared experts nor groups. The family has no fields for these, and no ffn.
   bool plain_router = false;
@@ -65,7 +65,8 @@ void CompleteMoe(const GivenFields& given, MoeConfig& moe);
 void CheckMoe(const MoeConfig& moe, FieldProblems& problems);
 void CheckDecoder(const DecoderTraits& traits, absl::string_view family,
                   const DecoderConfig& config, FieldProblems& problems);
-// Returns the facts about a model. Either all its layers have experts or none has.
+// Returns the facts about a model in which all layers have experts or none has. A family with other
+// models corrects the facts.
 ModelFacts DecoderFacts(const DecoderConfig& config);
 
 }  // namespace trainyard

@@ -7,6 +7,7 @@
 
 #include "kernels/copy_columns.h"
 #include "models/program/binder.h"
+#include "models/program/ops/column_parts.h"
 #include "models/program/ops/ops.h"
 #include "models/program/ops/ring.h"
 
@@ -63,17 +64,7 @@ class SpreadSamplesOp final : public Op {
   absl::string_view name() const override { return "spread_samples"; }
   std::string attributes() const override { return Text(axes_); }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    const Tensor x = binder.tensor(instance.inputs[0]);
-    std::vector<Call> calls;
-    int64_t begin = 0;
-    for (Value output : instance.outputs) {
-      const Tensor y = binder.tensor(output);
-      const int64_t columns = y.shape.back();
-      calls.push_back(binder.Kernel(
-          CopyColumnsArgs{.x = x, .x_begin = begin, .y = y, .y_begin = 0, .columns = columns}));
-      begin += columns;
-    }
-    return InOrder(std::move(calls));
+    return CopyToParts(binder, instance);
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {

@@ -36,7 +36,7 @@ struct Exported {
 
 // If an error is returned, nothing was changed at `options.to`:
 // - INVALID_ARGUMENT: the family has no such form; or names a field that config.json cannot
-//   express, or a parameter that the checkpoint lacks.
+//   express, a parameter that the checkpoint lacks, or one with a number beyond the range of F16.
 // - DATA_LOSS: the checkpoint is damaged.
 // - FAILED_PRECONDITION: something is at `options.to`.
 absl::StatusOr<Exported> ExportHf(const Checkpoint& checkpoint, const ExportOptions& options,

@@ -80,6 +80,40 @@ TEST_F(HfImport, RefusesTensorsThatAreNotTheModels) {
   ExpectRefused(content, "parameters, the tensors have");
 }
 
+// A few bytes of config.json describe so many experts that a list of their matrices takes gigabytes.
+TEST_F(HfImport, RefusesMoreMatricesThanAnyModelHas) {
+  DirectoryContent content = DirectoryContent::Of(SourceFile("tests/golden/hf/mixtral"));
+  content.config["num_hidden_layers"] = 200;
+  content.config["num_local_experts"] = 4096;
+  ExpectRefused(content, "matrices and vectors; wanted at most 1000000");
+}
+
+// The rename at the end would fail, after hours of writing.
+TEST_F(HfImport, RefusesATargetThatCannotBeReplaced) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(scratch_);
+  const absl::Status status = ImportHf(SourceFile("tests/golden/hf/llama"), ".").status();
+  EXPECT_THAT(status.message(), HasSubstr(".: wanted a directory by its name"));
+  std::filesystem::current_path(before);
+  EXPECT_THAT(*ListDirectory(scratch_), ElementsAre());
+}
+
+TEST_F(HfImport, ExportsNoInfinityForANumberThatF16DoesNotHave) {
+  for (const double number : {65519.0, 65520.0, -65520.0}) {
+    DirectoryContent content = Llama();
+    std::memcpy(content.tensors[kHead].bytes.data(), &number, sizeof(number));
+    const std::string name = absl::StrCat("of_", number);
+    const auto exported = ExportHf(Open(Import(content, name)),
+                                   {.to = scratch_ + "/f16" + name, .dtype = HfDType::kF16});
+    if (number == 65519.0) {
+      EXPECT_TRUE(exported.ok()) << exported.status();
+    } else {
+      EXPECT_THAT(exported.status().message(), HasSubstr("lm_head.weight: wanted numbers below"));
+      EXPECT_FALSE(std::filesystem::exists(scratch_ + "/f16" + name));
+    }
+  }
+}
+
 TEST_F(HfImport, RefusesConfigsByKey) {
   DirectoryContent content = Llama();
   content.config["hidden_act"] = "relu";

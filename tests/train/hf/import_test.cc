@@ -80,7 +80,7 @@ TEST_F(HfImport, RefusesTensorsThatAreNotTheModels) {
   ExpectRefused(content, "parameters, the tensors have");
 }
 
-// A few bytes of config.json describe so many experts that a list of their matrices takes gigabytes.
+// A few bytes of config.json describe so many experts that a list of matrices takes gigabytes.
 TEST_F(HfImport, RefusesMoreMatricesThanAnyModelHas) {
   DirectoryContent content = DirectoryContent::Of(SourceFile("tests/golden/hf/mixtral"));
   content.config["num_hidden_layers"] = 200;

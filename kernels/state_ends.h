@@ -29,8 +29,7 @@ struct StateEndsForwardArgs {
   ConstTensor dt_bias;
   ConstTensor a_log;
   StateDims dims;
-  Tensor ends;    // [M, W]        out, f32 (f64 when xbc is f64)
-  Tensor states;  // [M K, H N P]  out, the same: memory for the kernel
+  Tensor ends;  // [M, W]  out, f32 (f64 when xbc is f64)
 };
 
 struct StateEndsBackwardArgs {
@@ -77,7 +76,6 @@ inline void Check(const StateEndsForwardArgs& args) {
   const int64_t parts = CheckStateOperands(args) / dims.sequence;
   const DType sums = AccumulateOfDType(args.xbc.dtype);
   ExpectMatrix("state_ends ends", args.ends, sums, parts, dims.state_columns() + dims.heads);
-  ExpectMatrix("state_ends states", args.states, sums, parts * dims.chunks(), dims.state_columns());
 }
 
 inline void Check(const StateEndsBackwardArgs& args) {

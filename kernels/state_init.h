@@ -9,6 +9,10 @@
 
 #pragma once
 
+#include <cmath>
+
+#include "common/host_device.h"
+#include "common/rng.h"
 #include "kernels/device/expect.h"
 #include "kernels/device/step_state.h"
 
@@ -41,6 +45,14 @@ inline void Check(const StateInitArgs& args) {
       << "state_init steps: from " << args.steps.least << " to " << args.steps.most << ", at least "
       << args.steps.floor;
   CHECK(args.state != nullptr) << "state_init state: none";
+}
+
+// Returns y[i].
+TRAINYARD_HOST_DEVICE inline double InitialStateValue(const StateInitArgs& args, int64_t i) {
+  if (args.kind == StateInitKind::kDecay) return std::log(double(args.first + i + 1));
+  const double u = Uniform(args.state->seed, args.stream, uint64_t(args.first + i));
+  const double step = args.steps.least * std::exp(u * std::log(args.steps.most / args.steps.least));
+  return std::log(std::expm1(step < args.steps.floor ? args.steps.floor : step));
 }
 
 }  // namespace trainyard

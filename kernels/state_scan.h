@@ -8,8 +8,8 @@
 //
 // Head h uses B and C of group g = h / (H/G). A part begins with its `start`, or with zeros.
 //
-// The kernels divide a part into chunks of kStateChunk tokens. Within a chunk, y is a masked
-// product of matrices, as in attention; between chunks, states are passed on:
+// The kernels divide a part into chunks of tokens. Within a chunk, y is a masked product of
+// matrices, as in attention; between chunks, states are passed on:
 //
 //   c[t]     = sum of a over the chunk's tokens up to t
 //   y[t]     = exp(c[t]) C[t] S_start + sum_{s<=t} exp(c[t] - c[s]) (C[t] . B[s]) step[s] x[s] + d x
@@ -18,9 +18,9 @@
 // Backward computes the states again. A step that was clamped has no gradient.
 //
 // Source: Dao & Gu 2024, arXiv:2405.21060, sections 5 to 7. Letters: T tokens in M parts of L, H
-// heads, G groups, P head dim, N state dim, K chunks of a part (the last one may be shorter). Sums
-// and states are in f32 (f64 when x is f64). The CUDA kernels multiply bf16 operands, among them
-// the states, in bf16. Bitwise deterministic, on the CPU for any thread count.
+// heads, G groups, P head dim, N state dim. Sums and states are in f32 (f64 when x is f64). If x is
+// bf16, the CUDA kernels round the operands of their products to bf16, among them the states.
+// Bitwise deterministic, on the CPU for any thread count.
 
 #pragma once
 
@@ -29,8 +29,6 @@
 #include "kernels/device/expect.h"
 
 namespace trainyard {
-
-inline constexpr int64_t kStateChunk = 128;
 
 struct StateDims {
   int64_t heads;     // H
@@ -44,7 +42,6 @@ struct StateDims {
   constexpr int64_t inner() const { return heads * head_dim; }
   constexpr int64_t columns() const { return inner() + 2 * groups * state; }
   constexpr int64_t state_columns() const { return heads * state * head_dim; }
-  constexpr int64_t chunks() const { return (sequence + kStateChunk - 1) / kStateChunk; }
 };
 
 struct StateScanForwardArgs {
@@ -55,9 +52,7 @@ struct StateScanForwardArgs {
   ConstTensor d;           // [H]               dtype of xbc
   ConstTensor start = {};  // [M, H N P]        f32 (f64 when xbc is f64); without data: zeros
   StateDims dims;
-  Tensor y;       // [T, H P]  out, dtype of xbc
-  Tensor states;  // [M K, H N P]  out, dtype of start: the states at the start of chunks; memory
-                  //               for the kernel
+  Tensor y;  // [T, H P]  out, dtype of xbc
 };
 
 struct StateScanBackwardArgs {
@@ -75,7 +70,6 @@ struct StateScanBackwardArgs {
   Tensor da_log;       // [H]  in/out, the same
   Tensor dd;           // [H]  in/out, the same
   Tensor dstart = {};  // [M, H N P]  out, the same; given if and only if start is
-  Tensor states;       // [2 M K, H N P]  out, the same: memory for the kernel
   Write write_ddt_bias;
   Write write_da_log;
   Write write_dd;
@@ -114,7 +108,6 @@ inline void Check(const StateScanForwardArgs& args) {
   const DType dtype = args.xbc.dtype, sums = AccumulateOfDType(dtype);
   ExpectElements("state_scan d", args.d, dtype, dims.heads);
   ExpectMatrix("state_scan y", args.y, dtype, tokens, dims.inner());
-  ExpectMatrix("state_scan states", args.states, sums, parts * dims.chunks(), dims.state_columns());
   if (args.start.data == nullptr) return;
   ExpectMatrix("state_scan start", args.start, sums, parts, dims.state_columns());
 }
@@ -122,7 +115,6 @@ inline void Check(const StateScanForwardArgs& args) {
 inline void Check(const StateScanBackwardArgs& args) {
   const StateDims& dims = args.dims;
   const int64_t tokens = CheckStateOperands(args), parts = tokens / dims.sequence;
-  const int64_t chunks = parts * dims.chunks();
   const DType dtype = args.xbc.dtype, sums = AccumulateOfDType(dtype);
   ExpectElements("state_scan d", args.d, dtype, dims.heads);
   ExpectMatrix("state_scan dy", args.dy, dtype, tokens, dims.inner());
@@ -131,7 +123,6 @@ inline void Check(const StateScanBackwardArgs& args) {
   ExpectElements("state_scan ddt_bias", args.ddt_bias, sums, dims.heads);
   ExpectElements("state_scan da_log", args.da_log, sums, dims.heads);
   ExpectElements("state_scan dd", args.dd, sums, dims.heads);
-  ExpectMatrix("state_scan states", args.states, sums, 2 * chunks, dims.state_columns());
   CHECK((args.start.data == nullptr) == (args.dstart.data == nullptr))
       << "state_scan dstart: wanted if and only if there is a start";
   if (args.start.data == nullptr) return;

@@ -106,10 +106,10 @@ TEST_P(GatedNormTest, LowerPrecisionsAgreeWithF64) {
   ExpectAgreesWithF64<bf16>(in, size);
 }
 
-// Groups of one column; odd widths; groups wider than a block of a GPU takes at once, in packs or
+// One group; odd widths; groups wider than a block of a GPU takes at once, in packs or
 // one by one; more rows than runs.
 INSTANTIATE_TEST_SUITE_P(Sizes, GatedNormTest,
-                         ::testing::Values(Size{1, 2, 2}, Size{3, 15, 3}, Size{5, 64, 2},
+                         ::testing::Values(Size{1, 4, 1}, Size{3, 15, 3}, Size{5, 64, 2},
                                            Size{2, 5000, 2}, Size{2, 2602, 2}, Size{130, 32, 4}));
 
 TEST(GatedNorm, BackwardMatchesNumericGradient) {

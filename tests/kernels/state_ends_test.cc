@@ -83,7 +83,7 @@ TEST(StateEnds, BackwardMatchesNumericGradient) {
   const StateSize size = Size(2, 2, 1, 2, 3, 4);
   StateInputs in = MakeStateInputs(size);
   const auto dends = Normal<double>(Ends<double>(in, size).shape, 9);
-  const auto loss = [&] { return Dot(Ends<double>(in, size), dends); };
+  const auto loss = [&] { return Dot(Ends<double>(in, size, /*threads=*/1), dends); };
   const auto got = EndsBackward<double>(in, dends, size);
   ExpectClose(got.xbc.v, NumericGrad(in.xbc.v, loss), 1e-8);
   ExpectClose(got.dt.v, NumericGrad(in.dt.v, loss), 1e-8);

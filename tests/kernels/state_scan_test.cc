@@ -95,7 +95,7 @@ TEST(StateScan, BackwardMatchesNumericGradient) {
   const StateSize size = {2, Clamped(Dims(2, 1, 2, 3, 4))};
   StateInputs in = MakeStateInputs(size);
   const auto dy = Normal<double>({size.tokens(), size.dims.inner()}, 7);
-  const auto loss = [&] { return Dot(Scan<double>(in, size), dy); };
+  const auto loss = [&] { return Dot(Scan<double>(in, size, /*started=*/true, 1), dy); };
   const auto got = ScanBackward<double>(in, dy, size);
   ExpectClose(got.xbc.v, NumericGrad(in.xbc.v, loss), 1e-8);
   ExpectClose(got.dt.v, NumericGrad(in.dt.v, loss), 1e-8);

@@ -37,8 +37,9 @@ struct TokenSums {
   int64_t slots, steps;  // Numbers of a slot.
 
   __device__ A operator()(int64_t at) const {
-    A sum = 0;
-    for (int64_t slot = 0; slot < slots; ++slot) sum += sums[slot * steps + at];
+    A sum = sums[at];
+#pragma unroll 1
+    for (int64_t slot = 1; slot < slots; ++slot) sum += sums[slot * steps + at];
     return sum;
   }
 };
@@ -93,8 +94,7 @@ __global__ void __launch_bounds__(Product::kThreads, 1) ValuesKernel(Values<T> a
   };
 
   const Panel<T, Order::kDeep> b = {xbc + s.b(group), s.columns(), count};
-  const Panel<T, Order::kAlong> end = {args.ends +
-                                           s.Copy(kWithin ? k : k / s.part_chunks(), group) +
+  const Panel<T, Order::kAlong> end = {args.ends + s.Copy(kWithin ? k : k / s.part_chunks, group) +
                                            head % s.group_heads() * s.p + column,
                                        s.group_columns(), width};
   Product dv(b, end, s.n, shared);

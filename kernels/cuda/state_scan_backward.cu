@@ -188,11 +188,13 @@ __global__ void __launch_bounds__(kFinishThreads) FinishKernel(Finish<T> args) {
   using A = Accumulate<T>;
   __shared__ A da[kFinishThreads];
   const StateShape& s = args.shape;
-  const int64_t head = blockIdx.x % s.heads, k = blockIdx.x / s.heads, row = s.Row(k);
+  const unsigned heads = unsigned(s.heads), head = blockIdx.x % heads, k = blockIdx.x / heads;
+  const int64_t row = s.Row(k);
   const int count = s.Count(k), thread = int(threadIdx.x);
   const auto at = [&](int t) { return (row + t) * s.heads + head; };
-  const int64_t elements = s.n * s.p, place = (k * s.heads + head) * elements;
+  const int64_t elements = s.n * s.p, place = (int64_t{k} * s.heads + head) * elements;
   A through = 0;
+#pragma unroll 4
   for (int64_t i = thread; i < elements; i += kFinishThreads) {
     through += args.starts[place + i] * args.ends[place + i];
   }
@@ -216,7 +218,7 @@ __global__ void __launch_bounds__(kFinishThreads) FinishKernel(Finish<T> args) {
   }
   BlockSums(sums);
   if (thread == 0) {
-    for (int i = 0; i < 3; ++i) args.sums[(k * 3 + i) * s.heads + head] = sums[i];
+    for (int i = 0; i < 3; ++i) args.sums[(int64_t{k} * 3 + i) * s.heads + head] = sums[i];
   }
 }
 

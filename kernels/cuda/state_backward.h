@@ -89,8 +89,13 @@ __global__ void __launch_bounds__(Product::kThreads, 1) ValuesKernel(Values<T> a
     }
     __syncthreads();
   };
-  const auto value = [&](const T* from, int64_t stride, int t, int p) {
-    return t < count && p < width ? A(from[t * stride + p]) : A(0);
+  // Neighbours of a row; zeros outside.
+  const auto values = [&](const T* from, int64_t stride, int t, int p) {
+    Pack<A, kNeighbours> wide = {};
+    if (t >= count || p >= width) return wide;
+    const auto pack = LoadPack<T, kNeighbours>(from + t * stride + p);
+    for (int i = 0; i < kNeighbours; ++i) wide.v[i] = A(pack.v[i]);
+    return wide;
   };
 
   const Panel<T, Order::kDeep> b = {xbc + s.b(group), s.columns(), count};
@@ -98,10 +103,10 @@ __global__ void __launch_bounds__(Product::kThreads, 1) ValuesKernel(Values<T> a
                                            head % s.group_heads() * s.p + column,
                                        s.group_columns(), width};
   Product dv(b, end, s.n, shared);
-  dv.Transform([&](int t, int p, A sum) {
-    const A scaled = sum * to_end[t];
-    tile.at(t, p) = value(x, s.columns(), t, p) * step[t] * scaled;
-    return scaled;
+  dv.Transform([&](int t, int, A sum) { return sum * to_end[t]; });
+  dv.ForEachSum([&](int t, int p, const auto& sums) {
+    const auto xs = values(x, s.columns(), t, p);
+    for (int i = 0; i < kNeighbours; ++i) tile.at(t, p + i) = xs.v[i] * step[t] * sums.v[i];
   });
   store(args.of_end);
   const T* const dy = kWithin ? args.dy + row * s.inner() + head * s.p + column : nullptr;
@@ -113,19 +118,19 @@ __global__ void __launch_bounds__(Product::kThreads, 1) ValuesKernel(Values<T> a
     dv.AddProduct(weights, later, count, shared);
     d = A(args.d[head]);
   }
-  dv.Transform([&](int t, int p, A sum) {
-    tile.at(t, p) = value(x, s.columns(), t, p) * sum;
-    return sum;
+  dv.ForEachSum([&](int t, int p, const auto& sums) {
+    const auto xs = values(x, s.columns(), t, p);
+    for (int i = 0; i < kNeighbours; ++i) tile.at(t, p + i) = xs.v[i] * sums.v[i];
   });
   store(args.of_step);
   T* const to = args.dxbc + row * s.columns() + head * s.p + column;
   dv.ForEachSum([&](int t, int p, auto sums) {
-    for (int i = 0; i < kNeighbours; ++i) {
-      sums.v[i] *= step[t];
-      if constexpr (kWithin) {
-        const A dyi = value(dy, s.inner(), t, p + i);
-        tile.at(t, p + i) = value(x, s.columns(), t, p + i) * dyi;
-        sums.v[i] += d * dyi;
+    for (int i = 0; i < kNeighbours; ++i) sums.v[i] *= step[t];
+    if constexpr (kWithin) {
+      const auto xs = values(x, s.columns(), t, p), dys = values(dy, s.inner(), t, p);
+      for (int i = 0; i < kNeighbours; ++i) {
+        tile.at(t, p + i) = xs.v[i] * dys.v[i];
+        sums.v[i] += d * dys.v[i];
       }
     }
     if (t < count && p < width) StoreRounded(to + t * s.columns() + p, sums);

@@ -181,8 +181,13 @@ struct StateScanInputs {
 // one product with the state, as published tables of FLOPs count it (a convention; the recurrence
 // has two products, and the kernels have more).
 Value StateScan(Recorder& recorder, const StateScanInputs& inputs, const StateDims& dims);
-// RMSNorm of x silu(z) in `groups` groups of columns; x and z are [T, D], and gain is [D].
-Value GatedNorm(Recorder& recorder, Value x, Value z, Value gain, int64_t groups, double eps);
+struct GatedNormInputs {
+  Value x;     // [T, D]
+  Value z;     // [T, D]
+  Value gain;  // [D]
+};
+// RMSNorm of x silu(z) in `groups` groups of columns: [T, D].
+Value GatedNorm(Recorder& recorder, const GatedNormInputs& inputs, int64_t groups, double eps);
 
 // --- Conditions of samples.
 // A condition [B, D] is the same on all tensor and context ranks of a sample.

@@ -29,6 +29,12 @@ class SpecDocument {
   static absl::StatusOr<SpecDocument> Parse(absl::string_view name, absl::string_view text,
                                             const std::vector<std::string>& sets);
 
+  // If the spec has model.import, puts the architecture that the directory's config.json describes,
+  // with the spec's overrides, into the spec. Does nothing where the spec has an architecture, or
+  // where a field of the model is wrong, which the controller reports. INVALID_ARGUMENT: the
+  // directory has no model that this program knows; has a violation of model.import.
+  absl::Status ResolveImport();
+
   // INVALID_ARGUMENT: the spec cannot be read. Lists all violations (see Violations) that
   // train/config finds. The controller checks whether the values of a readable spec are legal.
   absl::StatusOr<v1::JobSpec> ToProto() const;

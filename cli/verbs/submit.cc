@@ -32,8 +32,11 @@ std::string RandomUuid() {
 
 absl::Status Run(const Context& context) {
   ASSIGN_OR_RETURN(
-      const SpecDocument document,
+      SpecDocument document,
       SpecDocument::Read(context.arguments.Text("SPEC"), context.arguments.List("--set")));
+  if (const absl::Status imported = document.ResolveImport(); !imported.ok()) {
+    return document.Explain(imported);
+  }
   absl::StatusOr<v1::JobSpec> spec = document.ToProto();
   if (!spec.ok()) return document.Explain(spec.status());
 

@@ -22,7 +22,8 @@ struct Imported {
 };
 
 // Reads the directory `from` and makes the checkpoint `to`, at which nothing may be, or an empty
-// directory. If an error is returned, nothing was changed there:
+// directory. If `to` is empty, checks all that an import would check and writes nothing. If an error
+// is returned, nothing was changed:
 // - NOT_FOUND: a file of the directory is missing.
 // - INVALID_ARGUMENT: names the key of config.json, or the tensor, that is not supported.
 // - DATA_LOSS: names the file, and the tensor, that is damaged.

@@ -10,6 +10,7 @@
 #include "common/bytes.h"
 #include "common/status_macros.h"
 #include "models/arch/config_json.h"
+#include "train/hf/pending_directory.h"
 
 namespace trainyard::cli {
 namespace {
@@ -18,6 +19,7 @@ absl::Status Run(const Context& context) {
   const std::string from = context.arguments.Text("DIR"), to = context.arguments.Text("--to");
   ASSIGN_OR_RETURN(const Imported imported, ImportHf(from, to));
   Output& output = context.output;
+  for (const std::string& path : imported.left) output.Note(AdviceOnLeft(path));
   if (output.format() != Format::kTable) {
     nlohmann::ordered_json json = {{"model", ToJson(imported.model)},
                                    {"parameters", imported.parameters},

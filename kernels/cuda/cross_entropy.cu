@@ -15,6 +15,7 @@ namespace {
 struct Targets {
   const int32_t* ids;
   int64_t first, columns, vocab;  // The slice that logits have.
+  int64_t held;                   // Columns before the padding.
 
   __device__ void Check(int64_t t) const {
     if (ids[t] >= -1 && ids[t] < vocab) return;
@@ -24,12 +25,28 @@ struct Targets {
 };
 
 Targets TargetsOf(const ConstTensor& targets, const VocabSlice& slice, int64_t columns) {
-  return {targets.as<int32_t>(), slice.first, columns, VocabOf(slice, columns)};
+  return {targets.as<int32_t>(), slice.first, columns, VocabOf(slice, columns),
+          IdsOf(slice, columns)};
 }
 
 // Number of loads that a thread has in flight.
 template <typename A>
 constexpr int kAheadOf = 16 / int(sizeof(A));
+
+// Loads logits [v, v + kCount) of a row. Those from `held` on are minus infinity.
+template <int kCount, typename A>
+__device__ Pack<A, kCount> LoadHeld(const A* row, int64_t v, int64_t held) {
+  Pack<A, kCount> pack;
+  for (A& x : pack.v) x = -std::numeric_limits<A>::infinity();
+  if (v >= held) return pack;
+  pack = LoadPack<A, kCount>(row + v);
+  if (v + kCount <= held) return pack;
+#pragma unroll
+  for (int n = 0; n < kCount; ++n) {
+    if (v + n >= held) pack.v[n] = -std::numeric_limits<A>::infinity();
+  }
+  return pack;
+}
 
 // Each thread's largest logit begins with a value that is less than any except minus infinity.
 template <int kCount, typename A>
@@ -37,18 +54,15 @@ __global__ void __launch_bounds__(512)
     StatisticsKernel(const A* logits, Targets targets, int64_t rows, A* statistics) {
   constexpr int kAhead = kAheadOf<A>;
   constexpr A kLeast = std::numeric_limits<A>::lowest();
-  const int64_t columns = targets.columns, stride = blockDim.x * kCount;
+  const int64_t columns = targets.columns, held = targets.held, stride = blockDim.x * kCount;
   for (int64_t t = blockIdx.x; t < rows; t += gridDim.x) {
     if (threadIdx.x == 0) targets.Check(t);
     const A* row = logits + t * columns;
     A largest = kLeast, sum = 0;
-    for (int64_t v = threadIdx.x * kCount; v < columns; v += kAhead * stride) {
+    for (int64_t v = threadIdx.x * kCount; v < held; v += kAhead * stride) {
       Pack<A, kCount> packs[kAhead];
 #pragma unroll
-      for (int k = 0; k < kAhead; ++k) {
-        for (A& x : packs[k].v) x = -std::numeric_limits<A>::infinity();
-        if (v + k * stride < columns) packs[k] = LoadPack<A, kCount>(row + v + k * stride);
-      }
+      for (int k = 0; k < kAhead; ++k) packs[k] = LoadHeld<kCount>(row, v + k * stride, held);
       A larger = largest;
 #pragma unroll
       for (const auto& pack : packs) {
@@ -68,7 +82,7 @@ __global__ void __launch_bounds__(512)
       A* const out = statistics + t * 3;
       out[0] = of_all;
       out[1] = sum;
-      out[2] = target >= 0 && target < columns ? row[target] : A(0);
+      out[2] = target >= 0 && target < held ? row[target] : A(0);
     }
   }
 }
@@ -140,7 +154,8 @@ struct BackwardBody {
       const A scale = A(state->loss_scale), offset = lse[t];
       const int64_t target = targets.ids[t] - targets.first - v;
       for (int n = 0; n < kCount; ++n) {
-        out.v[n] = T(scale * (std::exp(row.v[n] - offset) - (n == target ? A(1) : A(0))));
+        const A dlogit = scale * (std::exp(row.v[n] - offset) - (n == target ? A(1) : A(0)));
+        out.v[n] = T(v + n < targets.held ? dlogit : A(0));
       }
     }
     StorePack(dlogits + at, out);
@@ -163,7 +178,7 @@ template <typename A>
 void Forward(Exec& exec, const CrossEntropyForwardArgs& args) {
   const int64_t rows = args.logits.shape.rows();
   A* const statistics = ScratchOf<A>(exec, rows * 3);
-  Statistics(exec, args.logits, TargetsOf(args.targets, {}, args.logits.shape.back()), statistics);
+  Statistics(exec, args.logits, TargetsOf(args.targets, args.slice, args.logits.shape.back()), statistics);
   Combine<A>(exec, {.statistics = statistics,
                     .ranks = 1,
                     .rows = rows,

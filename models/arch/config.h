@@ -133,6 +133,7 @@ inline constexpr int64_t kMaxFfn = 1 << 18;
 inline constexpr int64_t kMaxHeads = 1024;
 inline constexpr int64_t kMaxHeadDim = 256;  // kernels/attention.h
 inline constexpr int64_t kMaxVocab = 1 << 21;
+inline constexpr int64_t kMaxVocabMultiple = 1 << 16;  // Divides kMaxVocab.
 inline constexpr int64_t kMaxSequence = 1 << 20;
 inline constexpr int64_t kMaxExperts = 4096;
 

@@ -204,8 +204,16 @@ void VisitDecoder(const DecoderTraits& traits, DecoderConfig& c, FieldVisit visi
          .help = "Tokens of the vocabulary.",
          .most = kMaxVocab,
          .over_tensor = OverTensor::kDivided,
+         .padded_by = "vocab_multiple",
+         .padded_to = std::max<int64_t>(1, c.vocab_multiple),
          .required = true},
         &c.vocab);
+  visit({.name = "vocab_multiple",
+         .help = "Embedding and head have rows without a token, up to a multiple of this number.",
+         .most = kMaxVocabMultiple,
+         .may_differ = MayDiffer::kAlways,
+         .unset = c.vocab_multiple == 1},
+        &c.vocab_multiple);
   visit({.name = "max_seq",
          .help = "Longest sequence.",
          .most = kMaxSequence,

@@ -66,10 +66,13 @@ class BoxList {
     const int64_t section = spec.shape[dim] / sections, piece = local[dim] / sections;
     for (int s = 0; s < sections; ++s) {
       const int64_t begin = s * section + mesh_.coordinate(spec.shard.axes) * piece;
+      const int64_t held = spec.padding == 0 ? piece : std::min(piece, spec.shape[dim] - begin);
+      CHECK(held > 0) << spec.name << ": a rank has padding alone";
       Add(spec, {.name = spec.name,
                  .global_shape = spec.shape,
                  .offset = Zeros(spec.shape).With(dim, begin),
-                 .shape = local.With(dim, piece)});
+                 .shape = local.With(dim, held)});
+      flat_ += (piece - held) * (local.elements() / local[dim]) * Unit();
     }
   }
 
@@ -90,9 +93,11 @@ class BoxList {
   }
 
  private:
+  // The coordinate counts elements, or bytes of frozen parameters.
+  int64_t Unit() const { return storage_.frozen ? int64_t(SizeOf(*storage_.frozen)) : 1; }
+
   void Add(const ParameterSpec& spec, ParameterBox box) {
-    const int64_t unit = storage_.frozen ? int64_t(SizeOf(*storage_.frozen)) : 1;
-    box.flat = {.offset = flat_, .elements = box.shape.elements() * unit};
+    box.flat = {.offset = flat_, .elements = box.shape.elements() * Unit()};
     flat_ = box.flat.end();
     box.init = spec.init;
     box.frozen = storage_.frozen;
@@ -116,12 +121,21 @@ class BoxList {
 
 Shape LocalShape(const ParameterSpec& spec, const Mesh& mesh) {
   const int ranks = mesh.size(spec.shard.axes);
-  if (ranks == 1) return spec.shape;
   const int dim = spec.shard.dim;
-  const int64_t pieces = int64_t(ranks) * spec.shard.sections;
-  CHECK(spec.shape[dim] % pieces == 0)
-      << spec.name << ' ' << spec.shape << ": dim " << dim << " does not divide into " << pieces;
-  return spec.shape.With(dim, spec.shape[dim] / ranks);
+  CHECK(spec.padding == 0 || (dim == 0 && spec.shard.sections == 1 && !spec.stacked))
+      << spec.name << ": padding is for rows that are divided as a whole";
+  if (ranks == 1 && spec.padding == 0) return spec.shape;
+  const int64_t pieces = int64_t(ranks) * spec.shard.sections, size = spec.shape[dim] + spec.padding;
+  CHECK(size % pieces == 0) << spec.name << ' ' << spec.shape << ": dim " << dim
+                            << " does not divide into " << pieces;
+  return spec.shape.With(dim, size / ranks);
+}
+
+VocabSlice SliceOf(const ParameterSpec& table, int64_t first, int64_t count) {
+  const int64_t vocab = table.shape[0];
+  return {.first = first,
+          .vocab = vocab,
+          .padding = std::clamp<int64_t>(first + count - vocab, 0, count)};
 }
 
 std::vector<ParameterBox> BoxesOf(const ParameterStorage& storage, const Mesh& mesh) {

@@ -110,8 +110,7 @@ void VisitModel(Fields& fields, ModelChoice& out) {
       .name = kFieldsBeside, .most = kMaxFieldsBeside, .most_name_bytes = kMaxFieldNameBytes};
   fields.Section("architecture", beside,
                  [&](Fields& f) { ReadArchitecture(f, "", out.architecture.emplace()); });
-  // A resolved job has the field only if it is set, since the last release does not know it.
-  if (!fields.resolved() || fields.Stands("import")) fields.Field("import", out.import_path);
+  fields.Field("import", out.import_path);
   if (fields.resolved()) return;
   fields.Field("preset", out.preset);
   const absl::StatusOr<Preset> preset = FindPreset(out.preset);

@@ -72,7 +72,7 @@ void VisitModel(FieldWriter& fields, const ModelChoice& model) {
     const std::string name = field.rule.name;
     if (field.rule.unset) architecture[name.substr(0, name.find('.'))] = nullptr;
   }
-  if (!model.import_path.empty()) fields.Field("import", model.import_path);
+  fields.Field("import", model.import_path);
 }
 
 std::string ResolvedJobText(JobConfig job) {

@@ -246,6 +246,7 @@ absl::StatusOr<Exported> ExportHf(const Checkpoint& checkpoint, const ExportOpti
                                 storage));
     }
   }
+  exported.left = pending.left();
   RETURN_IF_ERROR(pending.Commit());
   return exported;
 }

@@ -57,6 +57,7 @@ absl::StatusOr<Imported> ImportHf(const std::string& from, const std::string& to
   ASSIGN_OR_RETURN(const Manifest manifest,
                    CommitAlone(pending.path(), state, std::move(written), storage));
   imported.size_bytes = manifest.size_bytes();
+  imported.left = pending.left();
   RETURN_IF_ERROR(pending.Commit());
   return imported;
 }

@@ -19,6 +19,7 @@ struct Imported {
   uint64_t parameters = 0;
   uint64_t size_bytes = 0;           // Of the tensors in the checkpoint.
   std::vector<std::string> carried;  // Files of tokenizer and generation (carried_files.h).
+  std::vector<std::string> left = {};  // As PendingDirectory::left.
 };
 
 // Reads the directory `from` and makes the checkpoint `to`, at which nothing may be, or an empty

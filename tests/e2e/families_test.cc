@@ -1,10 +1,12 @@
 // Proves for each family of language models, through the service on four ranks with divided tensors
 // and ZeRO FULL: a hundred steps on English text bring the loss down, and a run whose rank is killed
 // in the middle ends with the checkpoint of an undisturbed one, to the bit. The list is the
-// registry's. CI runs a few families; scripts/families.sh runs all.
+// registry's. CI runs a few families; scripts/families.sh runs all. And that a job trains a model
+// from a Hugging Face directory.
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -105,6 +107,32 @@ TEST_P(FamilyOfModels, LearnsTextAndGoesOnToTheBitAfterAKill) {
   ASSERT_EQ(service.WaitForEnd(killed), "SUCCEEDED");
   EXPECT_EQ(service.Job(killed).at("restarts"), 1);
   EXPECT_EQ(service.Digest("runs/killed"), service.Digest("runs/undisturbed"));
+}
+
+// `submit` reads config.json, the ranks read the weights, and `export` writes them again.
+TEST(Import, AJobTrainsAModelFromADirectory) {
+  Service service({.workers = 2, .devices_per_worker = 1});
+  const std::string model =
+      std::string(std::getenv("TRAINYARD_SOURCE")) + "/tests/golden/hf/llama";
+  std::filesystem::copy(model, service.directory() + "/llama");
+  service.Write("llama/tokenizer.json", "{}");
+  TestJob job{.name = "imported",
+              .steps = 2,
+              .devices = 2,
+              .checkpoint_every = 2,
+              .directory = "runs/imported",
+              .model = "import: llama"};
+  std::string text = job.Text();
+  text.replace(text.find("F32"), 3, "F64");
+  text.replace(text.find("sequence: 64"), 12, "sequence: 12");
+  const Finished submitted = service.Trainyard({"submit", service.Write("spec.yaml", text), "-q"});
+  ASSERT_EQ(submitted.exit_code, 0) << submitted;
+  const std::string id = submitted.output.substr(0, submitted.output.find('\n'));
+  EXPECT_EQ(service.WaitForEnd(id), "SUCCEEDED");
+  EXPECT_EQ(service.Job(id).at("/spec/model/import"_json_pointer), "llama");
+  const Finished exported = service.Trainyard({"export", "runs/imported", "--to", "exported"});
+  EXPECT_EQ(exported.exit_code, 0) << exported;
+  EXPECT_EQ(ReadFile(service.directory() + "/exported/tokenizer.json").value_or(""), "{}");
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FamilyOfModels, ::testing::ValuesIn(LanguageFamilies()),

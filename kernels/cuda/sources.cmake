@@ -12,6 +12,7 @@ set(TRAINYARD_CUDA_SOURCES
   backend.cu
   balance_bias.cu
   cast.cu
+  causal_conv.cu
   clip.cu
   column_sum.cu
   context.cu
@@ -23,6 +24,7 @@ set(TRAINYARD_CUDA_SOURCES
   expert_order.cu
   fill.cu
   gated_add.cu
+  gated_norm.cu
   gather_rows.cu
   gelu.cu
   grid_positions.cu
@@ -44,6 +46,11 @@ set(TRAINYARD_CUDA_SOURCES
   scaled_swiglu.cu
   silu.cu
   squared_relu.cu
+  state_ends.cu
+  state_init.cu
+  state_scan.cu
+  state_scan_backward.cu
+  state_starts.cu
   sum_slices.cu
   sum_squares.cu
   swiglu.cu

@@ -60,25 +60,29 @@ class BoxList {
   // Adds all of this rank's piece of one parameter.
   void AddSections(const ParameterSpec& spec) {
     const int dim = spec.shard.dim;
-    const int sections = mesh_.size(spec.shard.axes) == 1 ? 1 : spec.shard.sections;
-    CHECK(sections == 1 || dim == 0) << spec.name << ": sections of columns are not contiguous";
+    const int64_t ranks = mesh_.size(spec.shard.axes), rank = mesh_.coordinate(spec.shard.axes);
+    std::vector<int64_t> sections = spec.shard.sections;
+    if (ranks == 1 || sections.empty()) sections = {spec.shape[dim] + spec.padding};
+    CHECK(sections.size() == 1 || dim == 0)
+        << spec.name << ": sections of columns are not contiguous";
     const Shape local = LocalShape(spec, mesh_);
-    const int64_t section = spec.shape[dim] / sections, piece = local[dim] / sections;
-    for (int s = 0; s < sections; ++s) {
-      const int64_t begin = s * section + mesh_.coordinate(spec.shard.axes) * piece;
-      const int64_t held = spec.padding == 0 ? piece : std::min(piece, spec.shape[dim] - begin);
+    int64_t begin = 0;
+    for (const int64_t section : sections) {
+      const int64_t piece = section / ranks, offset = begin + rank * piece;
+      const int64_t held = std::min(piece, spec.shape[dim] - offset);  // Without the padding.
       CHECK(held > 0) << spec.name << ": a rank has padding alone";
       Add(spec, {.name = spec.name,
                  .global_shape = spec.shape,
-                 .offset = Zeros(spec.shape).With(dim, begin),
+                 .offset = Zeros(spec.shape).With(dim, offset),
                  .shape = local.With(dim, held)});
       flat_ += (piece - held) * (local.elements() / local[dim]) * Unit();
+      begin += section;
     }
   }
 
   // Adds tensor i of this rank's stacked tensors.
   void AddStacked(const ParameterSpec& spec, int64_t i) {
-    CHECK(spec.shard.dim == 0 && spec.shard.sections == 1) << spec.name << " is divided within";
+    CHECK(spec.shard.dim == 0 && spec.shard.sections.empty()) << spec.name << " is divided within";
     const int64_t number = mesh_.coordinate(spec.shard.axes) * storage_.shape[0] + i;
     const Shape shape = Inner(spec.shape);
     Add(spec, {.name = absl::StrReplaceAll(spec.name, {{"*", absl::StrCat(number)}}),
@@ -122,12 +126,19 @@ class BoxList {
 Shape LocalShape(const ParameterSpec& spec, const Mesh& mesh) {
   const int ranks = mesh.size(spec.shard.axes);
   const int dim = spec.shard.dim;
-  CHECK(spec.padding == 0 || (dim == 0 && spec.shard.sections == 1 && !spec.stacked))
+  std::vector<int64_t> sections = spec.shard.sections;
+  CHECK(spec.padding == 0 || (dim == 0 && sections.empty() && !spec.stacked))
       << spec.name << ": padding is for rows that are divided as a whole";
   if (ranks == 1 && spec.padding == 0) return spec.shape;
-  const int64_t pieces = int64_t(ranks) * spec.shard.sections, size = spec.shape[dim] + spec.padding;
-  CHECK(size % pieces == 0) << spec.name << ' ' << spec.shape << ": dim " << dim
-                            << " does not divide into " << pieces;
+  const int64_t size = spec.shape[dim] + spec.padding;
+  if (sections.empty()) sections = {size};
+  int64_t all = 0;
+  for (const int64_t section : sections) {
+    CHECK(section % ranks == 0) << spec.name << ' ' << spec.shape << ": a section of " << section
+                                << " along dim " << dim << " does not divide into " << ranks;
+    all += section;
+  }
+  CHECK(all == size) << spec.name << ' ' << spec.shape << ": sections of " << all;
   return spec.shape.With(dim, size / ranks);
 }
 

@@ -33,36 +33,29 @@ Targets TargetsOf(const ConstTensor& targets, const VocabSlice& slice, int64_t c
 template <typename A>
 constexpr int kAheadOf = 16 / int(sizeof(A));
 
-// Loads logits [v, v + kCount) of a row. Those from `held` on are minus infinity.
-template <int kCount, typename A>
-__device__ Pack<A, kCount> LoadHeld(const A* row, int64_t v, int64_t held) {
-  Pack<A, kCount> pack;
-  for (A& x : pack.v) x = -std::numeric_limits<A>::infinity();
-  if (v >= held) return pack;
-  pack = LoadPack<A, kCount>(row + v);
-  if (v + kCount <= held) return pack;
-#pragma unroll
-  for (int n = 0; n < kCount; ++n) {
-    if (v + n >= held) pack.v[n] = -std::numeric_limits<A>::infinity();
-  }
-  return pack;
-}
-
 // Each thread's largest logit begins with a value that is less than any except minus infinity.
 template <int kCount, typename A>
 __global__ void __launch_bounds__(512)
     StatisticsKernel(const A* logits, Targets targets, int64_t rows, A* statistics) {
   constexpr int kAhead = kAheadOf<A>;
   constexpr A kLeast = std::numeric_limits<A>::lowest();
-  const int64_t columns = targets.columns, held = targets.held, stride = blockDim.x * kCount;
+  const int64_t held = targets.held, stride = blockDim.x * kCount;
+  const int64_t whole = held / kCount * kCount;  // Columns in packs without padding.
   for (int64_t t = blockIdx.x; t < rows; t += gridDim.x) {
     if (threadIdx.x == 0) targets.Check(t);
-    const A* row = logits + t * columns;
+    const A* row = logits + t * targets.columns;
     A largest = kLeast, sum = 0;
-    for (int64_t v = threadIdx.x * kCount; v < held; v += kAhead * stride) {
+    if (kCount > 1 && threadIdx.x < held - whole) {
+      largest = row[whole + threadIdx.x];
+      sum = 1;
+    }
+    for (int64_t v = threadIdx.x * kCount; v < whole; v += kAhead * stride) {
       Pack<A, kCount> packs[kAhead];
 #pragma unroll
-      for (int k = 0; k < kAhead; ++k) packs[k] = LoadHeld<kCount>(row, v + k * stride, held);
+      for (int k = 0; k < kAhead; ++k) {
+        for (A& x : packs[k].v) x = -std::numeric_limits<A>::infinity();
+        if (v + k * stride < whole) packs[k] = LoadPack<A, kCount>(row + v + k * stride);
+      }
       A larger = largest;
 #pragma unroll
       for (const auto& pack : packs) {
@@ -178,7 +171,8 @@ template <typename A>
 void Forward(Exec& exec, const CrossEntropyForwardArgs& args) {
   const int64_t rows = args.logits.shape.rows();
   A* const statistics = ScratchOf<A>(exec, rows * 3);
-  Statistics(exec, args.logits, TargetsOf(args.targets, args.slice, args.logits.shape.back()), statistics);
+  Statistics(exec, args.logits, TargetsOf(args.targets, args.slice, args.logits.shape.back()),
+             statistics);
   Combine<A>(exec, {.statistics = statistics,
                     .ranks = 1,
                     .rows = rows,

@@ -33,10 +33,10 @@
 namespace trainyard {
 
 struct CrossEntropyForwardArgs {
-  ConstTensor logits;   // [T, V]  f64 | f32
-  ConstTensor targets;  // [T]     i32
-  Tensor lse;           // [T]     out, dtype of logits; kept for backward
-  StepState* state;     // device memory; `loss` is added to
+  ConstTensor logits;     // [T, V]  f64 | f32
+  ConstTensor targets;    // [T]     i32
+  Tensor lse;             // [T]     out, dtype of logits; kept for backward
+  StepState* state;       // device memory; `loss` is added to
   VocabSlice slice = {};  // the whole vocabulary, with its padding
 };
 

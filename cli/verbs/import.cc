@@ -51,8 +51,10 @@ Verb ImportVerb() {
   return {.name = "import",
           .summary = "makes a checkpoint of a Hugging Face model directory",
           .positionals = {{"DIR", "a directory with config.json and safetensors"}},
-          .options = {TextOption("--to", "CKPT", "the new checkpoint; nothing may be there yet. Without it, the directory is "
-                                 "checked and its model shown")},
+          .options = {TextOption(
+              "--to", "CKPT",
+              "the new checkpoint; nothing may be there yet. Without it, the directory is "
+              "checked and its model shown")},
           .offers = kFormats | kQuiet,
           .examples = {"trainyard import Llama-3.2-1B -o json",
                        "trainyard import Llama-3.2-1B --to weights/llama3.2-1b"},

@@ -100,8 +100,8 @@ struct ModelFacts {
 };
 ModelFacts FactsOf(const ModelConfig& config);  // The family must be registered.
 
-// Returns the first field, or "family", in which `found` must not differ from `wanted` for this use:
-// "hidden is 64, wanted 128". Returns nullopt if there is none.
+// Returns the first field, or "family", in which `found` must not differ from `wanted` for this
+// use: "hidden is 64, wanted 128". Returns nullopt if there is none.
 std::optional<std::string> FirstDifference(const ModelConfig& found, const ModelConfig& wanted,
                                            MayDiffer use);
 

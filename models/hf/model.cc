@@ -13,9 +13,8 @@ namespace {
 absl::StatusOr<ModelConfig> ConfigOf(const std::string& directory, const nlohmann::json& json) {
   absl::StatusOr<ModelConfig> config = ConfigFromHf(json);
   if (config.ok()) return config;
-  return absl::Status(
-      config.status().code(),
-      absl::StrCat(directory, "/", kHfConfigName, ":\n", config.status().message()));
+  return absl::Status(config.status().code(), absl::StrCat(directory, "/", kHfConfigName, ":\n",
+                                                           config.status().message()));
 }
 
 }  // namespace

@@ -23,8 +23,7 @@ std::string Shown(absl::string_view text) {
   return absl::StrCat("\"", VisibleUtf8(CutUtf8(text, kShownBytes)), "\"");
 }
 
-absl::StatusOr<Json> ReadObject(const std::string& path, uint64_t limit_bytes,
-                                const Roots& roots) {
+absl::StatusOr<Json> ReadObject(const std::string& path, uint64_t limit_bytes, const Roots& roots) {
   ASSIGN_OR_RETURN(const std::string text, ReadHfFile(path, limit_bytes, roots));
   Json json = ParseUniqueJson(text);
   if (json.is_object()) return json;
@@ -62,8 +61,8 @@ absl::StatusOr<std::string> ReadHfFile(const std::string& path, uint64_t limit_b
                                        const Roots& roots) {
   ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path, roots));
   if (file.size() > limit_bytes) {
-    return absl::FailedPreconditionError(absl::StrCat(path, ": wanted at most ", limit_bytes,
-                                                      " bytes, found ", file.size()));
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, ": wanted at most ", limit_bytes, " bytes, found ", file.size()));
   }
   std::string text(size_t(file.size()), '\0');
   RETURN_IF_ERROR(file.ReadAt(0, text.data(), text.size()));

@@ -239,8 +239,7 @@ absl::Status ReadWhole(const HfWeight& weight, const HfParameter& parameter, voi
   }
   const size_t element = SizeOf(weight.stored);
   std::vector<char> slice(size_t(weight.layout.slice_elements()) * element);
-  RETURN_IF_ERROR(
-      tensor.Read(SliceBegin(tensor, weight, parameter), slice.data(), slice.size()));
+  RETURN_IF_ERROR(tensor.Read(SliceBegin(tensor, weight, parameter), slice.data(), slice.size()));
   if (weight.stored != HfDType::kF16) {
     TakeRows(parameter, element, slice.data(), out);
     return absl::OkStatus();

@@ -108,8 +108,8 @@ struct FlatRange {
 
 // A rank's piece of one parameter: a box of the global tensor. In each dim it has the elements
 // [offset, offset + shape). The box's rows are contiguous at `flat`. A parameter has one box, or
-// one for each section if a sharded dim has sections. Clip divides a box into more. Padding is in no
-// box.
+// one for each section if a sharded dim has sections. Clip divides a box into more. Padding is in
+// no box.
 struct ParameterBox {
   std::string name;
   Shape global_shape;

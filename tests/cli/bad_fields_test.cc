@@ -1,7 +1,7 @@
 // Proves for each field of each family that a bad value in a spec is answered by the field's name,
-// what was found and, for a whole number beyond its limits, a nearest value that is legal: values of
-// other types, below and above the limits, and such that do not divide. Nothing here names a family
-// or a field, so that a new one is covered by itself.
+// what was found and, for a whole number beyond its limits, a nearest value that is legal: values
+// of other types, below and above the limits, and such that do not divide. Nothing here names a
+// family or a field, so that a new one is covered by itself.
 
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -70,8 +70,9 @@ std::string SpecOf(const Family& family) {
       {"name", "a"},
       {"model", {{"architecture", ToJson(config)}}},
       {"batch", {{"global", 8}, {"micro", 1}, {"sequence", text ? 64 : 256}}},
-      {"data", text ? nlohmann::ordered_json{{"synthetic", nlohmann::ordered_json::object()}}
-                    : nlohmann::ordered_json{{"arrays", {{"latents", "x.npy"}, {"labels", "y.npy"}}}}},
+      {"data",
+       text ? nlohmann::ordered_json{{"synthetic", nlohmann::ordered_json::object()}}
+            : nlohmann::ordered_json{{"arrays", {{"latents", "x.npy"}, {"labels", "y.npy"}}}}},
       {"optimizer", {{"adamw", {{"learning_rate", 1e-4}}}}},
       {"steps", 10}};
   return spec.dump();

@@ -83,8 +83,8 @@ TEST_F(HuggingFace, ImportWithoutATargetLooks) {
 
 // The spec after `submit` has read the directory.
 absl::StatusOr<v1::JobSpec> Resolved(const std::string& model) {
-  auto document = SpecDocument::Parse(
-      "s.yaml", absl::StrCat("name: a\nmodel: ", model, "\nsteps: 1\n"), {});
+  auto document =
+      SpecDocument::Parse("s.yaml", absl::StrCat("name: a\nmodel: ", model, "\nsteps: 1\n"), {});
   if (!document.ok()) return document.status();
   const absl::Status resolved = document->ResolveImport();
   if (!resolved.ok()) return document->Explain(resolved);

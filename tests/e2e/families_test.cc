@@ -1,6 +1,6 @@
 // Proves for each family of language models, through the service on four ranks with divided tensors
-// and ZeRO FULL: a hundred steps on English text bring the loss down, and a run whose rank is killed
-// in the middle ends with the checkpoint of an undisturbed one, to the bit. The list is the
+// and ZeRO FULL: a hundred steps on English text bring the loss down, and a run whose rank is
+// killed in the middle ends with the checkpoint of an undisturbed one, to the bit. The list is the
 // registry's. CI runs a few families; scripts/families.sh runs all. And that a job trains a model
 // from a Hugging Face directory.
 
@@ -92,8 +92,8 @@ class FamilyOfModels : public ::testing::TestWithParam<std::string> {};
 TEST_P(FamilyOfModels, LearnsTextAndGoesOnToTheBitAfterAKill) {
   Service service(
       {.devices_per_worker = 4, .worker_flags = {"--trainer", FaultyTrainer("kill:60")}});
-  const auto corpus = ReadFile(
-      std::string(std::getenv("TRAINYARD_SOURCE")) + "/tests/golden/training/corpus.txt");
+  const auto corpus =
+      ReadFile(std::string(std::getenv("TRAINYARD_SOURCE")) + "/tests/golden/training/corpus.txt");
   ASSERT_TRUE(corpus.ok()) << corpus.status();
   service.Write("corpus.txt", *corpus);
 
@@ -112,8 +112,7 @@ TEST_P(FamilyOfModels, LearnsTextAndGoesOnToTheBitAfterAKill) {
 // `submit` reads config.json, the ranks read the weights, and `export` writes them again.
 TEST(Import, AJobTrainsAModelFromADirectory) {
   Service service({.workers = 2, .devices_per_worker = 1});
-  const std::string model =
-      std::string(std::getenv("TRAINYARD_SOURCE")) + "/tests/golden/hf/llama";
+  const std::string model = std::string(std::getenv("TRAINYARD_SOURCE")) + "/tests/golden/hf/llama";
   std::filesystem::copy(model, service.directory() + "/llama");
   service.Write("llama/tokenizer.json", "{}");
   TestJob job{.name = "imported",

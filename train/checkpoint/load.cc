@@ -162,7 +162,8 @@ absl::Status Checkpoint::Load(std::span<const TargetBox> boxes, const BoxCopy& t
       continue;
     }
     const std::optional<SourceForm> form =
-        stored == nullptr ? std::nullopt : std::make_optional(SourceForm{stored->dtype, stored->shape});
+        stored == nullptr ? std::nullopt
+                          : std::make_optional(SourceForm{stored->dtype, stored->shape});
     if (absl::Status status = CheckTarget(target, form, "the checkpoint"); !status.ok()) {
       return WithPath(path(), status);
     }

@@ -37,8 +37,8 @@ struct SourceForm {
   Shape shape;  // Global.
 };
 
-// INVALID_ARGUMENT: names the tensor, if the source ("the checkpoint") has none (nullopt), or has it
-// in another shape, or in a dtype that must not be converted to the box's.
+// INVALID_ARGUMENT: names the tensor, if the source ("the checkpoint") has none (nullopt), or has
+// it in another shape, or in a dtype that must not be converted to the box's.
 absl::Status CheckTarget(const TargetBox& target, const std::optional<SourceForm>& found,
                          absl::string_view source);
 

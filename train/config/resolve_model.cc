@@ -19,7 +19,8 @@ namespace {
 bool IsOneChoice(const ModelChoice& choice, Violations& violations) {
   const bool imports = !choice.import_path.empty();
   if (!choice.preset.empty() && (choice.architecture || imports)) {
-    violations.Add("model", Wanted(imports ? "preset or import" : "preset or architecture", "both"));
+    violations.Add("model",
+                   Wanted(imports ? "preset or import" : "preset or architecture", "both"));
     return false;
   }
   if (imports && !choice.architecture) {

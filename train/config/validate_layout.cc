@@ -100,7 +100,8 @@ class TensorRule {
     // multiple of the present one.
     std::optional<int64_t> MultipleFor(int64_t tensor) const {
       for (const int64_t multiple : {std::lcm(padded_to, tensor), tensor}) {
-        const Size other{.name = name, .value = value, .padded_by = padded_by, .padded_to = multiple};
+        const Size other{
+            .name = name, .value = value, .padded_by = padded_by, .padded_to = multiple};
         if (other.Divides(tensor)) return multiple;
       }
       return std::nullopt;
@@ -119,9 +120,9 @@ void CheckTensor(const JobConfig& job, const ModelConfig& model, Violations& vio
   const auto legal = [&](int64_t t) { return rule.Legal(t); };
   const auto fits = [&](int64_t t) { return legal(t) && DividesOver(job, t * others); };
   const int64_t nearest = Nearest(tensor, rule.most(), fits);
-  violations.Add(
-      "parallelism.tensor",
-      Wanted(rule.Text(tensor), tensor, fits(nearest) ? nearest : Nearest(tensor, rule.most(), legal)));
+  violations.Add("parallelism.tensor",
+                 Wanted(rule.Text(tensor), tensor,
+                        fits(nearest) ? nearest : Nearest(tensor, rule.most(), legal)));
 }
 
 // Checks that the experts divide over their ranks.

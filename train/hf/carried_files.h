@@ -1,5 +1,5 @@
-// What a checkpoint keeps of the Hugging Face directory that its model was imported from, so that an
-// export of it, or of a model trained from it, is as complete:
+// What a checkpoint keeps of the Hugging Face directory that its model was imported from, so that
+// an export of it, or of a model trained from it, is as complete:
 //
 //   CHECKPOINT/hugging_face/config.json, tokenizer.json, ...   as they were
 //   CHECKPOINT/hugging_face/import.json                        the tensors' dtypes
@@ -43,8 +43,8 @@ absl::StatusOr<KeptFiles> FilesToKeep(const HfModel& model, const Roots& roots =
 absl::StatusOr<KeptFiles> FilesKept(const std::string& checkpoint, const Roots& roots = Roots());
 // Writes and syncs the files in CHECKPOINT/hugging_face.
 absl::Status WriteKept(const KeptFiles& files, const std::string& checkpoint, Storage& storage);
-// The names of the tokenizer's and the generation's files. All of them are optional, so there may be
-// none.
+// The names of the tokenizer's and the generation's files. All of them are optional, so there may
+// be none.
 std::vector<std::string> CarriedOf(const KeptFiles& files);
 
 // What was kept.

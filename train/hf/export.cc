@@ -242,8 +242,8 @@ absl::StatusOr<Exported> ExportHf(const Checkpoint& checkpoint, const ExportOpti
     exported.origin = origin->path;
     exported.carried = CarriedOf(origin->files);
     for (const std::string& name : exported.carried) {
-      RETURN_IF_ERROR(WriteFile(absl::StrCat(pending.path(), "/", name), origin->files.at(name),
-                                storage));
+      RETURN_IF_ERROR(
+          WriteFile(absl::StrCat(pending.path(), "/", name), origin->files.at(name), storage));
     }
   }
   exported.left = pending.left();

@@ -66,9 +66,8 @@ absl::Status LoadHf(const HfModel& model, std::span<const TargetBox> boxes,
   }
   for (const TargetBox& target : boxes) {
     const Place& place = places.at(target.name);
-    RETURN_IF_ERROR(FillTarget(target, place.weight->dtype, to_device, [&](char* data) {
-      return ReadBox(place, target.box, data);
-    }));
+    RETURN_IF_ERROR(FillTarget(target, place.weight->dtype, to_device,
+                               [&](char* data) { return ReadBox(place, target.box, data); }));
   }
   return absl::OkStatus();
 }

@@ -15,8 +15,8 @@ namespace trainyard {
 
 class PendingDirectory {
  public:
-  // Makes the directory beside `target`, hidden: .NAME.RANDOM.partial. FAILED_PRECONDITION: there is
-  // something at `target`, other than an empty directory that is no mount point. `storage` must
+  // Makes the directory beside `target`, hidden: .NAME.RANDOM.partial. FAILED_PRECONDITION: there
+  // is something at `target`, other than an empty directory that is no mount point. `storage` must
   // outlive this object.
   static absl::StatusOr<PendingDirectory> Create(const std::string& target, Storage& storage);
   PendingDirectory(PendingDirectory&& other) noexcept

@@ -18,8 +18,9 @@ absl::StatusOr<KeptFiles> LoadMine(const std::string& path, const LoadingGang& g
       FirstDifference(model.config, gang.model, MayDiffer::kAtStart);
   if (differs) {
     return absl::InvalidArgumentError(absl::StrCat(
-        model.directory.path(), "/", kHfConfigName, ": another model than model.architecture: ",
-        *differs, "; submit the spec without the architecture, which `trainyard submit` then adds"));
+        model.directory.path(), "/", kHfConfigName,
+        ": another model than model.architecture: ", *differs,
+        "; submit the spec without the architecture, which `trainyard submit` then adds"));
   }
   RETURN_IF_ERROR(LoadImported(model, gang.executable));
   if (gang.everyone.rank() != 0) return KeptFiles();

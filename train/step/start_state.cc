@@ -49,9 +49,7 @@ bool StartState::BegunBefore() {
   return begun != 0;
 }
 
-absl::Status StartState::BeforeClaim() {
-  return BegunBefore() ? absl::OkStatus() : Fill();
-}
+absl::Status StartState::BeforeClaim() { return BegunBefore() ? absl::OkStatus() : Fill(); }
 
 // Loads the parameters that the job names, if it names any and they are not loaded yet.
 absl::Status StartState::Fill() {

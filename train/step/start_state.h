@@ -34,8 +34,8 @@ class StartState {
   absl::Status BeforeClaim();
 
   // Call after the directory is claimed. Loads the newest good checkpoint of `start.candidates`;
-  // only rank 0's list counts. If there is none, loads as BeforeClaim, unless that has loaded already.
-  // Then rank 0 writes down which checkpoint the attempt continues (ContinueFrom).
+  // only rank 0's list counts. If there is none, loads as BeforeClaim, unless that has loaded
+  // already. Then rank 0 writes down which checkpoint the attempt continues (ContinueFrom).
   absl::Status Load(StartPoint& start);
 
   int64_t step() const { return step_; }                    // The steps that are finished.

@@ -89,8 +89,8 @@ class LinearCrossEntropyOp final : public Op {
     const double products = role_ == Role::kLoss ? 1 : 1 + wanted_.count();
     // Products with padding are not useful work.
     const Shape& weight = program.info(instance.inputs[1]).shape;
-    cost.flops = products * ProductFlops(division_.rows,
-                                         IdsOf(division_.slice, weight[0]) * weight[1]);
+    cost.flops =
+        products * ProductFlops(division_.rows, IdsOf(division_.slice, weight[0]) * weight[1]);
     return cost;
   }
   std::vector<Communication> CommunicationOf(const Program& program,
@@ -304,11 +304,10 @@ void LinearCrossEntropy(Recorder& recorder, Value x, Value weight, Value targets
   const int64_t row_bytes =
       columns * int64_t(SizeOf(recorder.precision().product(kHeadForward).result));
   const ParameterSpec& spec = recorder.program().storage(weight).parameters.front();
-  const Division division{
-      .axes = axes,
-      .slice = SliceOf(spec, mesh.coordinate(axes) * columns, columns),
-      .rows = rows,
-      .chunk = ChunkRows(rows, row_bytes)};
+  const Division division{.axes = axes,
+                          .slice = SliceOf(spec, mesh.coordinate(axes) * columns, columns),
+                          .rows = rows,
+                          .chunk = ChunkRows(rows, row_bytes)};
   recorder.set_when(When::kValidation);
   Emit(recorder, LinearCrossEntropyOp(Role::kLoss, division, {}), {x, weight, targets}, {});
   recorder.set_when(When::kAlways);

@@ -85,7 +85,7 @@ TEST(SpecPaths, EachTextOfASpecIsAPathOrKnownToBeNone) {
   FindTexts(*v1::JobSpec::descriptor(), "", texts);
   const std::set<std::string> paths = {
       "data.text.path", "data.indexed.prefix",  "data.arrays.latents", "data.arrays.labels",
-      "init_from",      "checkpoint.directory", "profile.directory",  "model.import",
+      "init_from",      "checkpoint.directory", "profile.directory",   "model.import",
   };
   std::set<std::string> others;
   std::set_difference(texts.begin(), texts.end(), paths.begin(), paths.end(),

@@ -1,9 +1,9 @@
-// Proves that a job whose spec imports a Hugging Face directory trains to the bit as one that begins
-// with the checkpoint which `trainyard import` makes of that directory: on one rank and on four,
-// divided in each way, with frozen parameters, from each form in which tensors may lie. An attempt
-// that dies early is repeated to the bit. Later ones do not need the directory. A directory that is
-// damaged, or of another model, is refused by file and tensor or field, before the job claims
-// anything.
+// Proves that a job whose spec imports a Hugging Face directory trains to the bit as one that
+// begins with the checkpoint which `trainyard import` makes of that directory: on one rank and on
+// four, divided in each way, with frozen parameters, from each form in which tensors may lie. An
+// attempt that dies early is repeated to the bit. Later ones do not need the directory. A directory
+// that is damaged, or of another model, is refused by file and tensor or field, before the job
+// claims anything.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -137,8 +137,7 @@ TEST_F(ImportJob, GoesOnToTheBitAfterAKill) {
   std::filesystem::remove_all(directory_);
   EXPECT_EQ(Train(job, {.epoch = 3, .resume = true}), undisturbed);
   EXPECT_EQ(ListCheckpoints(job.checkpoint->directory)->size(), 1u);  // Others are removed whole.
-  const auto exported =
-      ExportHf(Newest(job.checkpoint->directory), {.to = scratch_ + "/exported"});
+  const auto exported = ExportHf(Newest(job.checkpoint->directory), {.to = scratch_ + "/exported"});
   ASSERT_TRUE(exported.ok()) << exported.status();
   EXPECT_THAT(exported->carried, ::testing::ElementsAre("tokenizer.json"));
   EXPECT_EQ(exported->dtype, HfDType::kF64);
@@ -205,10 +204,12 @@ TEST_F(ImportJob, RefusesAnotherArchitectureByItsFirstField) {
 TEST_F(ImportJob, RefusesWiderWeightsThanTheJobs) {
   JobConfig job = JobOf(Golden("hf/llama"), checkpoint_);
   job.precision = PrecisionName::kF32;
-  EXPECT_THAT(std::string(Refusal(job).message()), HasSubstr("wanted f32 [13, 12], the directory has f64"));
+  EXPECT_THAT(std::string(Refusal(job).message()),
+              HasSubstr("wanted f32 [13, 12], the directory has f64"));
 }
 
-// Bug it must catch: a job reads a file that its roots do not hold, through a link of the directory.
+// Bug it must catch: a job reads a file that its roots do not hold, through a link of the
+// directory.
 TEST_F(ImportJob, FollowsNoLinkOutOfTheRoots) {
   WriteBytes(scratch_ + "/secret", "secret");
   std::filesystem::create_directories(scratch_ + "/root");
@@ -221,8 +222,7 @@ TEST_F(ImportJob, FollowsNoLinkOutOfTheRoots) {
     std::filesystem::remove(inside + "/" + name);
     std::filesystem::create_symlink(scratch_ + "/secret", inside + "/" + name);
     const auto model = HfModel::Open(inside, roots);
-    const absl::Status status =
-        model.ok() ? FilesToKeep(*model, roots).status() : model.status();
+    const absl::Status status = model.ok() ? FilesToKeep(*model, roots).status() : model.status();
     EXPECT_TRUE(absl::IsPermissionDenied(status)) << name << ": " << status;
   }
 }

@@ -114,9 +114,6 @@ INSTANTIATE_TEST_SUITE_P(
         BAD("both", job.model.architecture.emplace(), "model", "found both"),
         BAD("overrides of nothing", job.model.preset = "";
             job.model.architecture.emplace(), "model.overrides", "beside architecture"),
-        BAD("import and preset", job.model.import_path = "a", "model", "preset or import"),
-        BAD("import without architecture", job.model.preset = ""; job.model.overrides.reset();
-            job.model.import_path = "dir", "model.import", "`trainyard import dir -o json`"),
         BAD("kv heads", job.model.overrides->fields["kv_heads"] = 3, "model.overrides.kv_heads",
             "3"),
         BAD("zero layers", job.model.overrides->fields["layers"] = 0, "model.overrides.layers",
@@ -467,9 +464,6 @@ INSTANTIATE_TEST_SUITE_P(
             "wanted -1000 to 1000, found -1001; nearest -1000"),
         BAD("high priority", job.priority = 1001, "priority", "found 1001; nearest 1000"),
         BAD("init from", job.init_from = "a/../b", "init_from", "\"..\""),
-        BAD("import", job.model.import_path = "a/../b", "model.import", "\"..\""),
-        BAD("init from beside import", job.init_from = "a";
-            job.model.import_path = "b", "init_from", "none beside model.import"),
         BAD("subset of nothing", job.init_from_subset = true, "init_from_subset", "init_from"),
         BAD("negative restarts", job.max_restarts = -1, "max_restarts", "found -1; nearest 0"),
         BAD("restarts", job.max_restarts = 101, "max_restarts", "nearest 100")));

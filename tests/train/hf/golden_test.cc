@@ -200,6 +200,7 @@ TEST_P(PaddedGoldenModel, TwelveStepsAreThoseAndNothingOfThePaddingIsSeen) {
     job.model.architecture->fields["vocab_multiple"] = 8;
     job.parallelism.tensor = tensor;
     ExpectGolden(RunJob(job, {.ranks = tensor}), job);
+    std::filesystem::remove_all(scratch_ + "/after");
     const Checkpoint trained = Newest(job.checkpoint->directory);
     const StoredTensor* const embedding =
         trained.Find("model.embed_tokens.weight", TensorKind::kParameter);

@@ -9,8 +9,8 @@
 //   dgain[d]  = sum_t dy[t,d] h[t,d] rstd[t,g]
 //
 // Source: Dao & Gu 2024, arXiv:2405.21060, section 7.2. Letters: T tokens, D width, G groups of D/G
-// neighbouring columns. Sums are taken in f32 (f64 when x is f64). Bitwise deterministic, on the CPU
-// for any thread count.
+// neighbouring columns. Sums are taken in f32 (f64 when x is f64). Bitwise deterministic, on the
+// CPU for any thread count.
 
 #pragma once
 

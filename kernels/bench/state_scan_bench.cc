@@ -4,6 +4,7 @@
 
 #include "kernels/bench/bench.h"
 #include "kernels/state_ends.h"
+#include "kernels/state_init.h"
 #include "kernels/state_scan.h"
 
 namespace trainyard::bench {
@@ -129,6 +130,18 @@ void StateStartsBackward(benchmark::State& state) {
           {.bytes = 2 * double(ends.bytes())});
 }
 BENCHMARK(StateStartsBackward)->UseManualTime()->Unit(benchmark::kMicrosecond);
+
+void StateInit(benchmark::State& state) {
+  Operands o;
+  const Tensor y = o.Make(DType::kF32, {kDims.heads});
+  Measure(state,
+          StateInitArgs{.y = y,
+                        .kind = StateInitKind::kSteps,
+                        .steps = {.least = 0.001, .most = 0.1},
+                        .state = o.State({})},
+          {.bytes = double(y.bytes())});
+}
+BENCHMARK(StateInit)->UseManualTime()->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 }  // namespace trainyard::bench

@@ -19,6 +19,7 @@ set(TRAINYARD_CUDA_SOURCES
   copy_columns.cu
   cross_entropy.cu
   cublaslt_product.cc
+  dropout.cu
   embedding.cu
   expert_counts.cu
   expert_order.cu

@@ -263,14 +263,6 @@ TEST(Validate, LayoutsThatDividePass) {
 INSTANTIATE_TEST_SUITE_P(
     Layouts, BadJobs,
     testing::Values(
-        BAD("tensor over the vocabulary",
-            (Divide(job, {.tensor = 2}), job.model.overrides->fields["vocab"] = 257),
-            "parallelism.tensor", "vocab = 257 (or vocab_multiple = 2, found 1)"),
-        BAD("a rank with nothing but padding",
-            (Divide(job, {.tensor = 2}), job.model.overrides->fields["vocab"] = 257,
-             job.model.overrides->fields["vocab_multiple"] = 1024),
-            "parallelism.tensor",
-            "vocab = 257 rounded up to 1024 (or vocab_multiple = 2, found 1024)"),
         BAD("tensor over heads", Divide(job, {.tensor = 3}), "parallelism.tensor",
             "divides ffn = 128, heads = 4, vocab = 256 (or vocab_multiple = 3, found 1) and the "
             "128 "

@@ -100,6 +100,11 @@ struct ModelFacts {
 };
 ModelFacts FactsOf(const ModelConfig& config);  // The family must be registered.
 
+// Returns the first field, or "family", in which `found` must not differ from `wanted` for this
+// use: "hidden is 64, wanted 128". Returns nullopt if there is none.
+std::optional<std::string> FirstDifference(const ModelConfig& found, const ModelConfig& wanted,
+                                           MayDiffer use);
+
 // The fields of a model that a user gave: overrides of a preset, or an architecture given inline.
 struct GivenModel {
   std::string family = {};  // May be "" together with a preset.
@@ -128,6 +133,7 @@ inline constexpr int64_t kMaxFfn = 1 << 18;
 inline constexpr int64_t kMaxHeads = 1024;
 inline constexpr int64_t kMaxHeadDim = 256;  // kernels/attention.h
 inline constexpr int64_t kMaxVocab = 1 << 21;
+inline constexpr int64_t kMaxVocabMultiple = 1 << 16;  // Divides kMaxVocab.
 inline constexpr int64_t kMaxSequence = 1 << 20;
 inline constexpr int64_t kMaxExperts = 4096;
 

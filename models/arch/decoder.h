@@ -95,9 +95,10 @@ class Decoder : public LanguageModel {
       : LanguageModel(c.vocab),
         config_(c),
         embedding_scale_(embedding_scale),
-        embedding_("model.embed_tokens", c.vocab, c.hidden, DecoderInputInit()),
+        embedding_("model.embed_tokens", c.vocab, c.hidden, DecoderInputInit(), c.vocab_padding()),
         norm_("model.norm", c.hidden, c.norm_eps),
-        output_(c.tied ? "model.embed_tokens" : "lm_head", c.vocab, c.hidden, DecoderInputInit()) {}
+        output_(c.tied ? "model.embed_tokens" : "lm_head", c.vocab, c.hidden, DecoderInputInit(),
+                c.vocab_padding()) {}
 
   int64_t layers() const override { return config_.layers; }
   int64_t max_sequence() const override { return config_.max_seq; }

@@ -46,6 +46,10 @@ struct FieldRule {
   // The legal values in words, for messages. Null: "least to most".
   const char* wanted = nullptr;
   OverTensor over_tensor = OverTensor::kWhole;
+  // The ranks divide the size after it was rounded up to a multiple of padded_to, the value of the
+  // field `padded_by`. Null: the size is not rounded.
+  const char* padded_by = nullptr;
+  int64_t padded_to = 1;
   bool required = false;  // An architecture given inline must set the field.
   MayDiffer may_differ = MayDiffer::kNever;
   bool fixed = false;  // Only one value is legal. Files keep the field for older readers.

@@ -45,6 +45,7 @@ TEST(FieldsTest, EveryFieldOfEveryPresetSurvivesJson) {
 TEST(FieldsTest, AFieldThatIsNotUsedIsLeftOut) {
   ModelConfig config = FindPreset("llama3-8b")->config;
   EXPECT_FALSE(ToJson(config).contains("attention_soft_cap"));
+  EXPECT_FALSE(ToJson(config).contains("vocab_multiple"));
   EXPECT_EQ(*ModelFromJson(ToJson(config)), config);
   AsDecoder(config).attention_soft_cap = 50;
   EXPECT_EQ(ToJson(config).at("attention_soft_cap"), 50);

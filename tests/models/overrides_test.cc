@@ -242,6 +242,7 @@ TEST(ValidateTest, GptOssNamesItsFieldsAndTheNearestLegalValue) {
                                           "kv_heads",
                                           "head_dim",
                                           "vocab",
+                                          "vocab_multiple",
                                           "max_seq",
                                           "norm_eps",
                                           "rope_base",

@@ -330,6 +330,10 @@ void Validate(const JobConfig& job, Violations& violations) {
   if (job.init_from.empty() && job.init_from_subset) {
     violations.Add("init_from_subset", Wanted("false without init_from", "true", "false"));
   }
+  if (!job.init_from.empty() && !job.model.import_path.empty()) {
+    violations.Add("init_from", Wanted("none beside model.import, which has all parameters",
+                                       Quoted(job.init_from)));
+  }
   ValidateFrozen(job, model ? &*model : nullptr, violations);
   check.Range("max_restarts", job.max_restarts, 0, kMaxRestarts);
   CheckLabels(job, check);

@@ -12,6 +12,7 @@
 #include "tests/train/hf/directory.h"
 #include "train/checkpoint/load.h"
 #include "train/hf/export.h"
+#include "train/hf/pending_directory.h"
 
 namespace trainyard::testing {
 namespace {
@@ -96,6 +97,26 @@ TEST_F(HfImport, RefusesATargetThatCannotBeReplaced) {
   EXPECT_THAT(status.message(), HasSubstr(".: wanted a directory by its name"));
   std::filesystem::current_path(before);
   EXPECT_THAT(*ListDirectory(scratch_), ElementsAre());
+}
+
+TEST_F(HfImport, RefusesAMountPointBeforeItWrites) {
+  const auto imported = ImportHf(SourceFile("tests/golden/hf/llama"), "/proc");
+  EXPECT_TRUE(absl::IsFailedPrecondition(imported.status())) << imported.status();
+  EXPECT_THAT(std::string(imported.status().message()), HasSubstr("found a mount point; name a"));
+}
+
+// Processes in two containers may have the same number, and a killed one leaves its directory.
+TEST_F(HfImport, PendingDirectoriesHaveNamesOfTheirOwn) {
+  const std::string target = scratch_ + "/model";
+  auto first = PendingDirectory::Create(target, LocalStorage());
+  ASSERT_TRUE(first.ok()) << first.status();
+  const auto second = PendingDirectory::Create(target, LocalStorage());
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_NE(first->path(), second->path());
+  EXPECT_THAT(second->left(), ElementsAre(first->path()));
+  const auto imported = ImportHf(SourceFile("tests/golden/hf/llama"), target);
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_THAT(imported->left, ::testing::UnorderedElementsAre(first->path(), second->path()));
 }
 
 TEST_F(HfImport, ExportsNoInfinityForANumberThatF16DoesNotHave) {

@@ -66,6 +66,11 @@ void SizeDecoder(LayoutCase& c) {
   decoder.hidden = model == "gpt3" ? decoder.heads * decoder.head_dim : 6;
   decoder.ffn = model == "gpt3" ? 4 * decoder.hidden : 3 * tensor;
   decoder.vocab = 5 * tensor;
+  // A vocabulary that is padded: of a head of its own, and of one that is the embedding.
+  if (model == "qwen2" || model == "gemma3") {
+    decoder.vocab_multiple = decoder.vocab;
+    --decoder.vocab;
+  }
   decoder.max_seq = 2 * tensor * p.context + 1;
   if (decoder.moe) {
     decoder.ffn = 0;

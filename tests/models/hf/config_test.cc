@@ -350,7 +350,7 @@ TEST(HfConfigTest, RefusesToWriteFieldsThatTheFormLacks) {
   refuse(config, "model.moe.shared");
   config = TinyGptOss();
   config.As<GptOssConfig>().swiglu_limit = 0;
-  refuse(config, "swiglu_limit: wanted more than 0");
+  refuse(config, "model.swiglu_limit: wanted 7");
   config.As<GptOssConfig>() = TinyGptOss().As<GptOssConfig>();
   config.As<GptOssConfig>().yarn_factor = 0;
   EXPECT_TRUE(ConfigToHf(config, json::object()).ok());

@@ -1,12 +1,16 @@
 #include "bench/step_case.h"
 
 #include <algorithm>
+#include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/rng.h"
 #include "common/status_macros.h"
+#include "models/hf/config.h"
 #include "train/config/precision.h"
 #include "train/config/resolve_model.h"
 
@@ -73,10 +77,18 @@ JobConfig JobOf(const StepCase& step) {
   return job;
 }
 
+absl::StatusOr<ModelConfig> ModelOfFile(const std::string& path) {
+  const auto json = nlohmann::json::parse(std::ifstream(path), nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": wanted a readable config.json"));
+  }
+  return ConfigFromHf(json);
+}
+
 }  // namespace
 
 void AddOptions(CLI::App& app, StepCase& step) {
-  app.add_option("--case", step.model, "byte, 124m, or a preset");
+  app.add_option("--case", step.model, "byte, 124m, a preset, or a file config.json");
   app.add_option("--layers", step.layers, "In place of the model's")->check(CLI::Range(1, 1024));
   app.add_option("--micro", step.micro, "Sequences of a micro-batch")->check(CLI::Range(1, 4096));
   app.add_option("--sequence", step.sequence)->check(CLI::Range(1, 1 << 20));
@@ -89,7 +101,9 @@ void AddOptions(CLI::App& app, StepCase& step) {
 
 absl::StatusOr<ResolvedCase> Resolve(const StepCase& step) {
   const JobConfig job = JobOf(step);
-  ASSIGN_OR_RETURN(const ModelConfig model, ResolveModel(job.model));
+  const bool in_file = absl::EndsWith(step.model, ".json");
+  ASSIGN_OR_RETURN(const ModelConfig model,
+                   in_file ? ModelOfFile(step.model) : ResolveModel(job.model));
   const int64_t longest = FactsOf(model).max_sequence;
   if (job.batch.sequence > longest) {
     return absl::InvalidArgumentError(absl::StrCat("--sequence ", job.batch.sequence, ": ",

@@ -15,11 +15,12 @@
 namespace trainyard::bench {
 
 struct StepCase {
-  std::string model = "byte";  // "byte", "124m" or a preset.
+  std::string model = "byte";  // "byte", "124m", a preset, or a file config.json.
   std::string precision = "bf16";
-  int64_t micro = 0, sequence = 0;  // 0: the case's own, which is 1 and 1024 of a preset.
-  int64_t layers = 0;               // 0: all of the model.
-  int64_t accumulate = 1;           // Micro-batches of a step.
+  int64_t micro = 0,
+          sequence = 0;    // 0: the case's own, which is 1 and 1024 of a preset and a file.
+  int64_t layers = 0;      // 0: all of the model.
+  int64_t accumulate = 1;  // Micro-batches of a step.
   int64_t recomputed_blocks = 0;
   bool deterministic = true;
 };

@@ -134,6 +134,9 @@ void Print(const Options& options, const Measured& m, const MemoryPlan& plan) {
       "%s %s, %d threads: step median %.2f ms of %d (%.2f to %.2f), %.0f tokens/s\n",
       options.step.model, options.step.precision, options.threads, median * 1e3, options.steps,
       *least * 1e3, *most * 1e3, m.tokens / median);
+  std::cout << "steps, ms:";
+  for (const double seconds : m.seconds) std::cout << absl::StrFormat(" %.2f", seconds * 1e3);
+  std::cout << '\n';
   std::cout << absl::StrFormat(
       "matrix rate %.1f GFLOP/s, memory rate %.1f GB/s, model %.2f GFLOP a step: MFU %.1f%%\n",
       m.rates.flops * 1e-9, m.rates.bytes * 1e-9, m.flops * 1e-9,

@@ -1,7 +1,6 @@
 #include "train/data/synthetic.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "common/rng.h"
 #include "train/data/token_dataset.h"
@@ -57,16 +56,7 @@ class SyntheticDataset final : public TokenDataset {
   const uint64_t stream_;
 };
 
-double Term(double p) { return p > 0 ? -p * std::log(p) : 0; }
-
 }  // namespace
-
-double SyntheticEntropy(int64_t vocab) {
-  const double letters = double(std::min(vocab, kMaxLetters));
-  if (letters < 2) return 0;
-  const double each = kNoise / letters;
-  return Term(kFirst + each) + Term(kSecond + each) + (letters - 2) * Term(each);
-}
 
 DataSplits SyntheticSplits(int64_t sequence, int64_t vocab, uint64_t seed) {
   return {

@@ -5,7 +5,7 @@
 // (a, b). The first follower depends on b alone and comes with probability 0.5. The second follower
 // depends on a and b and comes with probability 0.4. With the remaining probability 0.1, any of the
 // K letters comes. So a model first learns the letters (loss ln K), then pairs, then triples. The
-// loss falls towards SyntheticEntropy, 1.2526 nats for K = 32.
+// loss falls towards the entropy of the chain, 1.2526 nats a token for K = 32.
 
 #pragma once
 
@@ -15,10 +15,6 @@
 #include "train/data/dataset.h"
 
 namespace trainyard {
-
-// Returns the entropy of the chain in nats per token, which is the loss of a perfect model of long
-// sequences.
-double SyntheticEntropy(int64_t vocab);
 
 // The two splits are samples of the same chain, with different random numbers. Each split has 2^40
 // samples, which no training job uses up.

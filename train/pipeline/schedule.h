@@ -73,7 +73,7 @@ const ScheduleKind* FindSchedule(absl::string_view name);  // Null if there is n
 // micro-batches.
 std::vector<int> PlaceParts(const ScheduleOptions& options);
 
-// The properties of every schedule. CheckSchedule verifies them:
+// The properties of every schedule. The test tests/train/pipeline/check_test.cc verifies them:
 //
 // * Each stage runs forward and both halves of backward once for each chunk and micro-batch.
 // * The forwards of a chunk run in the order of its micro-batches, and so do its input gradients

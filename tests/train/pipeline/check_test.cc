@@ -2,7 +2,7 @@
 // micro-batch after another; and that CheckSchedule accepts a changed schedule exactly where
 // running it still does so (toy_runner.h).
 
-#include "train/pipeline/check.h"
+#include "tests/train/pipeline/check.h"
 
 #include <gmock/gmock.h>
 

@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tests/train/pipeline/check.h"
 #include "tests/train/pipeline/every_schedule.h"
 #include "tests/train/pipeline/toy_runner.h"
-#include "train/pipeline/check.h"
 #include "train/pipeline/simulate.h"
 
 namespace trainyard {

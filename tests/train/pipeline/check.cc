@@ -1,4 +1,4 @@
-#include "train/pipeline/check.h"
+#include "tests/train/pipeline/check.h"
 
 #include <algorithm>
 #include <vector>

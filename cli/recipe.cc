@@ -1,5 +1,7 @@
 #include "cli/recipe.h"
 
+#include <iterator>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -7,6 +9,23 @@
 #include "common/status_macros.h"
 
 namespace trainyard::cli {
+namespace {
+
+absl::StatusOr<Recipe> ReadRecipe(const std::string& name, const std::string& path) {
+  Recipe recipe = {name, path, "", "ours", ""};
+  ASSIGN_OR_RETURN(recipe.text, ReadFile(path));
+  for (absl::string_view line : absl::StrSplit(recipe.text, '\n')) {
+    if (!absl::ConsumePrefix(&line, "# ")) break;
+    if (absl::ConsumePrefix(&line, "Published: ")) {
+      recipe.published = std::string(line);
+    } else if (recipe.description.empty()) {
+      recipe.description = std::string(line);
+    }
+  }
+  return recipe;
+}
+
+}  // namespace
 
 absl::StatusOr<std::string> FindRecipeDirectory(const std::string& binary_directory) {
   const std::string installed = binary_directory + "/../share/trainyard/recipes";
@@ -20,22 +39,22 @@ absl::StatusOr<std::string> FindRecipeDirectory(const std::string& binary_direct
 
 absl::StatusOr<std::vector<Recipe>> ReadRecipes(const std::string& directory) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory));
-  std::vector<Recipe> recipes;
+  std::vector<Recipe> recipes, of_folders;
   for (const std::string& name : names) {
+    const std::string path = absl::StrCat(directory, "/", name);
     absl::string_view stem = name;
-    if (!absl::ConsumeSuffix(&stem, ".yaml")) continue;
-    Recipe recipe = {std::string(stem), absl::StrCat(directory, "/", name), "", "ours", ""};
-    ASSIGN_OR_RETURN(recipe.text, ReadFile(recipe.path));
-    for (absl::string_view line : absl::StrSplit(recipe.text, '\n')) {
-      if (!absl::ConsumePrefix(&line, "# ")) break;
-      if (absl::ConsumePrefix(&line, "Published: ")) {
-        recipe.published = std::string(line);
-      } else if (recipe.description.empty()) {
-        recipe.description = std::string(line);
+    if (absl::ConsumeSuffix(&stem, ".yaml")) {
+      ASSIGN_OR_RETURN(Recipe recipe, ReadRecipe(std::string(stem), path));
+      recipes.push_back(std::move(recipe));
+    } else if (auto within = ReadRecipes(path); within.ok()) {
+      for (Recipe& recipe : *within) {
+        recipe.name = absl::StrCat(name, "/", recipe.name);
+        of_folders.push_back(std::move(recipe));
       }
     }
-    recipes.push_back(std::move(recipe));
   }
+  recipes.insert(recipes.end(), std::make_move_iterator(of_folders.begin()),
+                 std::make_move_iterator(of_folders.end()));
   return recipes;
 }
 

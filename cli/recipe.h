@@ -13,7 +13,7 @@
 namespace trainyard::cli {
 
 struct Recipe {
-  std::string name;  // The file's name without ".yaml".
+  std::string name;  // The file's name without ".yaml": "tiny", "published/nemo20-llama3-8b-fp8-8".
   std::string path;
   std::string description;  // The first comment line.
   std::string published;    // Where the settings come from; "ours": from nobody else.
@@ -24,7 +24,7 @@ struct Recipe {
 // directory, and recipes/ of the source tree of this build. NOT_FOUND names both.
 absl::StatusOr<std::string> FindRecipeDirectory(const std::string& binary_directory);
 
-// Returns every *.yaml file of a directory, sorted by name.
+// Returns every *.yaml file of a directory and of its folders, each sorted by name.
 absl::StatusOr<std::vector<Recipe>> ReadRecipes(const std::string& directory);
 
 }  // namespace trainyard::cli

@@ -14,7 +14,9 @@
 #include "common/text.h"
 #include "train/config/advice.h"
 #include "train/config/parse.h"
+#include "train/config/resolve_model.h"
 #include "train/config/validate.h"
+#include "train/config/validate_layout.h"
 
 namespace trainyard::cli {
 namespace {
@@ -23,7 +25,7 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 
 // "line 7, column 3: ..." of the YAML parser as "spec.yaml: line 7, column 3: ...".
-absl::StatusOr<YamlNode> Parsed(absl::string_view name, absl::string_view text) {
+absl::StatusOr<YamlNode> ParsedYaml(absl::string_view name, absl::string_view text) {
   absl::StatusOr<YamlNode> node = ParseYaml(text);
   if (node.ok()) return node;
   return absl::InvalidArgumentError(
@@ -70,7 +72,7 @@ void Remove(YamlNode& node, const std::vector<std::string>& path) {
 
 }  // namespace
 
-absl::Status SpecDocument::ApplySet(const std::string& set) {
+absl::Status SpecDocument::Set(const std::string& set, const std::string& made) {
   if (const std::string valid = ValidUtf8(set); valid != set) {
     return UsageError(absl::StrCat("--set: wanted UTF-8, found '", valid, "'"));
   }
@@ -80,10 +82,9 @@ absl::Status SpecDocument::ApplySet(const std::string& set) {
     return UsageError(
         absl::StrCat("--set: wanted path=value, as in batch.global=32, found '", set, "'"));
   }
-  const std::string made = absl::StrCat("--set ", set);
   YamlNode value{.kind = YamlNode::Kind::kScalar};
   if (equals + 1 < set.size()) {
-    ASSIGN_OR_RETURN(value, Parsed(made, set.substr(equals + 1)));
+    ASSIGN_OR_RETURN(value, ParsedYaml(made, set.substr(equals + 1)));
   }
   const std::string whole = absl::StrJoin(path, ".");
   // What earlier ones said below is gone.
@@ -131,12 +132,14 @@ absl::StatusOr<SpecDocument> SpecDocument::Parse(absl::string_view name, absl::s
                                                  const std::vector<std::string>& sets) {
   SpecDocument document;
   document.name_ = std::string(name);
-  ASSIGN_OR_RETURN(document.root_, Parsed(name, text));
+  ASSIGN_OR_RETURN(document.root_, ParsedYaml(name, text));
   if (document.root_.kind != YamlNode::Kind::kMapping) {
     return absl::InvalidArgumentError(absl::StrCat(
         name, ": wanted a job spec, fields as 'name: value', found ", Name(document.root_.kind)));
   }
-  for (const std::string& set : sets) RETURN_IF_ERROR(document.ApplySet(set));
+  for (const std::string& set : sets) {
+    RETURN_IF_ERROR(document.Set(set, absl::StrCat("--set ", set)));
+  }
   return document;
 }
 
@@ -148,6 +151,16 @@ absl::StatusOr<v1::JobSpec> SpecDocument::ToProto() const {
   if (unreadable.empty() && filled.ok()) return spec;
   ParseAndValidateSpec(root_, all);  // What the controller would have found besides.
   return all.empty() ? filled : all.ToStatus();
+}
+
+absl::StatusOr<SpecDocument::Parsed> SpecDocument::ToConfig() const {
+  Violations violations;
+  Parsed parsed{.job = ParseSpec(root_, violations), .model = {}};
+  std::optional<ModelConfig> model = ResolveModel(parsed.job.model, violations);
+  ValidateLayout(parsed.job, nullptr, violations);
+  if (!violations.empty()) return violations.ToStatus();
+  parsed.model = *std::move(model);
+  return parsed;
 }
 
 std::string SpecDocument::Place(absl::string_view field) const {

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/violations.h"
+#include "train/config/job_config.h"
 #include "train/config/yaml.h"
 #include "trainyard/v1/job.pb.h"
 
@@ -29,6 +30,17 @@ class SpecDocument {
   static absl::StatusOr<SpecDocument> Parse(absl::string_view name, absl::string_view text,
                                             const std::vector<std::string>& sets);
 
+  // Makes one more change, "path=value". Messages about the field give `by` as its place.
+  absl::Status Set(const std::string& change, const std::string& by);
+
+  // INVALID_ARGUMENT: the spec cannot be read, or its axes, batch or model are wrong. Lists all
+  // violations. The rules that concern the model and the layout together are not checked.
+  struct Parsed {
+    JobConfig job;
+    ModelConfig model;
+  };
+  absl::StatusOr<Parsed> ToConfig() const;
+
   // INVALID_ARGUMENT: the spec cannot be read. Lists all violations (see Violations) that
   // train/config finds. The controller checks whether the values of a readable spec are legal.
   absl::StatusOr<v1::JobSpec> ToProto() const;
@@ -42,7 +54,6 @@ class SpecDocument {
   const std::string& name() const { return name_; }
 
  private:
-  absl::Status ApplySet(const std::string& set);
   // Returns the value that a `--set` alone could have to make the layout legal. Absent if a
   // violation is about a `--set`, or if there is no such value.
   std::optional<FieldViolation> OtherSet(const std::vector<FieldViolation>& violations) const;

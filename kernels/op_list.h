@@ -19,6 +19,8 @@
   X(BalanceBias) \
   X(BalanceBiasGradient) \
   X(Cast) \
+  X(CausalConvBackward) \
+  X(CausalConvForward) \
   X(Clip) \
   X(ColumnSum) \
   X(CopyColumns) \
@@ -32,6 +34,8 @@
   X(Fill) \
   X(GatedAddBackward) \
   X(GatedAddForward) \
+  X(GatedNormBackward) \
+  X(GatedNormForward) \
   X(GatherRows) \
   X(GatherSum) \
   X(GeluBackward) \
@@ -72,6 +76,13 @@
   X(SiluForward) \
   X(SquaredReluBackward) \
   X(SquaredReluForward) \
+  X(StateEndsBackward) \
+  X(StateEndsForward) \
+  X(StateInit) \
+  X(StateScanBackward) \
+  X(StateScanForward) \
+  X(StateStartsBackward) \
+  X(StateStartsForward) \
   X(SumSlices) \
   X(SumSquares) \
   X(SwiGluBackward) \

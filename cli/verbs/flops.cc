@@ -1,68 +1,135 @@
-// trainyard flops: prints model FLOPs per token by a named convention.
+// trainyard flops: prints model FLOPs per token by a named convention, and what a speed is worth in
+// it.
 
 #include "models/arch/flops.h"
 
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "cli/errors.h"
 #include "cli/format.h"
 #include "cli/verbs/verbs.h"
 #include "common/status_macros.h"
+#include "models/arch/conventions.h"
 #include "models/arch/registry.h"
 
 namespace trainyard::cli {
 namespace {
 
-absl::Status Run(const Context& context) {
-  ASSIGN_OR_RETURN(const Preset preset, FindPreset(context.arguments.Text("MODEL")));
-  const auto convention = ParseFlopsConvention(context.arguments.Text("--convention"));
-  if (!convention.ok()) {
-    return UsageError(absl::StrCat("--convention: ", convention.status().message()));
-  }
+using nlohmann::ordered_json;
+
+absl::Status UsageOf(absl::string_view option, const absl::Status& status) {
+  return status.ok() ? status : UsageError(absl::StrCat(option, ": ", status.message()));
+}
+
+// What the command was asked to count.
+struct Question {
+  Preset preset;
+  FlopsConvention convention;
+  FlopsTask task;
+  int64_t sequence;
+};
+
+absl::StatusOr<Question> ReadQuestion(const Arguments& arguments) {
+  ASSIGN_OR_RETURN(const Preset preset, FindPreset(arguments.Text("MODEL")));
+  const auto convention = ParseFlopsConvention(arguments.Text("--convention"));
+  RETURN_IF_ERROR(UsageOf("--convention", convention.status()));
+  const auto task = ParseFlopsTask(arguments.Text("--task"));
+  RETURN_IF_ERROR(UsageOf("--task", task.status()));
+  RETURN_IF_ERROR(UsageOf("--convention", CheckConvention(preset.config, *convention, *task)));
   const ModelFacts facts = FactsOf(preset.config);
-  if (facts.vocab == 0 && *convention != FlopsConvention::kExact) {
-    return UsageError(
-        absl::StrCat("--convention: wanted exact, since the others are formulas of "
-                     "models of text, which ",
-                     preset.name, " is not; found ", Name(*convention)));
-  }
-  const uint64_t sequence = context.arguments.Has("--sequence")
-                                ? context.arguments.Number("--sequence")
-                                : uint64_t(facts.max_sequence);
-  if (facts.one_sequence && sequence != uint64_t(facts.max_sequence)) {
+  const int64_t sequence =
+      arguments.Has("--sequence") ? int64_t(arguments.Number("--sequence")) : facts.max_sequence;
+  if (facts.one_sequence && sequence != facts.max_sequence) {
     return UsageError(absl::StrCat("--sequence: wanted ", facts.max_sequence,
                                    ", the tokens of each sample of ", preset.name, "; found ",
                                    sequence));
   }
-  const Flops flops = FlopsPerToken(preset.config, int64_t(sequence), *convention);
-  nlohmann::ordered_json json = {{"model", preset.name},
-                                 {"sequence", sequence},
-                                 {"convention", std::string(Name(*convention))},
-                                 {"flops_per_token", flops.total()},
-                                 {"qkvo", flops.qkvo},
-                                 {"attention", flops.attention},
-                                 {"mlp", flops.mlp},
-                                 {"output", flops.output}};
-  std::vector<std::string> parts = {"qkvo", "attention", "mlp", "output"};
-  for (const auto& [label, value] : flops.other) {
-    json[label] = value;
-    parts.push_back(label);
+  return Question{preset, *convention, *task, sequence};
+}
+
+// Adds what devices achieve that train at the speed of --tokens-per-second.
+absl::Status AddSpeed(const Arguments& arguments, const Question& question, ordered_json& json) {
+  const std::string text = arguments.Text("--tokens-per-second");
+  double tokens = 0;
+  if (!absl::SimpleAtod(text, &tokens) || !(tokens > 0 && tokens < 1e15)) {
+    return UsageError(
+        absl::StrCat("--tokens-per-second: wanted a number above 0, found '", text, "'"));
   }
+  const std::string precision = arguments.Text("--precision");
+  if (precision != "BF16" && precision != "FP8") {
+    return UsageError(absl::StrCat("--precision: wanted BF16 or FP8, found '", precision, "'"));
+  }
+  const double flops = json.at("flops_per_token").get<double>() * tokens;
+  const double peak = PublishedPeak(question.convention, precision == "FP8");
+  json["tokens_per_second_per_device"] = tokens;
+  json["model_flops_per_second_per_device"] = flops;
+  json["mfu"] = Mfu(flops, 1, peak);
+  json["peak_flops"] = peak;
+  const auto time = PublishedTrainingTime(question.convention, question.task);
+  if (!time) return absl::OkStatus();
+  const int64_t devices =
+      time->devices > 0 ? time->devices : int64_t(arguments.Number("--devices"));
+  json["training_time"] = {{"tokens", time->tokens},
+                           {"devices", devices},
+                           {"seconds", time->tokens / (tokens * double(devices))}};
+  return absl::OkStatus();
+}
+
+void PrintForPeople(const ordered_json& json, const Flops& flops, Output& output) {
+  std::vector<std::string> parts = {"qkvo", "attention", "mlp", "output"};
+  for (const auto& [label, value] : flops.other) parts.push_back(label);
   parts.push_back("flops_per_token");
+  std::vector<std::vector<std::string>> rows;
+  for (const std::string& part : parts) {
+    const double value = json.at(part).get<double>();
+    rows.push_back({part, FormatCount(value), FormatPercent(value / flops.total())});
+  }
+  output.Table({{"PART"}, {"FLOPS/TOKEN", true}, {"SHARE", true}}, rows);
+  for (const ordered_json& slip : json.at("slips")) {
+    output.Line(absl::StrCat("the publisher's slip: ", slip.get<std::string>()));
+  }
+  if (!json.contains("mfu")) return;
+  output.Line(absl::StrFormat("%.1f TFLOP/s a device, MFU %.2f%% of an H100's %.1f TFLOP/s",
+                              json.at("model_flops_per_second_per_device").get<double>() / 1e12,
+                              100 * json.at("mfu").get<double>(),
+                              json.at("peak_flops").get<double>() / 1e12));
+  if (!json.contains("training_time")) return;
+  const ordered_json& time = json.at("training_time");
+  const double seconds = time.at("seconds").get<double>();
+  output.Line(absl::StrFormat(
+      "%s tokens on %d devices: %.2f days (%s)", FormatCount(time.at("tokens").get<double>()),
+      time.at("devices").get<int64_t>(), seconds / 86400, FormatSeconds(seconds)));
+}
+
+absl::Status Run(const Context& context) {
+  ASSIGN_OR_RETURN(const Question question, ReadQuestion(context.arguments));
+  const auto& [preset, convention, task, sequence] = question;
+  const Flops flops = FlopsPerToken(preset.config, sequence, convention, task);
+  ordered_json json = {{"model", preset.name},
+                       {"sequence", sequence},
+                       {"convention", std::string(Name(convention))},
+                       {"task", context.arguments.Text("--task")},
+                       {"flops_per_token", flops.total()},
+                       {"qkvo", flops.qkvo},
+                       {"attention", flops.attention},
+                       {"mlp", flops.mlp},
+                       {"output", flops.output}};
+  for (const auto& [label, value] : flops.other) json[label] = value;
+  json["slips"] = Slips(preset.config, sequence, convention, task);
+  if (context.arguments.Has("--tokens-per-second")) {
+    RETURN_IF_ERROR(AddSpeed(context.arguments, question, json));
+  }
   Output& output = context.output;
   if (output.format() == Format::kJson) {
     output.Line(json.dump(2));
   } else if (output.format() == Format::kJsonLines) {
     output.Line(json.dump());
   } else {
-    std::vector<std::vector<std::string>> rows;
-    for (const std::string& part : parts) {
-      const double value = json.at(part).get<double>();
-      rows.push_back({part, FormatCount(value), FormatPercent(value / flops.total())});
-    }
-    output.Table({{"PART"}, {"FLOPS/TOKEN", true}, {"SHARE", true}}, rows);
+    PrintForPeople(json, flops, output);
   }
   return absl::OkStatus();
 }
@@ -70,18 +137,28 @@ absl::Status Run(const Context& context) {
 }  // namespace
 
 Verb FlopsVerb() {
-  return {.name = "flops",
-          .summary = "counts a model's FLOPs per trained token",
-          .positionals = {{"MODEL", "a model of 'trainyard models'"}},
-          .options = {NumberOption("--sequence", "S",
-                                   "tokens of a sequence; default: the model's longest", "",
-                                   {1, uint64_t(kMaxSequence)}),
-                      TextOption("--convention", "C", absl::StrJoin(FlopsConventionNames(), ", "),
-                                 "exact")},
-          .offers = kFormats | kQuiet,
-          .examples = {"trainyard flops llama3-8b --sequence 8192",
-                       "trainyard flops llama3-70b --sequence 4096 --convention nemo20 -o json"},
-          .run = Run};
+  return {
+      .name = "flops",
+      .summary = "counts a model's FLOPs per trained token, and what a speed is worth",
+      .positionals = {{"MODEL", "a model of 'trainyard models'"}},
+      .options = {NumberOption("--sequence", "S",
+                               "tokens of a sequence; default: the model's longest", "",
+                               {1, uint64_t(kMaxSequence)}),
+                  TextOption("--convention", "C", absl::StrJoin(FlopsConventionNames(), ", "),
+                             "exact"),
+                  TextOption("--task", "TASK", absl::StrJoin(FlopsTaskNames(), ", "), "pretrain"),
+                  TextOption("--tokens-per-second", "T",
+                             "of a device: prints TFLOP/s, MFU and the page's time to train"),
+                  TextOption("--precision", "P", "BF16 or FP8: the peak of the MFU", "BF16"),
+                  NumberOption("--devices", "N", "devices of the run, for the time to train", "1",
+                               {1, 1'000'000})},
+      .offers = kFormats | kQuiet,
+      .examples = {"trainyard flops llama3-8b --sequence 8192",
+                   "trainyard flops llama3-8b --sequence 8192 --convention nemo20 "
+                   "--tokens-per-second 12273 --precision FP8",
+                   "trainyard flops llama2-70b --sequence 4096 --convention nemo20 --task lora "
+                   "--tokens-per-second 2621 --devices 8 -o json"},
+      .run = Run};
 }
 
 }  // namespace trainyard::cli

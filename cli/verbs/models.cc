@@ -7,9 +7,10 @@
 #include "cli/errors.h"
 #include "cli/format.h"
 #include "cli/verbs/verbs.h"
+#include "common/bytes.h"
 #include "common/status_macros.h"
 #include "models/arch/config_json.h"
-#include "models/arch/flops.h"
+#include "models/arch/conventions.h"
 #include "models/arch/registry.h"
 
 namespace trainyard::cli {
@@ -20,11 +21,13 @@ using nlohmann::ordered_json;
 // These names are an interface: the names of a spec's fields, and of the values derived from them.
 ordered_json Describe(const Preset& preset, const Family& family) {
   const ParameterCount parameters = CountParameters(preset.config);
-  ordered_json json = {{"name", preset.name},
-                       {"aliases", preset.aliases},
-                       {"family", family.name},
-                       {"parameters", parameters.total},
-                       {"active_parameters", parameters.active}};
+  ordered_json json = {
+      {"name", preset.name},
+      {"aliases", preset.aliases},
+      {"family", family.name},
+      {"parameters", parameters.total},
+      {"active_parameters", parameters.active},
+      {"published_checkpoint_bytes", parameters.total * kPublishedCheckpointBytes}};
   json.update(ToJson(preset.config));
   for (const Field& field : FieldsOf(preset.config)) {
     if (field.rule.fixed) json.erase(field.rule.name);
@@ -47,7 +50,8 @@ void PrintTable(const std::vector<ordered_json>& models, Output& output) {
     };
     rows.push_back({m.at("name").get<std::string>(), m.at("family").get<std::string>(),
                     FormatCount(double(m.at("parameters").get<int64_t>())),
-                    FormatCount(double(m.at("active_parameters").get<int64_t>())), number("layers"),
+                    FormatCount(double(m.at("active_parameters").get<int64_t>())),
+                    FormatBytes(m.at("published_checkpoint_bytes").get<double>()), number("layers"),
                     number("hidden"), number("ffn"), number("heads"), number("kv_heads"),
                     number("vocab"), number("max_seq")});
   }
@@ -55,6 +59,7 @@ void PrintTable(const std::vector<ordered_json>& models, Output& output) {
                 {"FAMILY"},
                 {"PARAMETERS", true},
                 {"ACTIVE", true},
+                {"CHECKPOINT", true},
                 {"LAYERS", true},
                 {"HIDDEN", true},
                 {"FFN", true},

@@ -39,6 +39,17 @@ absl::Status PrintOne(const std::vector<Recipe>& recipes, const std::string& nam
                                               : absl::StrCat("; did you mean '", nearest, "'?")));
 }
 
+// Those directly in a folder; "" is the directory itself.
+std::vector<Recipe> InFolder(const std::vector<Recipe>& recipes, const std::string& folder) {
+  std::vector<Recipe> within;
+  for (const Recipe& recipe : recipes) {
+    const size_t slash = recipe.name.rfind('/');
+    const std::string of = slash == std::string::npos ? "" : recipe.name.substr(0, slash);
+    if (of == folder) within.push_back(recipe);
+  }
+  return within;
+}
+
 absl::Status Run(const Context& context) {
   std::string directory = context.arguments.Text("--recipes");
   if (directory.empty()) {
@@ -46,20 +57,22 @@ absl::Status Run(const Context& context) {
   }
   ASSIGN_OR_RETURN(const std::vector<Recipe> recipes, ReadRecipes(directory));
   Output& output = context.output;
-  if (context.arguments.Has("NAME"))
-    return PrintOne(recipes, context.arguments.Text("NAME"), output);
+  const std::string name = context.arguments.Text("NAME");
+  const std::vector<Recipe> listed = InFolder(recipes, name);
+  if (!name.empty() && listed.empty()) return PrintOne(recipes, name, output);
   if (output.format() == Format::kJson) {
     nlohmann::ordered_json all = nlohmann::ordered_json::array();
-    for (const Recipe& recipe : recipes) all.push_back(Describe(recipe));
+    for (const Recipe& recipe : listed) all.push_back(Describe(recipe));
     output.Line(all.dump(2));
   } else if (output.format() == Format::kJsonLines) {
-    for (const Recipe& recipe : recipes) output.Line(Describe(recipe).dump());
+    for (const Recipe& recipe : listed) output.Line(Describe(recipe).dump());
   } else {
     std::vector<std::vector<std::string>> rows;
-    for (const Recipe& recipe : recipes) {
+    for (const Recipe& recipe : listed) {
       rows.push_back({recipe.name, recipe.description, recipe.published});
     }
     output.Table({{"RECIPE"}, {"WHAT"}, {"PUBLISHED"}}, rows);
+    if (name.empty()) output.Note("'trainyard recipes published' lists those of published tables");
   }
   return absl::OkStatus();
 }
@@ -69,12 +82,13 @@ absl::Status Run(const Context& context) {
 Verb RecipesVerb() {
   return {.name = "recipes",
           .summary = "lists job specs to start with, or prints one",
-          .positionals = {{"NAME", "a recipe of the list", false}},
+          .positionals = {{"NAME", "a recipe of the list, or a folder of recipes", false}},
           .options = {TextOption(
               "--recipes", "DIR",
               "directory of the recipes; default: those that came with this program")},
           .offers = kFormats | kQuiet,
           .examples = {"trainyard recipes", "trainyard recipes tiny > spec.yaml",
+                       "trainyard recipes published",
                        "trainyard recipes tiny | trainyard submit - --watch"},
           .run = Run};
 }

@@ -8,10 +8,13 @@
 #include "cli/answer.h"
 #include "cli/client.h"
 #include "cli/follow.h"
+#include "cli/published_line.h"
+#include "cli/scale.h"
 #include "cli/spec.h"
 #include "cli/verbs/verbs.h"
 #include "common/check.h"
 #include "common/status_macros.h"
+#include "train/config/validate.h"
 
 namespace trainyard::cli {
 namespace {
@@ -31,9 +34,14 @@ std::string RandomUuid() {
 }
 
 absl::Status Run(const Context& context) {
-  ASSIGN_OR_RETURN(
-      const SpecDocument document,
-      SpecDocument::Read(context.arguments.Text("SPEC"), context.arguments.List("--set")));
+  ASSIGN_OR_RETURN(SpecDocument document, SpecDocument::Read(context.arguments.Text("SPEC"),
+                                                             context.arguments.List("--set")));
+  Client client(context.ControllerAddress(), context.Places());
+  const bool scaled = context.arguments.Has("--scale-to");
+  if (scaled) {
+    RETURN_IF_ERROR(ScaleSpec(int64_t(context.arguments.Number("--scale-to")), client, document,
+                              context.output));
+  }
   absl::StatusOr<v1::JobSpec> spec = document.ToProto();
   if (!spec.ok()) return document.Explain(spec.status());
 
@@ -42,7 +50,6 @@ absl::Status Run(const Context& context) {
   request.set_request_id(RandomUuid());
   request.set_namespace_(context.arguments.Text("--namespace"));
   request.set_validate_only(context.arguments.Flag("--validate-only"));
-  Client client(context.ControllerAddress(), context.Places());
   const auto response = client.Call(&v1::JobService::Stub::SubmitJob, request);
   if (!response.ok()) return document.Explain(response.status());
   if (request.validate_only()) {
@@ -52,8 +59,11 @@ absl::Status Run(const Context& context) {
     return absl::OkStatus();
   }
   if (!PrintedAsJson(response->job(), context.output)) context.output.Line(response->job().id());
-  if (!context.arguments.Flag("--watch")) return absl::OkStatus();
-  return FollowJob(client, response->job().id(), context.output);
+  if (!context.arguments.Flag("--watch") && !scaled) return absl::OkStatus();
+  RETURN_IF_ERROR(FollowJob(client, response->job().id(), context.output));
+  if (!scaled) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const SpecDocument::Parsed run, document.ToConfig());
+  return PrintPublishedLine(client, response->job().id(), run.job, run.model, context.output);
 }
 
 }  // namespace
@@ -67,6 +77,10 @@ Verb SubmitVerb() {
                   FlagOption("--watch", "-w",
                              "follows the job, and exits by its outcome (3: failed or cancelled); "
                              "Ctrl-C leaves it running"),
+                  NumberOption("--scale-to", "N",
+                               "shrinks the job to at most N devices, notes each change, follows "
+                               "the job, and prints the line of the published tables",
+                               "", {1, uint64_t(kMaxDevices)}),
                   FlagOption("--validate-only", "",
                              "checks the spec as if submitted, and stores nothing"),
                   TextOption(
@@ -76,6 +90,7 @@ Verb SubmitVerb() {
       .examples =
           {"trainyard submit spec.yaml --watch",
            "trainyard submit spec.yaml --set steps=500 --set optimizer.adamw.learning_rate=1e-3",
+           "trainyard submit recipes/published/nemo20-llama3-8b-fp8-8.yaml --scale-to 1",
            "trainyard recipes tiny | trainyard submit -"},
       .run = Run};
 }

@@ -33,7 +33,7 @@ template <typename Products>
 struct BackwardScratch {
   using Element = typename Products::Element;
   BackwardScratch(const Layout& at, std::byte* data) {
-    Pieces pieces(data);
+    OperandPieces pieces(data);
     pieces.Take(keys, at.part.kv_rows, at.key);
     pieces.Take(values, at.part.kv_rows, at.value);
     pieces.Take(queries, kQueries, at.key);

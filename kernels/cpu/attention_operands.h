@@ -13,10 +13,9 @@
 #include "kernels/cpu/attention_core.h"
 #include "kernels/cpu/attention_softmax.h"
 #include "kernels/cpu/bf16_pairs.h"
+#include "kernels/cpu/pieces.h"
 
 namespace trainyard::cpu {
-
-constexpr int64_t RoundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 template <typename A>
 struct PlainProducts {
@@ -179,15 +178,11 @@ const typename Products::Element* AlongQueries(const typename Products::Sum* wei
   }
 }
 
-// Hands out pieces of a task's scratch memory.
-class Pieces {
+// Takes operands from a task's scratch memory, too.
+class OperandPieces : public Pieces {
  public:
-  explicit Pieces(std::byte* data) : next_(data) {}
-  template <typename T>
-  void Take(T*& piece, int64_t elements) {
-    piece = reinterpret_cast<T*>(next_);
-    next_ += RoundUp(elements * int64_t(sizeof(T)), 64);
-  }
+  using Pieces::Pieces;
+  using Pieces::Take;
   // Takes an operand of `rows` rows.
   template <typename Products>
   void Take(Operand<Products>& operand, int64_t rows, const Width& width) {
@@ -196,10 +191,6 @@ class Pieces {
     if (Products::kPer > 1)
       Take(operand.mix, RoundUp(rows, Products::kPer) / Products::kPer * width.padded);
   }
-  size_t BytesFrom(const std::byte* data) const { return size_t(next_ - data); }
-
- private:
-  std::byte* next_;
 };
 
 }  // namespace trainyard::cpu

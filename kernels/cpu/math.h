@@ -53,6 +53,20 @@ A Tanh(A x) {
   return A(1) - A(2) / (A(1) + Exp(A(2) * x));
 }
 
+// log(1 + exp(x)), within a few units in the last place.
+inline double Softplus(double x) { return std::fmax(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
+// With u = exp(-|x|) and z = u / (2 + u), log(1 + u) = 2 artanh(z), and z is at most 1/3.
+inline float Softplus(float x) {
+  const float u = Exp(x < 0.0f ? x : -x), z = u / (2.0f + u), w = z * z;
+  float p = w * (1.0f / 13) + 1.0f / 11;
+  p = p * w + 1.0f / 9;
+  p = p * w + 1.0f / 7;
+  p = p * w + 1.0f / 5;
+  p = p * w + 1.0f / 3;
+  p = p * w + 1.0f;
+  return (x > 0.0f ? x : 0.0f) + 2.0f * z * p;
+}
+
 inline constexpr double kRootTwoOverPi = 0.7978845608028653558798921;
 inline constexpr double kCubic = 0.044715;
 

@@ -67,15 +67,25 @@ struct ExpertFacts {
   double aux_loss = 0;  // Weight of the load-balancing term in the loss; 0: none.
 };
 
-// The sizes that the published FLOPs formulas use (models/arch/flops.h).
+// The sizes that the published FLOPs formulas use (models/arch/conventions.h).
 struct FormulaSizes {
   int64_t hidden = 0;
   int64_t heads = 0;
   int64_t head_dim = 0;
   int64_t value_head_dim = 0;     // 0: head_dim.
+  int64_t attention_layers = 0;   // 0: all layers.
   int64_t attention_weights = 0;  // Elements of the matrices of a layer's attention. 0: those of
                                   // query, key and value heads, and of the output projection.
-  int64_t mlp_width = 0;          // Width of all MLPs that one token goes through.
+  int64_t windowed_layers = 0;    // Layers whose attention sees `window` tokens.
+  int64_t window = 0;
+  int64_t mlp_width = 0;    // Width of all MLPs that one token goes through.
+  int64_t mlp_layers = 0;   // 0: all layers.
+  int64_t mlp_weights = 0;  // Elements of the matrices of these MLPs. 0: those of mlp_width.
+  int64_t mamba_layers = 0;
+  int64_t mamba_width = 0;  // Heads x dims of a head.
+  int64_t mamba_heads = 0;
+  int64_t mamba_groups = 0;
+  int64_t mamba_state = 0;
 };
 
 // The facts about a model of any family that parallel axes, data, schedules and formulas need.

@@ -1,8 +1,7 @@
-// Model FLOPs per token, by the conventions of published performance tables. A multiplication and
-// an addition count as two FLOPs. Forward, input gradient and weight gradient are all included.
-//
-// A published TFLOP/s or MFU means nothing unless its convention is known. kExact counts the
-// recorded program; the other conventions are the formulas that reproduce the tables.
+// Model FLOPs per token, counted in the recorded program: with the causal triangle s(s+1)/2 and the
+// output layer, without recompute. A multiplication and an addition count as two FLOPs. Forward,
+// input gradient and weight gradient are all included. This is the convention "exact" of
+// conventions.h, which has the formulas of published tables.
 
 #pragma once
 
@@ -10,27 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "kernels/attention_mask.h"
 #include "models/arch/config.h"
 #include "models/program/program.h"
 
 namespace trainyard {
-
-enum class FlopsConvention {
-  kExact,          // The recorded program: causal triangle s(s+1)/2, output layer, no recompute.
-  kNemo20,         // NeMo 2.0 page (24.07): full attention.
-  kAutoModel,      // NeMo AutoModel page: causal, half of full attention.
-  kDgxcLlama31,    // DGX Cloud Llama 3.1 (v25.04): full attention; 405b with groups/heads = 1/8.
-  kDgxcNemotron4,  // DGX Cloud Nemotron4 (v25.04): full attention, no groups, ffn = 4 hidden.
-  kMegatron,       // Megatron-LM: causal, half of full attention.
-};
-
-// "exact", "nemo20", "automodel", "dgxc-llama31", "dgxc-nemotron4", "megatron".
-absl::string_view Name(FlopsConvention convention);
-absl::StatusOr<FlopsConvention> ParseFlopsConvention(absl::string_view name);
-std::vector<std::string> FlopsConventionNames();
 
 // FLOPs per token.
 struct Flops {
@@ -44,8 +27,10 @@ struct Flops {
 };
 
 // `config` must be valid; 1 <= sequence <= kMaxSequence.
-Flops FlopsPerToken(const ModelConfig& config, int64_t sequence,
-                    FlopsConvention convention = FlopsConvention::kExact);
+Flops FlopsPerToken(const ModelConfig& config, int64_t sequence);
+
+// A step of one sequence on one rank, without memory.
+Program RecordForCounting(const ModelConfig& config, int64_t sequence);
 
 // Counts the FLOPs of a recorded step of `tokens` tokens, by part of the model.
 Flops CountFlops(const Program& program, int64_t tokens);

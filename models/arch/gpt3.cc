@@ -24,18 +24,23 @@ namespace {
 Init InputInit() { return Init::Normal(0.02); }
 Init OutputInit(const DecoderConfig& c) { return Init::Normal(0.02 / std::sqrt(2.0 * c.layers)); }
 
+LinearPart Qkv(const DecoderConfig& c, const std::string& name) {
+  const int64_t width = c.heads * c.head_dim;
+  return {.name = name, .width = 3 * width, .sections = {width, width, width}};
+}
+
 class Gpt3Block {
  public:
   Gpt3Block(const DecoderConfig& c, const std::string& name)
       : attention_norm_(name + ".ln_1", c.hidden, c.norm_eps),
-        attention_(DecoderAttentionOptions(c),
-                   ColumnLinear({{name + ".attn.c_attn", 3 * c.heads * c.head_dim, 3}}, c.hidden,
-                                /*bias=*/true, InputInit()),
-                   RowLinear({.name = name + ".attn.c_proj",
-                              .in = c.heads * c.head_dim,
-                              .out = c.hidden,
-                              .bias = true,
-                              .init = OutputInit(c)})),
+        attention_(
+            DecoderAttentionOptions(c),
+            ColumnLinear({Qkv(c, name + ".attn.c_attn")}, c.hidden, /*bias=*/true, InputInit()),
+            RowLinear({.name = name + ".attn.c_proj",
+                       .in = c.heads * c.head_dim,
+                       .out = c.hidden,
+                       .bias = true,
+                       .init = OutputInit(c)})),
         mlp_norm_(name + ".ln_2", c.hidden, c.norm_eps),
         mlp_(Activation::kGelu,
              ColumnLinear({{name + ".mlp.c_fc", c.ffn}}, c.hidden, /*bias=*/true, InputInit()),

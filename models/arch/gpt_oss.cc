@@ -99,6 +99,14 @@ void CheckFields(const ModelConfig& config, FieldProblems& problems) {
   }
 }
 
+ModelFacts Facts(const ModelConfig& config) {
+  const GptOssConfig& c = config.As<GptOssConfig>();
+  ModelFacts facts = DecoderFacts(c);
+  facts.sizes.window = c.window;
+  if (c.window > 0) facts.sizes.windowed_layers = (c.layers + 1) / 2;
+  return facts;
+}
+
 GptOssConfig Defaults() {
   GptOssConfig c;
   c.max_seq = 131072;
@@ -202,6 +210,7 @@ Family GptOssFamily() {
        .hf = HuggingFace()});
   family.visit = Visit;
   family.check = CheckFields;
+  family.facts = Facts;
   return family;
 }
 

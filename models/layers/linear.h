@@ -20,7 +20,8 @@ namespace trainyard {
 struct LinearPart {
   std::string name;  // Without ".weight": "model.layers.0.self_attn.q_proj".
   int64_t width;
-  int sections = 1;  // Number of pieces under this name (query, key and value).
+  // The widths of pieces under this name (query, key and value). Empty: the part is one piece.
+  std::vector<int64_t> sections = {};
   // Whether the part is key or value heads. If there are more tensor ranks than heads, several
   // ranks hold the same head.
   bool key_value = false;

@@ -60,22 +60,26 @@ class BoxList {
   // Adds all of this rank's piece of one parameter.
   void AddSections(const ParameterSpec& spec) {
     const int dim = spec.shard.dim;
-    const int sections = mesh_.size(spec.shard.axes) == 1 ? 1 : spec.shard.sections;
-    CHECK(sections == 1 || dim == 0) << spec.name << ": sections of columns are not contiguous";
+    const int64_t ranks = mesh_.size(spec.shard.axes), rank = mesh_.coordinate(spec.shard.axes);
+    std::vector<int64_t> sections = spec.shard.sections;
+    if (ranks == 1 || sections.empty()) sections = {spec.shape[dim]};
+    CHECK(sections.size() == 1 || dim == 0)
+        << spec.name << ": sections of columns are not contiguous";
     const Shape local = LocalShape(spec, mesh_);
-    const int64_t section = spec.shape[dim] / sections, piece = local[dim] / sections;
-    for (int s = 0; s < sections; ++s) {
-      const int64_t begin = s * section + mesh_.coordinate(spec.shard.axes) * piece;
+    int64_t begin = 0;
+    for (const int64_t section : sections) {
+      const int64_t piece = section / ranks;
       Add(spec, {.name = spec.name,
                  .global_shape = spec.shape,
-                 .offset = Zeros(spec.shape).With(dim, begin),
+                 .offset = Zeros(spec.shape).With(dim, begin + rank * piece),
                  .shape = local.With(dim, piece)});
+      begin += section;
     }
   }
 
   // Adds tensor i of this rank's stacked tensors.
   void AddStacked(const ParameterSpec& spec, int64_t i) {
-    CHECK(spec.shard.dim == 0 && spec.shard.sections == 1) << spec.name << " is divided within";
+    CHECK(spec.shard.dim == 0 && spec.shard.sections.empty()) << spec.name << " is divided within";
     const int64_t number = mesh_.coordinate(spec.shard.axes) * storage_.shape[0] + i;
     const Shape shape = Inner(spec.shape);
     Add(spec, {.name = absl::StrReplaceAll(spec.name, {{"*", absl::StrCat(number)}}),
@@ -118,9 +122,15 @@ Shape LocalShape(const ParameterSpec& spec, const Mesh& mesh) {
   const int ranks = mesh.size(spec.shard.axes);
   if (ranks == 1) return spec.shape;
   const int dim = spec.shard.dim;
-  const int64_t pieces = int64_t(ranks) * spec.shard.sections;
-  CHECK(spec.shape[dim] % pieces == 0)
-      << spec.name << ' ' << spec.shape << ": dim " << dim << " does not divide into " << pieces;
+  std::vector<int64_t> sections = spec.shard.sections;
+  if (sections.empty()) sections = {spec.shape[dim]};
+  int64_t all = 0;
+  for (const int64_t section : sections) {
+    CHECK(section % ranks == 0) << spec.name << ' ' << spec.shape << ": a section of " << section
+                                << " along dim " << dim << " does not divide into " << ranks;
+    all += section;
+  }
+  CHECK(all == spec.shape[dim]) << spec.name << ' ' << spec.shape << ": sections of " << all;
   return spec.shape.With(dim, spec.shape[dim] / ranks);
 }
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "kernels/device/tensor.h"
+#include "kernels/state_init.h"
 #include "models/parallel/axis.h"
 #include "models/parallel/mesh.h"
 #include "models/parallel/shard.h"
@@ -25,13 +26,22 @@
 namespace trainyard {
 
 struct Init {
-  enum class Kind : uint8_t { kZeros, kOnes, kNormal };
+  enum class Kind : uint8_t { kZeros, kOnes, kNormal, kLogIndex, kTimeStep };
   Kind kind = Kind::kZeros;
   double deviation = 0;  // Standard deviation, for kNormal.
+  StepRange steps = {};  // For kTimeStep.
 
   static constexpr Init Zeros() { return {}; }
-  static constexpr Init Ones() { return {Kind::kOnes, 0}; }
-  static constexpr Init Normal(double deviation) { return {Kind::kNormal, deviation}; }
+  static constexpr Init Ones() { return {.kind = Kind::kOnes}; }
+  static constexpr Init Normal(double deviation) {
+    return {.kind = Kind::kNormal, .deviation = deviation};
+  }
+  // Element i of a vector is log(i + 1).
+  static constexpr Init LogIndex() { return {.kind = Kind::kLogIndex}; }
+  // The inverse of softplus of random steps (kernels/state_init.h).
+  static constexpr Init TimeSteps(const StepRange& steps) {
+    return {.kind = Kind::kTimeStep, .steps = steps};
+  }
   bool operator==(const Init&) const = default;
 };
 

@@ -43,7 +43,7 @@ TEST(Interface, TheVerbsAndTheirOptionsStay) {
       "--listen=ADDR(127.0.0.1:7070) --metrics-listen=ADDR(127.0.0.1:7071) --patience=SECONDS" +
           kQuiet +
           "\n"
-          "submit SPEC --set=PATH=VALUE -w,--watch --validate-only --namespace=NAME" +
+          "submit SPEC --set=PATH=VALUE -w,--watch --scale-to=N --validate-only --namespace=NAME" +
           kAll +
           "\n"
           "get JOB" +
@@ -79,7 +79,8 @@ TEST(Interface, TheVerbsAndTheirOptionsStay) {
           "models [NAME] --fields" +
           kFormats + kQuiet +
           "\n"
-          "flops MODEL --sequence=S --convention=C(exact)" +
+          "flops MODEL --sequence=S --convention=C(exact) --task=TASK(pretrain) "
+          "--tokens-per-second=T --precision=P(BF16) --devices=N(1)" +
           kFormats + kQuiet +
           "\n"
           "recipes [NAME] --recipes=DIR" +
@@ -214,6 +215,39 @@ TEST_F(Command, FlopsOfAModelThatReadsNoTextAreExactAndOfItsSamples) {
   EXPECT_THAT(err_.str(), testing::HasSubstr("--sequence: wanted 256"));
   EXPECT_EQ(Trainyard({"flops", "dit-xl-2", "--convention", "megatron"}), 2);
   EXPECT_THAT(err_.str(), testing::HasSubstr("--convention: wanted exact"));
+}
+
+TEST_F(Command, FlopsTurnsASpeedIntoWhatAPagePrints) {
+  const std::vector<std::string> speed = {"flops",
+                                          "llama2-70b",
+                                          "--sequence",
+                                          "4096",
+                                          "--devices",
+                                          "8",
+                                          "--convention",
+                                          "nemo20",
+                                          "--task",
+                                          "lora",
+                                          "--precision",
+                                          "FP8",
+                                          "--tokens-per-second"};
+  const auto with = [&](std::vector<std::string> words, const std::string& value) {
+    words.push_back(value);
+    return Trainyard(words);
+  };
+  EXPECT_EQ(with(speed, "2621"), 0) << err_.str();
+  EXPECT_THAT(out_.str(), testing::HasSubstr("722.1 TFLOP/s a device, MFU 36.49%"));
+  EXPECT_THAT(out_.str(), testing::HasSubstr("10M tokens on 8 devices: 0.01 days (7m57s)"));
+  for (const char* wrong : {"0", "-1", "fast", "nan", "inf"}) {
+    EXPECT_EQ(with(speed, wrong), 2) << wrong;
+    EXPECT_THAT(err_.str(), testing::HasSubstr("--tokens-per-second: wanted a number above 0"));
+  }
+  EXPECT_EQ(Trainyard({"flops", "llama3-8b", "--tokens-per-second", "1", "--precision", "F8"}), 2);
+  EXPECT_THAT(err_.str(), testing::HasSubstr("--precision: wanted BF16 or FP8, found 'F8'"));
+  EXPECT_EQ(Trainyard({"flops", "llama3-8b", "--task", "lora"}), 2);
+  EXPECT_THAT(err_.str(), testing::HasSubstr("--convention: wanted one whose page has"));
+  EXPECT_EQ(Trainyard({"flops", "llama3.1-405b", "--convention", "dgxc-llama31"}), 0);
+  EXPECT_THAT(out_.str(), testing::HasSubstr("the publisher's slip: groups / heads is 8/64"));
 }
 
 TEST_F(Command, UpsPatienceIsSomeTime) {

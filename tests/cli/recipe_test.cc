@@ -5,8 +5,10 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cstdlib>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cli/message_json.h"
 #include "cli/spec.h"
@@ -19,7 +21,12 @@ namespace {
 TEST(Recipe, EveryOneHasADescriptionAndASpecThatCanBeRead) {
   const auto recipes = ReadRecipes(std::string(std::getenv("TRAINYARD_SOURCE")) + "/recipes");
   ASSERT_TRUE(recipes.ok()) << recipes.status();
-  ASSERT_FALSE(recipes->empty());
+  const auto published = std::count_if(recipes->begin(), recipes->end(), [](const Recipe& recipe) {
+    return absl::StartsWith(recipe.name, "published/");
+  });
+  EXPECT_EQ(published, 79);
+  EXPECT_GT(std::ssize(*recipes), published);
+  EXPECT_EQ(recipes->front().name, "data-parallel");
   for (const Recipe& recipe : *recipes) {
     SCOPED_TRACE(recipe.name);
     EXPECT_NE(recipe.description, "");
@@ -27,7 +34,7 @@ TEST(Recipe, EveryOneHasADescriptionAndASpecThatCanBeRead) {
     ASSERT_TRUE(document.ok()) << document.status();
     const auto spec = document->ToProto();
     ASSERT_TRUE(spec.ok()) << document->Explain(spec.status());
-    EXPECT_EQ(spec->name(), recipe.name);
+    EXPECT_EQ(spec->name(), recipe.name.substr(recipe.name.rfind('/') + 1));
   }
 }
 

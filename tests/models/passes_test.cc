@@ -253,7 +253,7 @@ TEST(InitializationTest, ValuesDoNotDependOnTheMesh) {
       recorder.KeepOutput("y of " + name, ops::Linear(recorder, x, w));
     };
     declare("rows", Shard::Rows(Axis::kTensor));
-    declare("sections", Shard::Rows(Axis::kTensor, 3));
+    declare("sections", Shard::Rows(Axis::kTensor, {2, 6, 4}));
     declare("columns", Shard::Columns(Axis::kTensor));
     LayOutParameters(recorder.mutable_program());
     RecordInitialization(recorder);

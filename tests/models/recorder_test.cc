@@ -150,20 +150,24 @@ TEST(MeshTest, StagesThatShareWeightsAreAGroupInTheirOrder) {
   EXPECT_EQ(Mesh{.pipeline = 4}.size(Axis::kEnds), 1);
 }
 
-// A query/key/value matrix of one name, divided: a piece of each of its three sections.
+// A matrix of one name, divided: a piece of each of its three sections, which may differ in size.
 TEST(ParameterTest, BoxesOfADividedParameterWithSections) {
   Recorder recorder(Precision::F32(), {.tensor = 2, .rank = 1}, true);
   const Value x = recorder.Input("x", {3, 8}, DType::kF32, {});
-  const Value w = recorder.Parameter(Matrix("c_attn", 12, 8, Shard::Rows(Axis::kTensor, 3)));
+  const Value w =
+      recorder.Parameter(Matrix("in_proj", 12, 8, Shard::Rows(Axis::kTensor, {4, 6, 2})));
   ops::Linear(recorder, x, w);
   const std::vector<ParameterBox> boxes = recorder.program().Parameters();
   ASSERT_EQ(boxes.size(), 3u);
-  for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(boxes[i].global_shape, Shape({12, 8}));
-    EXPECT_EQ(boxes[i].offset, Shape({4 * i + 2, 0}));
-    EXPECT_EQ(boxes[i].shape, Shape({2, 8}));
-    EXPECT_EQ(boxes[i].flat, (FlatRange{.offset = 16 * i, .elements = 16}));
-  }
+  for (const ParameterBox& box : boxes) EXPECT_EQ(box.global_shape, Shape({12, 8}));
+  const auto expect = [&](size_t i, int64_t row, int64_t rows, int64_t place) {
+    EXPECT_EQ(boxes[i].offset, Shape({row, 0}));
+    EXPECT_EQ(boxes[i].shape, Shape({rows, 8}));
+    EXPECT_EQ(boxes[i].flat, (FlatRange{.offset = 8 * place, .elements = 8 * rows}));
+  };
+  expect(0, 2, 2, 0);
+  expect(1, 7, 3, 2);
+  expect(2, 11, 1, 5);
 }
 
 TEST(ParameterTest, BoxOfAParameterDividedByColumns) {

@@ -4,6 +4,7 @@
 #include "kernels/cast.h"
 #include "kernels/fill.h"
 #include "kernels/random_normal.h"
+#include "kernels/state_init.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
 
@@ -87,6 +88,31 @@ class RandomNormalOp final : public Op {
   ParameterBox box_;
 };
 
+class StateInitOp final : public Op {
+ public:
+  explicit StateInitOp(const ParameterBox& box) : box_(box) {}
+  absl::string_view name() const override { return "state_init"; }
+  bool has_effect() const override { return true; }
+  std::string attributes() const override {
+    const StepRange& steps = box_.init.steps;
+    return absl::StrCat(box_.name, " ", Text(box_.flat), Frozen(box_), " least=", steps.least,
+                        " most=", steps.most, " floor=", steps.floor);
+  }
+  Call Bind(const Binder& binder, const Instance&) const override {
+    const bool steps = box_.init.kind == Init::Kind::kTimeStep;
+    return binder.Kernel(
+        StateInitArgs{.y = ValuesOf(binder, box_),
+                      .kind = steps ? StateInitKind::kSteps : StateInitKind::kDecay,
+                      .first = box_.offset[0],
+                      .steps = box_.init.steps,
+                      .stream = HashName(box_.name.c_str()),
+                      .state = binder.step_state()});
+  }
+
+ private:
+  ParameterBox box_;
+};
+
 class CastOp final : public Op {
  public:
   CastOp(const FlatRange& shard, const FlatRange& own) : shard_(shard), own_(own) {}
@@ -107,6 +133,8 @@ class CastOp final : public Op {
 void InitializeBox(Recorder& recorder, const ParameterBox& box) {
   if (box.init.kind == Init::Kind::kNormal) {
     recorder.EmitEffect(std::make_shared<RandomNormalOp>(box), List::kInit);
+  } else if (box.init.kind == Init::Kind::kLogIndex || box.init.kind == Init::Kind::kTimeStep) {
+    recorder.EmitEffect(std::make_shared<StateInitOp>(box), List::kInit);
   } else {
     const double value = box.init.kind == Init::Kind::kOnes ? 1 : 0;
     if (!box.frozen) return FillFlat(recorder, FlatBuffer::kMaster, box.flat, value);

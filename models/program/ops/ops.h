@@ -13,6 +13,7 @@
 #include "kernels/attention.h"
 #include "kernels/rope.h"
 #include "kernels/router.h"
+#include "kernels/state_scan.h"
 #include "kernels/swiglu.h"
 #include "models/program/parameter.h"
 #include "models/program/recorder.h"
@@ -147,6 +148,33 @@ Value SwiGlu(Recorder& recorder, Value x, GateActivation gate = GateActivation::
 Value Gelu(Recorder& recorder, Value x);
 Value Silu(Recorder& recorder, Value x);
 Value SquaredRelu(Recorder& recorder, Value x);
+
+// --- State spaces (layers/mamba.h).
+// `sequence` counts the rows of a part of a sequence. A rank has one part of each sequence, or two
+// parts if context ranks divide sequences (RowsOfPart).
+
+using trainyard::StateDims;
+
+int64_t RowsOfPart(const Recorder& recorder);
+// silu(conv(x) + bias), [T, C], for weight [C, 1, K] and bias [C]: causal, each channel by itself.
+// The rows before a part are those of the part that precedes it in the sequence, which may be on
+// another context rank.
+Value CausalConv(Recorder& recorder, Value x, Value weight, Value bias);
+struct StateScanInputs {
+  Value xbc;  // [T, H P + 2 G N]
+  Value dt;   // [T, H]
+  // [H] each.
+  Value dt_bias;
+  Value a_log;
+  Value d;
+};
+// The state space of kernels/state_scan.h: [T, H P]. The state goes on from part to part of a
+// sequence, through all context ranks. FLOPs are 2 H P N for a token, and twice this in backward:
+// one product with the state, as published tables of FLOPs count it (a convention; the recurrence
+// has two products, and the kernels have more).
+Value StateScan(Recorder& recorder, const StateScanInputs& inputs, const StateDims& dims);
+// RMSNorm of x silu(z) in `groups` groups of columns; x and z are [T, D], and gain is [D].
+Value GatedNorm(Recorder& recorder, Value x, Value z, Value gain, int64_t groups, double eps);
 
 // --- Conditions of samples.
 // A condition [B, D] is the same on all tensor and context ranks of a sample.

@@ -1,0 +1,208 @@
+// The convolution, and how it gets the rows before a part of a sequence. If context ranks divide
+// sequences, each rank gathers the last rows ("tails") of all parts, and takes those of the parts
+// before its own.
+#include "kernels/causal_conv.h"
+
+#include "absl/strings/str_cat.h"
+#include "kernels/copy_columns.h"
+#include "kernels/fill.h"
+#include "models/program/binder.h"
+#include "models/program/ops/ops.h"
+#include "models/program/ops/ring.h"
+
+namespace trainyard::ops {
+namespace {
+
+// The tensor's elements as rows of another length.
+Tensor InRows(Tensor t, int64_t rows) {
+  t.shape = {rows, t.elements() / rows};
+  return t;
+}
+
+// Forward: x [T, C] to the last `count` rows of each part of `sequence` rows. Backward: the
+// gradient of x, which is zero elsewhere.
+class TailsOp final : public Op {
+ public:
+  TailsOp(int64_t sequence, int64_t count, bool backward)
+      : sequence_(sequence), count_(count), backward_(backward) {}
+  absl::string_view name() const override { return backward_ ? "tails_backward" : "tails"; }
+  std::string attributes() const override { return absl::StrCat("count=", count_); }
+  Cost CostOf(const Program& program, const Instance& instance) const override {
+    const ValueInfo from = program.info(instance.inputs[0]), to = program.info(instance.outputs[0]);
+    return {.bytes = 2 * double(std::min(from.bytes(), to.bytes())) +
+                     (backward_ ? double(to.bytes()) : 0)};
+  }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    const Tensor from = binder.tensor(instance.inputs[0]), to = binder.tensor(instance.outputs[0]);
+    const Tensor& whole = backward_ ? to : from;
+    const int64_t parts = whole.shape[0] / sequence_, columns = whole.shape[1];
+    const int64_t begin = (sequence_ - count_) * columns;
+    const Call copy = binder.Kernel(CopyColumnsArgs{.x = InRows(from, parts),
+                                                    .x_begin = backward_ ? 0 : begin,
+                                                    .y = InRows(to, parts),
+                                                    .y_begin = backward_ ? begin : 0,
+                                                    .columns = count_ * columns});
+    if (!backward_) return copy;
+    return InOrder({binder.Kernel(FillArgs{.y = to, .value = 0}), copy});
+  }
+  std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
+                              std::span<const Value> output_grads) const override {
+    const ValueInfo info = recorder.info(instance.inputs[0]);
+    return recorder.Emit(std::make_shared<TailsOp>(sequence_, count_, /*backward=*/true),
+                         {output_grads[0]},
+                         {{.shape = info.shape, .dtype = info.dtype, .name = "dx"}});
+  }
+
+ private:
+  const int64_t sequence_, count_;
+  const bool backward_;
+};
+
+// Forward: the tails of the parts of all context ranks to the tails that precede this rank's parts,
+// zeros for the first part. A rank r of n has the parts r and 2n-1-r of each sequence, so part r
+// follows the first part of rank r-1, and part 2n-1-r the second part of rank r+1, or for the last
+// rank its own first part. Backward: the gradient of all tails.
+class PrecedingTailsOp final : public Op {
+ public:
+  PrecedingTailsOp(int64_t sequences, const SequencePart& part, bool backward)
+      : sequences_(sequences), part_(part), backward_(backward) {}
+  absl::string_view name() const override {
+    return backward_ ? "preceding_tails_backward" : "preceding_tails";
+  }
+  std::string attributes() const override { return absl::StrCat("sequences=", sequences_); }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    const Tensor from = binder.tensor(instance.inputs[0]), to = binder.tensor(instance.outputs[0]);
+    const Tensor &all = backward_ ? to : from, &own = backward_ ? from : to;
+    std::vector<Call> calls;
+    if (backward_ || part_.rank == 0) calls.push_back(binder.Kernel(FillArgs{.y = to, .value = 0}));
+    // The tails of a sequence's two parts lie side by side.
+    const int64_t columns = own.elements() / (2 * sequences_);
+    const auto copy = [&](int64_t rank, bool second, bool own_second) {
+      const Tensor of_rank = InRows(Piece(all, rank, all.shape[0] / part_.ranks), sequences_);
+      const int64_t there = second ? columns : 0, here = own_second ? columns : 0;
+      const Tensor mine = InRows(own, sequences_);
+      calls.push_back(binder.Kernel(CopyColumnsArgs{.x = backward_ ? mine : of_rank,
+                                                    .x_begin = backward_ ? here : there,
+                                                    .y = backward_ ? of_rank : mine,
+                                                    .y_begin = backward_ ? there : here,
+                                                    .columns = columns}));
+    };
+    if (part_.rank > 0) copy(part_.rank - 1, /*second=*/false, /*own_second=*/false);
+    const bool last = part_.rank + 1 == part_.ranks;
+    copy(last ? part_.rank : part_.rank + 1, /*second=*/!last, /*own_second=*/true);
+    return InOrder(std::move(calls));
+  }
+  std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
+                              std::span<const Value> output_grads) const override {
+    const ValueInfo info = recorder.info(instance.inputs[0]);
+    return recorder.Emit(std::make_shared<PrecedingTailsOp>(sequences_, part_, /*backward=*/true),
+                         {output_grads[0]},
+                         {{.shape = info.shape, .dtype = info.dtype, .name = "dtails"}});
+  }
+
+ private:
+  const int64_t sequences_;
+  const SequencePart part_;
+  const bool backward_;
+};
+
+// The rows before each part: [M (K-1), C].
+Value PrecedingTails(Recorder& recorder, Value x, int64_t count) {
+  const ValueInfo info = recorder.info(x);
+  const int64_t sequence = RowsOfPart(recorder), parts = info.shape[0] / sequence;
+  CHECK(sequence >= count) << "causal_conv: parts of " << sequence << " rows, " << count
+                           << " of which the next part reads";
+  const Shape shape = {parts * count, info.shape[1]};
+  const Value tails =
+      recorder.Emit(std::make_shared<TailsOp>(sequence, count, /*backward=*/false), {x},
+                    {{.shape = shape, .dtype = info.dtype, .name = "tails"}})[0];
+  return recorder.Emit(std::make_shared<PrecedingTailsOp>(parts / 2, recorder.part(),
+                                                          /*backward=*/false),
+                       {AllGather(recorder, tails, Axis::kContext)},
+                       {{.shape = shape, .dtype = info.dtype, .name = "preceding"}})[0];
+}
+
+// Inputs: dy, x, weight, bias, tail if any. Outputs: dx, gradients of weight and bias, dtail.
+class CausalConvBackwardOp final : public Op {
+ public:
+  explicit CausalConvBackwardOp(int64_t sequence) : sequence_(sequence) {}
+  absl::string_view name() const override { return "causal_conv_backward"; }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    CausalConvBackwardArgs args{.dy = binder.tensor(instance.inputs[0]),
+                                .x = binder.tensor(instance.inputs[1]),
+                                .weight = binder.tensor(instance.inputs[2]),
+                                .bias = binder.tensor(instance.inputs[3]),
+                                .sequence = sequence_,
+                                .dx = binder.tensor(instance.outputs[0]),
+                                .dweight = binder.tensor(instance.outputs[1]),
+                                .dbias = binder.tensor(instance.outputs[2]),
+                                .write_dweight = binder.write(instance.outputs[1]),
+                                .write_dbias = binder.write(instance.outputs[2])};
+    if (instance.inputs.size() > 4) {
+      args.tail = binder.tensor(instance.inputs[4]);
+      args.dtail = binder.tensor(instance.outputs[3]);
+    }
+    return binder.Kernel(args);
+  }
+
+ private:
+  const int64_t sequence_;
+};
+
+// Inputs: x, weight, bias, tail if any. Output: y.
+class CausalConvOp final : public Op {
+ public:
+  explicit CausalConvOp(int64_t sequence) : sequence_(sequence) {}
+  absl::string_view name() const override { return "causal_conv"; }
+  bool is_cheap() const override { return true; }
+  std::string attributes() const override { return absl::StrCat("sequence=", sequence_); }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    CausalConvForwardArgs args{.x = binder.tensor(instance.inputs[0]),
+                               .weight = binder.tensor(instance.inputs[1]),
+                               .bias = binder.tensor(instance.inputs[2]),
+                               .sequence = sequence_,
+                               .y = binder.tensor(instance.outputs[0])};
+    if (instance.inputs.size() > 3) args.tail = binder.tensor(instance.inputs[3]);
+    return binder.Kernel(args);
+  }
+  std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
+                              std::span<const Value> output_grads) const override {
+    const std::vector<Value>& in = instance.inputs;
+    const auto like = [&](Value value, const char* name) {
+      const ValueInfo info = recorder.info(value);
+      return Recorder::Output{.shape = info.shape, .dtype = info.dtype, .name = name};
+    };
+    std::vector<Value> inputs = {output_grads[0]};
+    inputs.insert(inputs.end(), in.begin(), in.end());
+    std::vector<Recorder::Output> outputs = {like(in[0], "dx"), recorder.GradientOutput(in[1]),
+                                             recorder.GradientOutput(in[2])};
+    if (in.size() > 3) outputs.push_back(like(in[3], "dtail"));
+    const std::vector<Value> grads = recorder.Emit(
+        std::make_shared<CausalConvBackwardOp>(sequence_), std::move(inputs), outputs);
+    std::vector<Value> results = {grads[0], {}, {}};
+    if (in.size() > 3) results.push_back(grads[3]);
+    return results;
+  }
+
+ private:
+  const int64_t sequence_;
+};
+
+}  // namespace
+
+int64_t RowsOfPart(const Recorder& recorder) {
+  const SequencePart part = recorder.part();
+  return part.ranks == 1 ? part.rows : part.rows / 2;
+}
+
+Value CausalConv(Recorder& recorder, Value x, Value weight, Value bias) {
+  const ValueInfo info = recorder.info(x);
+  std::vector<Value> inputs = {x, weight, bias};
+  if (recorder.part().ranks > 1) {
+    inputs.push_back(PrecedingTails(recorder, x, recorder.info(weight).shape.back() - 1));
+  }
+  return recorder.Emit(std::make_shared<CausalConvOp>(RowsOfPart(recorder)), std::move(inputs),
+                       {{.shape = info.shape, .dtype = info.dtype, .name = "conv"}})[0];
+}
+
+}  // namespace trainyard::ops

@@ -1,0 +1,64 @@
+// Proves that a published recipe runs on the devices at hand: what does not fit shrinks, each
+// change is noted, and in the end there is the line of the published tables.
+
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+#include "tests/e2e/service.h"
+
+namespace trainyard::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string Recipe(const std::string& name) {
+  return absl::StrCat(std::getenv("TRAINYARD_SOURCE"), "/recipes/published/", name, ".yaml");
+}
+
+// The pages' 64 GPUs are tensor 4 x pipeline 4 (virtual 5) x context 2 x data 2.
+TEST(PublishedRecipe, ScalesToTwoDevicesAndPrintsThePagesLine) {
+  Service service({.workers = 1, .devices_per_worker = 2});
+  const std::vector<std::string> words = {
+      "submit",
+      Recipe("nemo20-llama3-70b-fp8-64"),
+      "--scale-to",
+      "2",
+      "--set",
+      "model.overrides={layers: 18, hidden: 32, ffn: 64, heads: 4, kv_heads: 2, vocab: 256}",
+      "--set",
+      "batch={global: 8, micro: 1, sequence: 64}",
+      "--set",
+      "steps=4"};
+  const Finished run = service.Trainyard(words);
+  EXPECT_EQ(run.exit_code, 0) << run;
+  for (const char* change :
+       {"devices 64 -> 2: ", "parallelism.tensor 4 -> 2: ", "parallelism.pipeline 4 -> 1: ",
+        "parallelism.context 2 -> 1: ", "parallelism.virtual_pipeline 5 -> 1: ",
+        "batch.global 8 -> 4: ", "model.overrides.layers 18 -> 3: ", "precision FP8 -> BF16: "}) {
+    EXPECT_THAT(run.errors, HasSubstr(absl::StrCat("scaled: ", change)));
+  }
+  EXPECT_THAT(run.errors, Not(HasSubstr("expert")));
+  EXPECT_THAT(run.output, AllOf(ContainsRegex("GBS +MBS +SEQ +TP +PP +CP +VP +EP +GA +FSDP"),
+                                ContainsRegex("\n +4 +1 +64 +2 +1 +1 +1 +1 +4 +- +[0-9]")));
+  EXPECT_THAT(run.errors, HasSubstr("by the convention 'nemo20'"));
+
+  // The model of 70B with 18 layers needs more memory than a device has.
+  const Finished smaller = service.Trainyard(
+      {"submit", Recipe("nemo20-llama3-8b-fp8-8"), "--scale-to", "2", "--validate-only"});
+  EXPECT_EQ(smaller.exit_code, 0) << smaller;
+  EXPECT_THAT(smaller.errors, AllOf(HasSubstr("devices 8 -> 2: "),
+                                    ContainsRegex("model.overrides.layers 32 -> [0-9]+: to fit")));
+
+  const Finished wrong = service.Trainyard(
+      {"submit", Recipe("nemo20-llama3-8b-fp8-8"), "--scale-to", "2", "--set", "batch.micro=3"});
+  EXPECT_EQ(wrong.exit_code, 1) << wrong;
+  EXPECT_THAT(wrong.errors, HasSubstr("--set batch.micro=3"));
+}
+
+}  // namespace
+}  // namespace trainyard::testing

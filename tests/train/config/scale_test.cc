@@ -1,0 +1,122 @@
+// Proves that a job shrinks in the order that the header says, only as far as it must, and stays
+// legal. The recipes of recipes/published are the jobs.
+#include "train/config/scale.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "models/arch/registry.h"
+#include "tests/testing/published_table.h"
+#include "train/config/parse.h"
+#include "train/config/resolve_model.h"
+#include "train/config/validate.h"
+
+namespace trainyard::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+JobConfig Recipe(const std::string& name) {
+  const auto job = ParseAndValidateJob(ReadPublished(name + ".yaml"));
+  CHECK(job.ok()) << name << ": " << job.status();
+  return *job;
+}
+
+// "batch.global 128 -> 32", in order.
+std::vector<std::string> Scaled(const JobConfig& job, const ScaleLimits& limits) {
+  std::vector<std::string> changes;
+  for (const ScaledField& field : ScaleTo(job, ResolveModel(job.model).value(), limits).changes) {
+    EXPECT_NE(field.why, "") << field.path;
+    changes.push_back(absl::StrCat(field.path, " ", field.from, " -> ", field.to));
+  }
+  return changes;
+}
+
+TEST(ScaleTest, NothingChangesWhereEverythingFits) {
+  const JobConfig job = Recipe("nemo20-llama3-8b-fp8-8");
+  EXPECT_THAT(Scaled(job, {.devices = 8}), IsEmpty());
+  EXPECT_THAT(Scaled(job, {.devices = 1000}), IsEmpty());
+}
+
+TEST(ScaleTest, ReplicasGoFirst) {
+  EXPECT_THAT(Scaled(Recipe("nemo20-llama3-8b-fp8-8"), {.devices = 5}),
+              ElementsAre("devices 8 -> 4", "batch.global 128 -> 64"));
+  // Of 64 ranks of the expert axis, 3 data ranks leave none.
+  EXPECT_THAT(
+      Scaled(Recipe("automodel-deepseek-v3-671b-bf16-256"), {.devices = 15}),
+      ElementsAre("devices 256 -> 12", "parallelism.expert 64 -> 1", "batch.global 512 -> 24"));
+  EXPECT_THAT(
+      Scaled(Recipe("automodel-deepseek-v3-671b-bf16-256"), {.devices = 48}),
+      ElementsAre("devices 256 -> 48", "parallelism.expert 64 -> 4", "batch.global 512 -> 96"));
+}
+
+// As the publisher's proxy of 405b with 4 of the 8 stages, which has 62 layers.
+TEST(ScaleTest, StagesGoWithTheirLayers) {
+  const JobConfig job = Recipe("dgxc-llama31-llama3.1-405b-fp8-512");
+  EXPECT_THAT(Scaled(job, {.devices = 127}),
+              ElementsAre("devices 512 -> 64", "parallelism.pipeline 8 -> 4",
+                          "batch.global 256 -> 64", "model.overrides.layers 126 -> 62"));
+  EXPECT_THAT(Scaled(job, {.devices = 16}),
+              ElementsAre("devices 512 -> 16", "parallelism.pipeline 8 -> 1",
+                          "parallelism.virtual_pipeline 8 -> 1", "batch.global 256 -> 64",
+                          "model.overrides.layers 126 -> 14"));
+}
+
+TEST(ScaleTest, ThenContextThenTensor) {
+  const JobConfig job = Recipe("dgxc-llama31-llama3.1-405b-fp8-512");
+  EXPECT_THAT(Scaled(job, {.devices = 8}),
+              ElementsAre("devices 512 -> 8", "parallelism.pipeline 8 -> 1",
+                          "parallelism.context 2 -> 1", "parallelism.virtual_pipeline 8 -> 1",
+                          "batch.global 256 -> 64", "model.overrides.layers 126 -> 14"));
+  EXPECT_THAT(
+      Scaled(job, {.devices = 3}),
+      ElementsAre("devices 512 -> 2", "parallelism.tensor 8 -> 2", "parallelism.pipeline 8 -> 1",
+                  "parallelism.context 2 -> 1", "parallelism.virtual_pipeline 8 -> 1",
+                  "batch.global 256 -> 64", "model.overrides.layers 126 -> 14"));
+}
+
+TEST(ScaleTest, LayersGoUntilTheJobFits) {
+  const auto with_at_most = [](int64_t layers) {
+    return [layers](const JobConfig&, const ModelConfig& model) {
+      return FactsOf(model).layers <= layers;
+    };
+  };
+  const JobConfig job = Recipe("nemo20-llama3-8b-fp8-8");
+  EXPECT_THAT(Scaled(job, {.devices = 8, .fits = with_at_most(11)}),
+              ElementsAre("model.overrides.layers 32 -> 11"));
+  EXPECT_THAT(Scaled(job, {.devices = 8, .fits = with_at_most(31)}),
+              ElementsAre("model.overrides.layers 32 -> 31"));
+  EXPECT_THAT(Scaled(job, {.devices = 8, .fits = with_at_most(0)}),
+              ElementsAre("model.overrides.layers 32 -> 1"));
+  // Three dense layers and one with experts; at least one block in each part of the pipeline.
+  EXPECT_THAT(
+      Scaled(Recipe("automodel-deepseek-v3-671b-bf16-256"), {.devices = 1, .fits = with_at_most(0)})
+          .back(),
+      "model.overrides.layers 61 -> 4");
+  EXPECT_THAT(
+      Scaled(Recipe("dgxc-llama31-llama3-70b-bf16-64"), {.devices = 32, .fits = with_at_most(0)})
+          .back(),
+      "model.overrides.layers 80 -> 18");
+}
+
+// Whatever a recipe scales to is a legal job.
+TEST(ScaleTest, EveryRecipeScalesToALegalJob) {
+  for (const PublishedRun& run : PublishedRuns()) {
+    if (run.text("task") != "pretrain" || !FindPreset(run.text("preset")).ok()) continue;
+    const JobConfig given = Recipe(run.name());
+    for (const int64_t devices : {1, 2, 3, 4, 6, 8, 16, 40}) {
+      const JobConfig job =
+          ScaleTo(given, ResolveModel(given.model).value(), {.devices = devices}).job;
+      SCOPED_TRACE(absl::StrCat(run.name(), " on ", devices));
+      Violations violations;
+      Validate(job, violations);
+      EXPECT_TRUE(violations.empty()) << violations.ToStatus();
+      EXPECT_LE(job.devices, devices);
+      EXPECT_GT(2 * job.devices, std::min(devices, given.devices));
+      EXPECT_EQ(AccumulationSteps(job), AccumulationSteps(given));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trainyard::testing

@@ -1,0 +1,154 @@
+#include "train/config/scale.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/job_axes.h"
+#include "train/config/resolve_model.h"
+#include "train/config/validate.h"
+
+namespace trainyard {
+namespace {
+
+int64_t LargestDivisor(int64_t number, int64_t most) {
+  int64_t divisor = std::clamp<int64_t>(most, 1, number);
+  while (number % divisor != 0) --divisor;
+  return divisor;
+}
+
+GivenModel& GivenOf(JobConfig& job) {
+  if (job.model.architecture) return *job.model.architecture;
+  if (!job.model.overrides) job.model.overrides.emplace();
+  return *job.model.overrides;
+}
+
+// The field that says how many layers a model has, with its value for a number of them.
+struct LayersField {
+  std::string name;
+  FieldValue value;
+};
+LayersField LayersFieldOf(const ModelConfig& model, int64_t layers) {
+  for (const Field& field : FieldsOf(model)) {
+    if (field.rule.name != absl::string_view("hybrid_pattern")) continue;
+    return {field.rule.name, std::get<std::string>(field.value).substr(0, size_t(layers))};
+  }
+  return {"layers", layers};
+}
+
+// The job with the first of its model's layers, and that model; none if it is not legal.
+struct Candidate {
+  JobConfig job;
+  std::optional<ModelConfig> model;
+};
+Candidate WithLayers(JobConfig job, const ModelConfig& model, int64_t layers) {
+  const LayersField field = LayersFieldOf(model, layers);
+  GivenOf(job).fields[field.name] = field.value;
+  Violations violations;
+  std::optional<ModelConfig> fewer = ResolveModel(job.model, violations);
+  if (!violations.empty()) fewer = std::nullopt;
+  return {std::move(job), std::move(fewer)};
+}
+
+// The fewest layers from `least` on that the model can have.
+int64_t LegalLayers(const JobConfig& job, const ModelConfig& model, int64_t least, int64_t most) {
+  for (int64_t layers = least; layers < most; ++layers) {
+    if (WithLayers(job, model, layers).model) return layers;
+  }
+  return most;
+}
+
+// Makes the axes that one copy of the model takes so small that `devices` hold it.
+void ShrinkModelAxes(int64_t devices, ParallelismConfig& p) {
+  for (int64_t* axis : {&p.pipeline, &p.context, &p.tensor}) {
+    *axis = LargestDivisor(*axis, devices / (ModelRanks(p) / *axis));
+  }
+  if (p.pipeline == 1) p.virtual_pipeline = 1;
+}
+
+// The most layers, at most `layers`, with which the job fits.
+int64_t LayersThatFit(const JobConfig& job, const ModelConfig& model, int64_t layers,
+                      const ScaleLimits& limits) {
+  const auto fits = [&](int64_t count) {
+    const Candidate candidate = WithLayers(job, model, count);
+    Violations violations;
+    Validate(candidate.job, violations);
+    // What is wrong otherwise is reported when the job is submitted.
+    return !candidate.model || !violations.empty() || limits.fits(candidate.job, *candidate.model);
+  };
+  if (limits.fits == nullptr || fits(layers)) return layers;
+  const ParallelismConfig& p = job.parallelism;
+  const int64_t stages_need = std::max<int64_t>(1, p.pipeline * p.virtual_pipeline - 2);
+  int64_t least = LegalLayers(job, model, std::min(stages_need, layers), layers), most = layers;
+  while (least + 1 < most) {  // `most` does not fit.
+    const int64_t middle = std::midpoint(least, most);
+    (fits(middle) ? least : most) = middle;
+  }
+  return least;
+}
+
+std::vector<int64_t> SizesOf(const ParallelismConfig& p) {
+  std::vector<int64_t> sizes;
+  ForEachAxis(p, [&](const JobAxis&, int64_t size) { sizes.push_back(size); });
+  return sizes;
+}
+
+// What differs between the jobs, except for the layers.
+std::vector<ScaledField> ChangedSizes(const JobConfig& from, const JobConfig& to) {
+  std::vector<ScaledField> changes;
+  const auto add = [&](const std::string& path, int64_t before, int64_t after,
+                       const std::string& why) {
+    if (before == after) return;
+    changes.push_back({path, absl::StrCat(before), absl::StrCat(after), why});
+  };
+  add("devices", from.devices, to.devices, "those at hand");
+  const std::vector<int64_t> sizes = SizesOf(from.parallelism);
+  auto before = sizes.begin();
+  ForEachAxis(to.parallelism, [&](const JobAxis& axis, int64_t size) {
+    add(absl::StrCat("parallelism.", axis.name), *before++, size,
+        axis.takes_ranks ? "one copy of the model takes at most all devices"
+                         : "as the other axes allow");
+  });
+  add("batch.global", from.batch.global, to.batch.global,
+      absl::StrCat(DataParallel(to), " data-parallel ranks, each with ", AccumulationSteps(to),
+                   " micro-batches as before"));
+  return changes;
+}
+
+}  // namespace
+
+Scaling ScaleTo(const JobConfig& given, const ModelConfig& model, const ScaleLimits& limits) {
+  CHECK(limits.devices >= 1) << limits.devices << " devices";
+  JobConfig job = given;
+  ParallelismConfig& p = job.parallelism;
+  ShrinkModelAxes(limits.devices, p);
+  const int64_t of_model = ModelRanks(p);
+  const int64_t data = std::min(DataParallel(given), limits.devices / of_model);
+  job.devices = data * of_model;
+  p.expert = std::gcd(p.expert, data);
+  job.batch.global = job.batch.micro * AccumulationSteps(given) * data;
+  Scaling scaling{.job = job, .changes = ChangedSizes(given, job)};
+
+  const int64_t all = FactsOf(model).layers, stages = given.parallelism.pipeline;
+  int64_t layers = all;
+  std::string why = "a stage keeps its blocks, of which embedding and head are two";
+  if (p.pipeline < stages) {
+    const int64_t of_stages = (all + 2) * p.pipeline / stages - 2;
+    layers = LegalLayers(job, model, std::max<int64_t>(1, of_stages), all);
+  }
+  if (const int64_t fitting = LayersThatFit(job, model, layers, limits); fitting < layers) {
+    layers = fitting;
+    why = "to fit in the devices' memory";
+  }
+  if (layers == all) return scaling;
+  const LayersField from = LayersFieldOf(model, all), to = LayersFieldOf(model, layers);
+  const char* const section = job.model.architecture ? "architecture" : "overrides";
+  scaling.changes.push_back(
+      {absl::StrCat("model.", section, ".", from.name), TextOf(from.value), TextOf(to.value), why});
+  scaling.job = WithLayers(std::move(job), model, layers).job;
+  return scaling;
+}
+
+}  // namespace trainyard

@@ -1,0 +1,49 @@
+// Shrinks a job to fewer devices than it was written for, as publishers make proxies of models that
+// need a whole cluster.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "models/arch/config.h"
+#include "train/config/job_config.h"
+
+namespace trainyard {
+
+struct ScaleLimits {
+  int64_t devices = 1;  // At least 1.
+  // Whether each rank of a valid job has the memory that it needs. Null: every job fits.
+  std::function<bool(const JobConfig& job, const ModelConfig& model)> fits = nullptr;
+};
+
+// A field of the spec that changes. The values are as in a spec.
+struct ScaledField {
+  std::string path;  // "batch.global"
+  std::string from;
+  std::string to;
+  std::string why;
+};
+
+struct Scaling {
+  JobConfig job;
+  std::vector<ScaledField> changes;  // That make `job` of the given one.
+};
+
+// Returns the job as it runs on at most `limits.devices` devices. Shrinks only what must shrink, in
+// this order:
+//
+// 1. The data axis, and the global batch with it: a rank keeps its micro-batches. The expert axis
+//    becomes the greatest divisor that it and the new data axis have in common.
+// 2. If one copy of the model takes more than all devices: the pipeline together with the layers,
+//    so that a stage keeps its blocks, then the context axis, then the tensor axis, each to its
+//    greatest divisor that is small enough.
+// 3. Layers, until the job fits. If it does not fit with the fewest, the fewest remain.
+//
+// The job's axes and batch must be legal (ValidateLayout without a model). `model` is its model,
+// and must be valid.
+Scaling ScaleTo(const JobConfig& job, const ModelConfig& model, const ScaleLimits& limits);
+
+}  // namespace trainyard

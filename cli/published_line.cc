@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "cli/format.h"
 #include "common/status_macros.h"
 
 namespace trainyard::cli {
@@ -37,14 +37,13 @@ void PrintForPeople(const nlohmann::ordered_json& line, Output& output) {
     add(title, line.contains(key) ? line.at(key).dump() : "-");
   };
   const auto real = [&](const char* title, const char* key, int digits) {
-    add(title,
-        line.contains(key) ? absl::StrFormat("%.*f", digits, line.at(key).get<double>()) : "-");
+    add(title, line.contains(key) ? FormatNumber(line.at(key).get<double>(), digits) : "-");
   };
   number("GBS", "gbs"), number("MBS", "mbs"), number("SEQ", "sequence");
   number("TP", "tp"), number("PP", "pp"), number("CP", "cp"), number("VP", "vp");
   number("EP", "ep"), number("GA", "ga"), number("FSDP", "fsdp");
-  real("SECONDS/STEP", "seconds_per_step", 3), real("TFLOP/S/GPU", "tflops_per_gpu", 3);
-  real("TOKENS/S/GPU", "tokens_per_s_gpu", 1), real("MFU %", "mfu", 2);
+  real("SECONDS/STEP", "seconds_per_step", 4), real("TFLOP/S/GPU", "tflops_per_gpu", 4);
+  real("TOKENS/S/GPU", "tokens_per_s_gpu", 6), real("MFU %", "mfu", 4);
   output.Table(head, {row});
   output.Note(absl::StrCat("TFLOP/s and MFU are by the convention '",
                            line.at("convention").get<std::string>(),

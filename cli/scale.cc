@@ -7,7 +7,9 @@
 #include "cli/published_line.h"
 #include "common/status_macros.h"
 #include "train/config/precision.h"
+#include "train/config/resolve_model.h"
 #include "train/config/scale.h"
+#include "train/step/memory_limit.h"
 #include "train/step/rank_engine.h"
 
 namespace trainyard::cli {
@@ -32,15 +34,21 @@ absl::StatusOr<SmallestDevice> FindSmallest(Client& client) {
   return smallest;
 }
 
-// The ranks of a pipeline stage have the same memory plan.
-bool Fits(const JobConfig& job, const ModelConfig& model, const SmallestDevice& device) {
+// The part of a device's memory that a plan may take. CUDA and the libraries need some beside it.
+constexpr double kPlanned = 0.96;
+
+// FAILED_PRECONDITION: a rank needs more memory than the device has. The ranks of a pipeline stage
+// have the same plan.
+absl::Status CheckPlans(const JobConfig& job, const ModelConfig& model,
+                        const SmallestDevice& device) {
   const int64_t ranks_of_stage = job.devices / job.parallelism.pipeline;
+  const size_t limit = size_t(kPlanned * double(device.memory_bytes));
   for (int64_t stage = 0; stage < job.parallelism.pipeline; ++stage) {
     const auto plan = PlanRank(job, model, int(stage * ranks_of_stage), device.kind);
-    if (!plan.ok()) return true;  // The service says what is wrong.
-    if (plan->memory.total_bytes() > device.memory_bytes) return false;
+    RETURN_IF_ERROR(plan.status());
+    RETURN_IF_ERROR(CheckMemory(plan->memory, limit, job, model));
   }
-  return true;
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -50,13 +58,19 @@ absl::Status ScaleSpec(int64_t devices, Client& client, SpecDocument& document, 
   if (!parsed.ok()) return document.Explain(parsed.status());
   ASSIGN_OR_RETURN(const SmallestDevice smallest, FindSmallest(client));
   const auto fits = [&](const JobConfig& job, const ModelConfig& model) {
-    return Fits(job, model, smallest);
+    return CheckPlans(job, model, smallest).ok();
   };
   const Scaling scaling = ScaleTo(parsed->job, parsed->model, {.devices = devices, .fits = fits});
   for (const ScaledField& field : scaling.changes) {
     output.Note(
         absl::StrCat("scaled: ", field.path, " ", field.from, " -> ", field.to, ": ", field.why));
     RETURN_IF_ERROR(document.Set(absl::StrCat(field.path, "=", field.to), "--scale-to"));
+  }
+  if (!scaling.fits) {
+    ASSIGN_OR_RETURN(const ModelConfig model, ResolveModel(scaling.job.model));
+    const absl::Status found = CheckPlans(scaling.job, model, smallest);
+    return absl::Status(found.code(),
+                        absl::StrCat("--scale-to: with the fewest layers, ", found.message()));
   }
   const auto page = parsed->job.labels.find(kPagePrecisionLabel);
   const char* const ours = Name(parsed->job.precision);

@@ -41,6 +41,11 @@ Json ToJson(const YamlNode& node, const Descriptor& message) {
     const FieldDescriptor* const field = FieldOf(message, key);
     if (field == nullptr) {
       json[key] = value.text;  // Which the message refuses.
+    } else if (field->is_repeated() && field->message_type() != nullptr && !field->is_map()) {
+      json[key] = Json::array();
+      for (const YamlNode& item : value.items) {
+        json[key].push_back(ToJson(item, *field->message_type()));
+      }
     } else if (field->message_type() != nullptr) {
       json[key].update(ToJson(value, *field->message_type()));
     } else if (value.kind == YamlNode::Kind::kNull) {

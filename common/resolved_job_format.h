@@ -8,6 +8,6 @@
 namespace trainyard {
 
 // Increase this when a field is added or changes its meaning.
-inline constexpr int64_t kResolvedJobFormat = 2;
+inline constexpr int64_t kResolvedJobFormat = 3;
 
 }  // namespace trainyard

@@ -14,6 +14,11 @@
 //   dsink[h] = - sum_i exp(sink[h] - lse[i]) delta[i]         over all sequences
 //   where dk and dv also sum over the a/g query heads of their group.
 //
+// With dropout of the probabilities, z[i,j] is 1 / (1 - p) or 0 (dropout_key.h), and z[i,j] v[j,:]
+// and z[i,j] dout[i,:] take the places of v[j,:] and dout[i,:] in these formulas, except for delta.
+// The number of an element is ((sample * heads + head) * S + i) * S + j, with the sample in the
+// global batch, the heads of all ranks, and the positions i and j in the whole sequence.
+//
 // attention_mask.h defines the keys that a query sees. A query that sees no key has out 0, the sink
 // or minus infinity as lse, and no gradients.
 //
@@ -33,6 +38,7 @@
 #include "kernels/attention_mask.h"
 #include "kernels/device/expect.h"
 #include "kernels/device/matrix_view.h"
+#include "kernels/dropout_key.h"
 
 namespace trainyard {
 
@@ -52,6 +58,14 @@ struct AttentionDims {
   int64_t out_columns() const { return heads * value_dim; }
 };
 
+// Dropout of the probabilities.
+struct AttentionDropout {
+  DropoutPlace place = {};
+  int64_t first_head = 0;  // Number of the first query head among the heads of all ranks.
+  int64_t heads = 0;       // Query heads of all ranks.
+  int64_t sequence = 0;    // Tokens of a sequence on all ranks.
+};
+
 // q, k and v may be columns of one packed projection, and their gradients of another.
 struct AttentionForwardArgs {
   ConstMatrixView q;  // [B S, a d]  f64 | f32 | bf16
@@ -66,6 +80,10 @@ struct AttentionForwardArgs {
   // from row to row.
   ConstTensor document_begins = {};  // [B, S]  i32
   ConstTensor document_ends = {};    // [B, S]  i32
+  // Of dropout: the number of each row's sample in the global batch. Without data: no dropout.
+  ConstTensor samples = {};          // [B, S]  i32
+  const StepState* state = nullptr;  // device memory
+  AttentionDropout dropout = {};
 };
 
 struct AttentionBackwardArgs {
@@ -85,16 +103,21 @@ struct AttentionBackwardArgs {
   ConstTensor sinks = {};  // As in forward.
   ConstTensor document_begins = {};
   ConstTensor document_ends = {};
+  ConstTensor samples = {};
+  const StepState* state = nullptr;
+  AttentionDropout dropout = {};
   Tensor dsinks = {};  // [a]  in/out, f32 (f64 when q is f64); given if and only if sinks are
   Write write_dsinks = Write::kOverwrite;
 };
 
-// Whether the call has neither documents nor a soft cap, and values as wide as keys. Libraries have
-// this form, for every mask; sinks can be added to their results (cuda/attention_sinks.h).
+// Whether the call has neither documents, nor dropout, nor a soft cap, and values as wide as keys.
+// Libraries have this form, for every mask; sinks can be added to their results
+// (cuda/attention_sinks.h).
 template <typename Args>
 bool IsPlain(const Args& args) {
   return args.dims.soft_cap == 0 && args.dims.value_dim == args.dims.head_dim &&
-         args.document_begins.data == nullptr && args.document_ends.data == nullptr;
+         args.document_begins.data == nullptr && args.document_ends.data == nullptr &&
+         args.samples.data == nullptr;
 }
 
 inline void Check(const AttentionDims& dims) {
@@ -135,6 +158,14 @@ void CheckAttentionInputs(const Args& args) {
   if (args.document_ends.data != nullptr) {
     ExpectElements("attention document_ends", args.document_ends, DType::kI32, rows);
   }
+  if (args.samples.data == nullptr) return;
+  const AttentionDropout& dropout = args.dropout;
+  ExpectElements("attention samples", args.samples, DType::kI32, rows);
+  Check("attention dropout", dropout.place);
+  CHECK(args.state != nullptr) << "attention state: none";
+  CHECK(dropout.first_head >= 0 && dropout.first_head + dims.heads <= dropout.heads)
+      << "attention dropout heads: " << dims.heads << " from " << dropout.first_head << " of "
+      << dropout.heads;
 }
 
 // Checks the arguments for gradients of sinks, of backward, whole or in parts.

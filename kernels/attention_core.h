@@ -21,6 +21,36 @@ struct Documents {
   const int32_t* ends = nullptr;
 };
 
+// AttentionDropout with the samples of the rows. Null: none.
+struct Dropping {
+  const int32_t* samples = nullptr;
+  DropoutPlace place = {};
+  int64_t first_head = 0;
+  int64_t heads = 0;
+  int64_t sequence = 0;
+  const StepState* state = nullptr;
+};
+
+// The dropout of one query head in one sequence.
+struct HeadDropout {
+  DropoutKey key = {};
+  uint64_t sequence = 0;
+  uint64_t first = 0;  // The number of the element of the positions 0 and 0.
+
+  // `row` is any row of the sequence, and `head` counts this rank's heads.
+  TRAINYARD_HOST_DEVICE HeadDropout(const Dropping& of, int64_t row, int64_t head) {
+    if (of.samples == nullptr) return;
+    key = DropoutKey(of.place, *of.state);
+    sequence = uint64_t(of.sequence);
+    first = uint64_t(of.samples[row] * of.heads + of.first_head + head) * sequence * sequence;
+  }
+  TRAINYARD_HOST_DEVICE bool active() const { return key.threshold != 0; }
+  // The element of a query and the key at position 0.
+  TRAINYARD_HOST_DEVICE uint64_t RowOf(int64_t query_position) const {
+    return first + uint64_t(query_position) * sequence;
+  }
+};
+
 // T is the dtype of the inputs, and O that of the outputs, which are rounded to O once.
 template <typename T, typename O>
 struct AttentionForwardCore {
@@ -30,6 +60,7 @@ struct AttentionForwardCore {
   Heads<const T> q, k, v;
   const T* sinks;  // Null: none.
   Documents documents;
+  Dropping dropout;
   Heads<O> out;
   Accumulate<T>* lse;  // [sequences, heads, sequence]
   Write write;
@@ -43,6 +74,7 @@ struct AttentionBackwardCore {
   Heads<const T> q, k, v, out, dout;
   const T* sinks;  // Null: none.
   Documents documents;
+  Dropping dropout;
   const Accumulate<T>* lse;
   Heads<O> dq, dk, dv;
   Write write_dq;
@@ -77,6 +109,17 @@ Documents DocumentsOf(const Args& args) {
   return {DataOf<int32_t>(args.document_begins), DataOf<int32_t>(args.document_ends)};
 }
 
+template <typename Args>
+Dropping DroppingOf(const Args& args) {
+  const AttentionDropout& dropout = args.dropout;
+  return {.samples = DataOf<int32_t>(args.samples),
+          .place = dropout.place,
+          .first_head = dropout.first_head,
+          .heads = dropout.heads,
+          .sequence = dropout.sequence,
+          .state = args.state};
+}
+
 inline AttentionPart WholeOf(const AttentionDims& dims) {
   return {.q_begin = 0,
           .q_rows = dims.sequence,
@@ -96,6 +139,7 @@ AttentionForwardCore<T, O> ForwardCoreOf(const Args& args, const AttentionPart& 
           .v = HeadsOf<T>(args.v),
           .sinks = DataOf<T>(args.sinks),
           .documents = DocumentsOf(args),
+          .dropout = DroppingOf(args),
           .out = HeadsOf<O>(args.out),
           .lse = args.lse.template as<Accumulate<T>>(),
           .write = write};
@@ -118,6 +162,7 @@ AttentionBackwardCore<T, O> BackwardCoreOf(const Args& args, const AttentionPart
           .dout = HeadsOf<T>(args.dout),
           .sinks = DataOf<T>(args.sinks),
           .documents = DocumentsOf(args),
+          .dropout = DroppingOf(args),
           .lse = args.lse.template as<Accumulate<T>>(),
           .dq = HeadsOf<O>(args.dq),
           .dk = HeadsOf<O>(args.dk),

@@ -49,6 +49,9 @@ struct AttentionPartForwardArgs {
   ConstTensor sinks = {};            // [a]     dtype of q; without data: none in this part
   ConstTensor document_begins = {};  // [B, L]  i32: of the queries' rows, as in attention.h
   ConstTensor document_ends = {};    // [B, L]  i32
+  ConstTensor samples = {};          // [B, L]  i32: of the queries' rows, as in attention.h
+  const StepState* state = nullptr;
+  AttentionDropout dropout = {};
 };
 
 struct AttentionPartBackwardArgs {
@@ -68,6 +71,9 @@ struct AttentionPartBackwardArgs {
   ConstTensor sinks = {};  // As in forward.
   ConstTensor document_begins = {};
   ConstTensor document_ends = {};
+  ConstTensor samples = {};
+  const StepState* state = nullptr;
+  AttentionDropout dropout = {};
   Tensor dsinks = {};  // [a]  in/out, f32 (f64 when q is f64); given if and only if sinks are
   Write write_dsinks = Write::kOverwrite;
 };

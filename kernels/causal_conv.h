@@ -11,8 +11,8 @@
 //   dweight[c,k] = sum_t ds[t,c] x[t - K + 1 + k, c],   dbias[c] = sum_t ds[t,c]
 //
 // Source: Gu & Dao 2023, arXiv:2312.00752, section 3.4. Letters: T tokens in M parts of L, C
-// channels, K taps. Sums are taken in f32 (f64 when x is f64). Bitwise deterministic, on the CPU for
-// any thread count.
+// channels, K taps. Sums are taken in f32 (f64 when x is f64). Bitwise deterministic, on the CPU
+// for any thread count.
 
 #pragma once
 

@@ -9,8 +9,8 @@
 //   dgain[d]  = sum_t dy[t,d] h[t,d] rstd[t,g]
 //
 // Source: Dao & Gu 2024, arXiv:2405.21060, section 7.2. Letters: T tokens, D width, G groups of D/G
-// neighbouring columns. Sums are taken in f32 (f64 when x is f64). Bitwise deterministic, on the CPU
-// for any thread count.
+// neighbouring columns. Sums are taken in f32 (f64 when x is f64). Bitwise deterministic, on the
+// CPU for any thread count.
 
 #pragma once
 
@@ -35,8 +35,8 @@ struct GatedNormBackwardArgs {
   ConstTensor gain;
   ConstTensor rstd;
   int64_t groups;
-  Tensor dx;     // [T, D]  out, dtype of x
-  Tensor dz;     // [T, D]  out, dtype of x
+  Tensor dx;     // [T, D]  out, dtype of x; may be x
+  Tensor dz;     // [T, D]  out, dtype of x; may be z
   Tensor dgain;  // [D]     in/out, f32 (f64 when x is f64)
   Write write;   // of dgain
 };

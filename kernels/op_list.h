@@ -28,6 +28,7 @@
   X(CrossEntropyCombine) \
   X(CrossEntropyForward) \
   X(CrossEntropyStatistics) \
+  X(Dropout) \
   X(EmbeddingBackward) \
   X(EmbeddingForward) \
   X(ExpertOrder) \

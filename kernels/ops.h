@@ -17,6 +17,7 @@
 #include "kernels/copy_columns.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/device/exec.h"
+#include "kernels/dropout.h"
 #include "kernels/embedding.h"
 #include "kernels/expert_order.h"
 #include "kernels/fill.h"

@@ -12,7 +12,8 @@
 // matrices, as in attention; between chunks, states are passed on:
 //
 //   c[t]     = sum of a over the chunk's tokens up to t
-//   y[t]     = exp(c[t]) C[t] S_start + sum_{s<=t} exp(c[t] - c[s]) (C[t] . B[s]) step[s] x[s] + d x
+//   y[t]     = exp(c[t]) C[t] S_start + d x[t]
+//              + sum_{s<=t} exp(c[t] - c[s]) (C[t] . B[s]) step[s] x[s]
 //   S_end    = exp(c_end) S_start + sum_s exp(c_end - c[s]) B[s]^T (step[s] x[s])
 //
 // Backward computes the states again. A step that was clamped has no gradient.

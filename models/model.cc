@@ -24,6 +24,7 @@ void RecordForward(Recorder& recorder, const Model& model, const RecordOptions& 
 
   std::vector<InputSpec> inputs = model.inputs();
   if (options.documents) inputs.push_back(DocumentBegins(options.sequence));
+  inputs.push_back(SampleNumbers());
   recorder.Declare(std::move(inputs));
   recorder.set_label("embed");
   Carried x = model.Start(recorder);

@@ -26,7 +26,8 @@ class Model {
 
   virtual int64_t layers() const = 0;
   virtual int64_t max_sequence() const = 0;
-  // All inputs that the model may ask Recorder::Read for. The job's data source must deliver them.
+  // All inputs that the model may ask Recorder::Read for, besides SampleNumbers(). The job's data
+  // source must deliver them.
   virtual std::vector<InputSpec> inputs() const = 0;
   // Records the block before the layers.
   virtual Carried Start(Recorder& recorder) const = 0;

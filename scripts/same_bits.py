@@ -166,12 +166,13 @@ def write_corpora(directory):
     (directory / "corpus.txt").write_text(text + "\n", encoding="ascii")
     documents, length = 200, 300
     tokens = array.array("H", source.choices(range(50_000), k=documents * length))
-    (directory / "corpus.bin").write_bytes(tokens.tobytes())
     index = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, documents, documents + 1)
     index += struct.pack(f"<{documents}i", *[length] * documents)
     index += struct.pack(f"<{documents}q", *range(0, 2 * length * documents, 2 * length))
     index += struct.pack(f"<{documents + 1}q", *range(documents + 1))
-    (directory / "corpus.idx").write_bytes(index)
+    for name in ("corpus", "web", "code"):
+        (directory / f"{name}.bin").write_bytes(tokens.tobytes())
+        (directory / f"{name}.idx").write_bytes(index)
     images, shape = 40, (2, 16, 16)
     elements = array.array("f", (source.gauss(0, 1) for _ in range(images * shape[0] * shape[1] * shape[2])))
     (directory / "latents.npy").write_bytes(npy_header("<f4", (images, *shape)) + elements.tobytes())
@@ -190,9 +191,9 @@ def train(service, name, text, steps):
     """(digest, what was computed, step by step); or what went wrong, as a string."""
     directory = Path(service.directory)
     spec = directory / f"{name}.yaml"
-    # No warm-up is longer than a job.
-    spec.write_text(re.sub(r"(?<=warmup_steps: )\d+", lambda n: str(min(int(n[0]), steps)), text),
-                    encoding="utf-8")
+    # Warm-up and decay are together no longer than a job.
+    shorter = re.sub(r"((?:warmup|decay)_steps: )(\d+)", lambda n: n[1] + str(min(int(n[2]), steps // 2)), text)
+    spec.write_text(shorter, encoding="utf-8")
     sets = (f"steps={steps}", f"checkpoint.directory=runs/{name}", *SMALLER.get(name, ()))
     words = [word for setting in sets for word in ("--set", setting)]
     try:

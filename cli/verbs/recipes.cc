@@ -1,5 +1,8 @@
 // trainyard recipes: lists and prints job specs to start with.
 
+#include <algorithm>
+#include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -39,15 +42,26 @@ absl::Status PrintOne(const std::vector<Recipe>& recipes, const std::string& nam
                                               : absl::StrCat("; did you mean '", nearest, "'?")));
 }
 
+std::string FolderOf(const Recipe& recipe) {
+  const size_t slash = recipe.name.rfind('/');
+  return slash == std::string::npos ? "" : recipe.name.substr(0, slash);
+}
+
 // Those directly in a folder; "" is the directory itself.
 std::vector<Recipe> InFolder(const std::vector<Recipe>& recipes, const std::string& folder) {
   std::vector<Recipe> within;
-  for (const Recipe& recipe : recipes) {
-    const size_t slash = recipe.name.rfind('/');
-    const std::string of = slash == std::string::npos ? "" : recipe.name.substr(0, slash);
-    if (of == folder) within.push_back(recipe);
-  }
+  std::copy_if(recipes.begin(), recipes.end(), std::back_inserter(within),
+               [&](const Recipe& recipe) { return FolderOf(recipe) == folder; });
   return within;
+}
+
+void NoteFolders(const std::vector<Recipe>& recipes, Output& output) {
+  std::map<std::string, int> folders;
+  for (const Recipe& recipe : recipes) ++folders[FolderOf(recipe)];
+  folders.erase("");
+  for (const auto& [folder, count] : folders) {
+    output.Note(absl::StrCat("'trainyard recipes ", folder, "' lists ", count, " more"));
+  }
 }
 
 absl::Status Run(const Context& context) {
@@ -72,7 +86,7 @@ absl::Status Run(const Context& context) {
       rows.push_back({recipe.name, recipe.description, recipe.published});
     }
     output.Table({{"RECIPE"}, {"WHAT"}, {"PUBLISHED"}}, rows);
-    if (name.empty()) output.Note("'trainyard recipes published' lists those of published tables");
+    if (name.empty()) NoteFolders(recipes, output);
   }
   return absl::OkStatus();
 }

@@ -46,11 +46,19 @@ void FindUnknownFields(const Message& message, const std::string& path, Violatio
   message.GetReflection()->ListFields(message, &fields);
   for (const auto* field : fields) {
     if (field->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE ||
-        field->is_repeated()) {
+        field->is_map()) {
       continue;
     }
-    FindUnknownFields(message.GetReflection()->GetMessage(message, field),
-                      absl::StrCat(path, path.empty() ? "" : ".", field->name()), violations);
+    const auto& reflection = *message.GetReflection();
+    const std::string name = absl::StrCat(path, path.empty() ? "" : ".", field->name());
+    if (!field->is_repeated()) {
+      FindUnknownFields(reflection.GetMessage(message, field), name, violations);
+      continue;
+    }
+    for (int i = 0; i < reflection.FieldSize(message, field); ++i) {
+      FindUnknownFields(reflection.GetRepeatedMessage(message, field, i),
+                        absl::StrCat(name, "[", i, "]"), violations);
+    }
   }
 }
 

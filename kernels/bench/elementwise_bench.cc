@@ -1,11 +1,12 @@
-// Add, AddBias, Fill, Cast, CopyColumns and SumSlices should be as fast as memory. (Positions and
-// Clip write only a few numbers and have no benchmark.)
+// Add, AddBias, Dropout, Fill, Cast, CopyColumns and SumSlices should be as fast as memory.
+// (Positions and Clip write only a few numbers and have no benchmark.)
 
 #include "kernels/add.h"
 #include "kernels/add_bias.h"
 #include "kernels/bench/bench.h"
 #include "kernels/cast.h"
 #include "kernels/copy_columns.h"
+#include "kernels/dropout.h"
 #include "kernels/fill.h"
 #include "kernels/sum_slices.h"
 
@@ -31,6 +32,22 @@ void AddBias(benchmark::State& state) {
           {.bytes = 2.0 * double(x.bytes())});
 }
 BENCHMARK(AddBias)->Apply(Trained);
+
+void Dropout(benchmark::State& state) {
+  const DType dtype = DTypeArg(state);
+  Operands o;
+  const Tensor x = o.Make(dtype, {4096, 768});
+  const Tensor samples = o.MakeOf({4096}, [](int64_t i) { return int32_t(i / 1024); });
+  Measure(state,
+          DropoutArgs{.x = x,
+                      .samples = samples,
+                      .part = {.rows = 1024},
+                      .place = {.probability = 0.1, .stream = 1},
+                      .state = o.State({.step = 1, .seed = 1}),
+                      .y = o.Make(dtype, x.shape)},
+          {.bytes = 2.0 * double(x.bytes())});
+}
+BENCHMARK(Dropout)->Apply(Trained);
 
 void Fill(benchmark::State& state) {
   Operands o;

@@ -11,7 +11,9 @@ constexpr int64_t kT = 4096, kE = 128, kK = 8;
 void LoadBalanceCounts(benchmark::State& state) {
   Operands o;
   const Tensor experts = o.MakeOf({kT, kK}, [](int64_t i) { return int32_t(i * 7919 % kE); });
-  Measure(state, LoadBalanceCountsArgs{.experts = experts, .counts = o.Make(DType::kF64, {kE})},
+  Measure(state,
+          LoadBalanceCountsArgs{
+              .experts = experts, .sets = {0, kT}, .counts = o.Make(DType::kF64, {kE})},
           {.bytes = double(experts.bytes())});
 }
 BENCHMARK(LoadBalanceCounts)->UseManualTime()->Unit(benchmark::kMicrosecond);
@@ -23,6 +25,7 @@ void LoadBalanceForward(benchmark::State& state) {
   Measure(state,
           LoadBalanceForwardArgs{.logits = logits,
                                  .counts = o.Make(DType::kF64, {kE}),
+                                 .sets = {0, kT},
                                  .scoring = RouterScoring::kSoftmax,
                                  .coefficient = 1e-3,
                                  .state = step},
@@ -38,6 +41,7 @@ void LoadBalanceBackward(benchmark::State& state) {
   Measure(state,
           LoadBalanceBackwardArgs{.logits = logits,
                                   .counts = o.Make(DType::kF64, {kE}),
+                                  .sets = {0, kT},
                                   .scoring = RouterScoring::kSoftmax,
                                   .coefficient = 1e-3,
                                   .state = step,

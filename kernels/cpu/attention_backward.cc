@@ -80,8 +80,10 @@ struct Statistics {
 // Processes a strip: adds to dkeys and dvalues, and writes dqueries (dkeys and dqueries without
 // scale).
 template <typename Products, typename A>
-void BackwardStrip(const Strip& strip, const Sight& sees, const Layout& at,
-                   const BackwardScratch<Products>& work, const Statistics<A>& of) {
+void BackwardStrip(const HeadStrip& head, const Layout& at, const BackwardScratch<Products>& work,
+                   const Statistics<A>& of) {
+  const Strip& strip = head.strip;
+  const Sight& sees = head.sees;
   std::fill_n(work.dqueries, kQueries * at.key.padded, A(0));
   sees.ForEachBlock([&](int64_t j, int64_t keys) {
     const Extent extent = {strip.count, keys};
@@ -91,7 +93,9 @@ void BackwardStrip(const Strip& strip, const Sight& sees, const Layout& at,
     ScoreBlock<A> block = {work.scores, keys, sees.diagonal - j, A(at.scale)};
     if (at.soft_cap > 0) Cap(block, A(at.soft_cap), work.slopes);
     sees.Hide(j, keys, work.scores);
+    head.Drop(j, keys, work.dscores);
     SoftmaxBackward(block, work.dscores, of.lse, of.delta);
+    head.Drop(j, keys, work.scores);
     if (at.soft_cap > 0) {
 #pragma omp simd
       for (int64_t n = 0; n < keys * kQueries; ++n) work.dscores[n] *= work.slopes[n];
@@ -126,6 +130,7 @@ void Backward(const AttentionBackwardCore<T, O>& core, const Layout& at, std::by
   std::fill_n(work.dvalues, at.part.kv_rows * at.value.padded, A(0));
   for (int64_t head = at.first_head; head < at.first_head + at.group; ++head) {
     A share = 0;
+    const HeadDropout dropout(core.dropout, at.q_first, head);
     for (int64_t i = 0; i < at.part.q_rows; i += kQueries) {
       const Strip strip = {i, std::min(kQueries, at.part.q_rows - i)};
       const Rows<const T> queries = at.Queries(core.q, at.key, head, strip);
@@ -138,7 +143,7 @@ void Backward(const AttentionBackwardCore<T, O>& core, const Layout& at, std::by
       Transpose<Products>(work.dout.dots, strip.count, at.value, work.dout_strip);
       const Statistics<A> of(core.lse + at.Statistic(head, i),
                              at.Queries(core.out, at.value, head, strip), dout, at.value);
-      BackwardStrip(strip, Sight(at, core.documents, strip), at, work, of);
+      BackwardStrip(HeadStrip(at, core.documents, strip, dropout), at, work, of);
       if (core.sinks != nullptr) share += SinkShare(A(core.sinks[head]), of, strip.count);
       Store(work.dqueries, A(at.scale), at.key, at.Queries(core.dq, at.key, head, strip),
             core.write_dq);

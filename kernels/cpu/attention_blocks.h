@@ -55,6 +55,34 @@ struct Sight {
   alignas(64) int32_t begins[kQueries], ends[kQueries];
 };
 
+// A strip of queries of one head, with what its queries see and drop.
+struct HeadStrip {
+  HeadStrip(const Layout& at, const Documents& documents, const Strip& of, const HeadDropout& drop)
+      : strip(of), sees(at, documents, of), dropout(drop), part(at.part) {}
+
+  // Multiplies the weights [keys, kQueries] of the keys from j on by 1 / (1 - p) or 0.
+  template <typename A>
+  void Drop(int64_t j, int64_t keys, A* weights) const {
+    if (!dropout.active()) return;
+    const A scale = A(dropout.key.scale);
+    alignas(64) uint64_t first[kQueries];
+    for (int64_t q = 0; q < kQueries; ++q) {
+      first[q] = dropout.RowOf(part.q_position + strip.i + q) + uint64_t(part.kv_position + j);
+    }
+    for (int64_t r = 0; r < keys; ++r, weights += kQueries) {
+#pragma omp simd
+      for (int64_t q = 0; q < kQueries; ++q) {
+        weights[q] = dropout.key.keeps(first[q] + uint64_t(r)) ? weights[q] * scale : A(0);
+      }
+    }
+  }
+
+  Strip strip;
+  Sight sees;
+  HeadDropout dropout;
+  AttentionPart part;
+};
+
 // Calls body(layout, scratch) for each task: each key/value head of each sequence.
 template <typename Core, typename Body>
 void ForEachTask(Exec& exec, const Core& core, size_t bytes, const Body& body) {

@@ -37,8 +37,10 @@ struct ForwardScratch {
 // Processes a strip over all keys that it sees. Leaves sum_j p v in work.sums. `state` begins with
 // the sink.
 template <typename Products, typename A>
-void ForwardStrip(const Strip& strip, const Sight& sees, const Layout& at,
-                  const ForwardScratch<Products>& work, SoftmaxState<A>& state) {
+void ForwardStrip(const HeadStrip& of, const Layout& at, const ForwardScratch<Products>& work,
+                  SoftmaxState<A>& state) {
+  const Strip& strip = of.strip;
+  const Sight& sees = of.sees;
   std::fill_n(work.sums, kQueries * at.value.padded, A(0));
   sees.ForEachBlock([&](int64_t j, int64_t keys) {
     Scores<Products>(keys, at.key, work.keys.DotsAt(j, at.key), work.strip, work.scores);
@@ -46,6 +48,7 @@ void ForwardStrip(const Strip& strip, const Sight& sees, const Layout& at,
     if (at.soft_cap > 0) Cap(block, A(at.soft_cap), static_cast<A*>(nullptr));
     sees.Hide(j, keys, work.scores);
     SoftmaxForward(block, state);
+    of.Drop(j, keys, work.scores);
     for (int64_t q = 0; q < strip.count; ++q) {
       if (state.shrink[q] == A(1) || j == sees.begin) continue;
       A* sums = work.sums + q * at.value.padded;
@@ -103,12 +106,13 @@ void Forward(const AttentionForwardCore<T, O>& core, const Layout& at, std::byte
   const Finish<O, A> finish = {state, at, core.write};
   for (int64_t head = at.first_head; head < at.first_head + at.group; ++head) {
     A* lse = core.lse + at.Statistic(head, 0);
+    const HeadDropout dropout(core.dropout, at.q_first, head);
     for (int64_t i = 0; i < at.part.q_rows; i += kQueries) {
       const Strip strip = {i, std::min(kQueries, at.part.q_rows - i)};
       LoadDots(at.Queries(core.q, at.key, head, strip), at.key, work.queries);
       Transpose<Products>(work.queries.dots, strip.count, at.key, work.strip);
       Begin(core.sinks, head, state);
-      ForwardStrip(strip, Sight(at, core.documents, strip), at, work, state);
+      ForwardStrip(HeadStrip(at, core.documents, strip, dropout), at, work, state);
       const Rows<O> out = at.Queries(core.out, at.value, head, strip);
       for (int64_t q = 0; q < strip.count; ++q) {
         finish(q, work.sums + q * at.value.padded, out.data + q * out.stride, lse[i + q]);

@@ -1,6 +1,7 @@
 #include "kernels/load_balance.h"
 
 #include <numeric>
+#include <vector>
 
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/router_scores.h"
@@ -8,12 +9,25 @@
 namespace trainyard::cpu {
 namespace {
 
-// 1 / the sum of the counts.
-double Unit(const ConstTensor& counts) {
-  const double* count = counts.as<double>();
-  const double sum = std::accumulate(count, count + counts.elements(), 0.0);
-  CHECK(sum > 0) << "load_balance counts: none of " << counts.elements() << " experts was chosen";
-  return 1 / sum;
+// The counts of one set.
+struct Load {
+  const double* count;  // [E]
+  double unit;          // 1 / the sum of the counts.
+};
+
+// The counts of the sets of this rank's tokens. The other elements have no meaning.
+template <typename Args>
+std::vector<Load> LoadsOf(const Args& args) {
+  const int64_t experts = args.counts.shape.back(), tokens = args.logits.shape.rows();
+  std::vector<Load> loads(size_t(args.counts.shape.rows()));
+  for (int64_t set = args.sets.sample_of(0); set <= args.sets.sample_of(tokens - 1); ++set) {
+    const double* const count = args.counts.template as<double>() + set * experts;
+    const double sum = std::accumulate(count, count + experts, 0.0);
+    CHECK(sum > 0) << "load_balance counts: none of " << experts << " experts was chosen in set "
+                   << set;
+    loads[size_t(set)] = {count, 1 / sum};
+  }
+  return loads;
 }
 
 // The divisor that turns a token's scores into probabilities.
@@ -25,9 +39,9 @@ A SumOf(RouterScoring scoring, const A* s, int64_t experts) {
 
 // Returns sum_e fraction[e] p[e].
 template <typename A>
-A Expected(const A* s, A sum, const double* count, double unit, int64_t experts) {
+A Expected(const A* s, A sum, const Load& load, int64_t experts) {
   A expected = 0;
-  for (int64_t e = 0; e < experts; ++e) expected += A(count[e] * unit) * s[e];
+  for (int64_t e = 0; e < experts; ++e) expected += A(load.count[e] * load.unit) * s[e];
   return expected / sum;
 }
 
@@ -35,14 +49,14 @@ template <typename A>
 void Forward(Exec& exec, const LoadBalanceForwardArgs& args) {
   const int64_t tokens = args.logits.shape.rows(), experts = args.logits.shape.back();
   const A* logits = args.logits.as<A>();
-  const double* count = args.counts.as<double>();
-  const double unit = Unit(args.counts);
+  const std::vector<Load> loads = LoadsOf(args);
   const RouterScoring scoring = args.scoring;
   const size_t bytes = size_t(tokens) * sizeof(A);
   A* terms = reinterpret_cast<A*>(ContextOf(exec).shared.Reserve(bytes));
-  ForEachToken<A>(exec, tokens, experts, [=](int64_t t, A* s) {
+  ForEachToken<A>(exec, tokens, experts, [=, &args, &loads](int64_t t, A* s) {
     RouterScores(scoring, logits + t * experts, experts, s);
-    terms[t] = Expected(s, SumOf(scoring, s, experts), count, unit, experts);
+    const Load& load = loads[size_t(args.sets.sample_of(t))];
+    terms[t] = Expected(s, SumOf(scoring, s, experts), load, experts);
   });
   const double factor = args.coefficient * double(experts) * args.state->loss_scale;
   args.state->auxiliary_loss += factor * std::accumulate(terms, terms + tokens, 0.0);
@@ -52,15 +66,15 @@ template <typename A, typename T>
 void Backward(Exec& exec, const LoadBalanceBackwardArgs& args) {
   const int64_t experts = args.logits.shape.back();
   const A* logits = args.logits.as<A>();
-  const double* count = args.counts.as<double>();
-  const double unit = Unit(args.counts);
+  const std::vector<Load> loads = LoadsOf(args);
   const RouterScoring scoring = args.scoring;
   const A factor = A(args.coefficient * double(experts) * args.state->loss_scale);
   T* dlogits = args.dlogits.as<T>();
-  ForEachToken<A>(exec, args.logits.shape.rows(), experts, [=](int64_t t, A* s) {
+  ForEachToken<A>(exec, args.logits.shape.rows(), experts, [=, &args, &loads](int64_t t, A* s) {
     RouterScores(scoring, logits + t * experts, experts, s);
     const A sum = SumOf(scoring, s, experts);
-    const A expected = Expected(s, sum, count, unit, experts);
+    const auto [count, unit] = loads[size_t(args.sets.sample_of(t))];
+    const A expected = Expected(s, sum, {count, unit}, experts);
     T* out = dlogits + t * experts;
     for (int64_t e = 0; e < experts; ++e) {
       const A slope = scoring == RouterScoring::kSoftmax ? s[e] : s[e] / sum * (A(1) - s[e]);
@@ -72,14 +86,14 @@ void Backward(Exec& exec, const LoadBalanceBackwardArgs& args) {
 }  // namespace
 
 void LoadBalanceCounts(Exec&, const LoadBalanceCountsArgs& args) {
-  const int64_t experts = args.counts.elements();
+  const int64_t experts = args.counts.shape.back(), choices = args.experts.shape.back();
   const int32_t* expert = args.experts.as<int32_t>();
   double* counts = args.counts.as<double>();
-  std::fill_n(counts, experts, 0.0);
+  std::fill_n(counts, args.counts.elements(), 0.0);
   for (int64_t slot = 0; slot < args.experts.elements(); ++slot) {
     CHECK(expert[slot] >= 0 && expert[slot] < experts)
         << "load_balance experts: expert " << expert[slot] << " at " << slot << " of " << experts;
-    ++counts[expert[slot]];
+    ++counts[args.sets.sample_of(slot / choices) * experts + expert[slot]];
   }
 }
 

@@ -65,12 +65,15 @@ struct StateTask {
   int64_t longest, tokens;    // Tokens of the longest chunk, and rounded up.
 };
 
-// Tokens [first, first + count) of the part, which are the rows from `row` on of all tokens.
+// Tokens [first, first + count) of the task's part, which are the rows from `row` on of all tokens.
+// The task must outlive the chunk.
 struct StateChunk {
-  StateChunk(const StateTask& at, int64_t index)
-      : first(index * kStateChunk),
+  StateChunk(const StateTask& task, int64_t index)
+      : at(task),
+        first(index * kStateChunk),
         count(std::min(kStateChunk, at.dims.sequence - first)),
         row(at.part * at.dims.sequence + first) {}
+  const StateTask& at;
   int64_t first, count, row;
 };
 
@@ -85,33 +88,46 @@ void ForEachStateTask(Exec& exec, const StateDims& dims, int64_t parts, size_t b
   });
 }
 
-// to[r, c] = from[r, c] for `columns` columns, and zeros up to `padded`.
+// Rows of a matrix that are `stride` apart.
+template <typename T>
+struct StateRows {
+  const T* data;
+  int64_t stride, rows, columns;
+};
+
+// The columns of xbc, from `column` on, of a chunk's tokens.
+template <typename T>
+StateRows<T> RowsOf(const T* xbc, const StateChunk& chunk, int64_t column, int64_t columns) {
+  const int64_t stride = chunk.at.dims.columns();
+  return {xbc + chunk.row * stride + column, stride, chunk.count, columns};
+}
+
+// to[r, c] = from[r, c], and zeros for columns up to `padded`.
 template <typename T, typename A>
-void LoadMatrix(const T* from, int64_t stride, int64_t rows, int64_t columns, int64_t padded,
-                A* to) {
-  for (int64_t r = 0; r < rows; ++r, from += stride, to += padded) {
+void LoadMatrix(const StateRows<T>& from, int64_t padded, A* to) {
+  const T* row = from.data;
+  for (int64_t r = 0; r < from.rows; ++r, row += from.stride, to += padded) {
 #pragma omp simd
-    for (int64_t c = 0; c < columns; ++c) to[c] = A(from[c]);
-    std::fill(to + columns, to + padded, A(0));
+    for (int64_t c = 0; c < from.columns; ++c) to[c] = A(row[c]);
+    std::fill(to + from.columns, to + padded, A(0));
   }
 }
 
 // to[c, r] = from[r, c], and zeros for rows up to `padded`. Reads a few rows at a time, so that
 // they stay in the nearest cache.
 template <typename A>
-void TransposeMatrix(const A* from, int64_t stride, int64_t rows, int64_t columns, int64_t padded,
-                     A* to) {
+void TransposeMatrix(const StateRows<A>& from, int64_t padded, A* to) {
   constexpr int64_t kRows = 16;
   for (int64_t first = 0; first < padded; first += kRows) {
-    const int64_t count = std::clamp<int64_t>(rows - first, 0, kRows);
-    const A* const block = from + first * stride;
-    for (int64_t c = 0; c < columns; ++c) {
+    const int64_t count = std::clamp<int64_t>(from.rows - first, 0, kRows);
+    const A* const block = from.data + first * from.stride;
+    for (int64_t c = 0; c < from.columns; ++c) {
       A* const out = to + c * padded + first;
       if (count == kRows) {
 #pragma GCC unroll 16
-        for (int64_t r = 0; r < kRows; ++r) out[r] = block[r * stride + c];
+        for (int64_t r = 0; r < kRows; ++r) out[r] = block[r * from.stride + c];
       } else {
-        for (int64_t r = 0; r < kRows; ++r) out[r] = r < count ? block[r * stride + c] : A(0);
+        for (int64_t r = 0; r < kRows; ++r) out[r] = r < count ? block[r * from.stride + c] : A(0);
       }
     }
   }
@@ -125,9 +141,12 @@ struct StateSteps {
     pieces.Take(from_start, at.tokens), pieces.Take(to_end, at.tokens);
   }
 
+  // Head h of the group.
   template <typename T>
-  void Load(const StateSource<T>& from, const StateTask& at, const StateChunk& chunk, int64_t h) {
-    const int64_t head = at.first_head + h, count = chunk.count;
+  void Load(const StateSource<T>& from, const StateChunk& chunk, int64_t h) {
+    const StateTask& at = chunk.at;
+    const int64_t count = chunk.count;
+    head = at.first_head + h;
     const T* const dt = from.dt + chunk.row * at.dims.heads + head;
     const A bias = A(from.dt_bias[head]), least = A(at.dims.min_step), most = A(at.dims.max_step);
     for (int64_t t = 0; t < count; ++t) step[t] = A(dt[t * at.dims.heads]) + bias;
@@ -154,8 +173,9 @@ struct StateSteps {
   A* log;           // c of state_scan.h.
   A* from_start;    // exp(c)
   A* to_end;        // exp(c_end - c)
-  A decay;          // -exp(a_log)
-  A total, whole;   // c_end and exp(c_end)
+  int64_t head;
+  A decay;         // -exp(a_log)
+  A total, whole;  // c_end and exp(c_end)
 };
 
 // B of a chunk, and V = step x of one of its heads.
@@ -167,36 +187,34 @@ struct StateInputs {
     pieces.Take(v, at.longest * at.values);
   }
   template <typename T>
-  void LoadB(const StateSource<T>& from, const StateTask& at, const StateChunk& chunk) {
-    const int64_t columns = at.dims.columns();
-    LoadMatrix(from.xbc + chunk.row * columns + at.b(), columns, chunk.count, at.dims.state,
-               at.states, b);
+  void LoadB(const StateSource<T>& from, const StateChunk& chunk) {
+    const StateTask& at = chunk.at;
+    LoadMatrix(RowsOf(from.xbc, chunk, at.b(), at.dims.state), at.states, b);
   }
   template <typename T>
-  void LoadHead(const StateSource<T>& from, const StateTask& at, const StateChunk& chunk,
-                int64_t h) {
-    steps.Load(from, at, chunk, h);
-    const int64_t columns = at.dims.columns();
-    LoadMatrix(from.xbc + chunk.row * columns + at.x(h), columns, chunk.count, at.dims.head_dim,
-               at.values, v);
-    ScaleRows(at, chunk, steps.step, v);
+  void LoadHead(const StateSource<T>& from, const StateChunk& chunk, int64_t h) {
+    const StateTask& at = chunk.at;
+    steps.Load(from, chunk, h);
+    LoadMatrix(RowsOf(from.xbc, chunk, at.x(h), at.dims.head_dim), at.values, v);
+    ScaleRows(chunk, steps.step, v);
   }
   // m[t, :] *= scales[t]
-  static void ScaleRows(const StateTask& at, const StateChunk& chunk, const A* scales, A* m) {
-    for (int64_t t = 0; t < chunk.count; ++t, m += at.values) {
+  static void ScaleRows(const StateChunk& chunk, const A* scales, A* m) {
+    const int64_t columns = chunk.at.values;
+    for (int64_t t = 0; t < chunk.count; ++t, m += columns) {
       const A scale = scales[t];
 #pragma omp simd
-      for (int64_t c = 0; c < at.values; ++c) m[c] *= scale;
+      for (int64_t c = 0; c < columns; ++c) m[c] *= scale;
     }
   }
   // Moves a state to the end of the chunk. Leaves v multiplied by to_end.
-  void Advance(const StateTask& at, const StateChunk& chunk, A* state) {
-    ScaleRows(at, chunk, steps.to_end, v);
-    AddOuter(at, chunk, b, v, steps.whole, state);
+  void Advance(const StateChunk& chunk, A* state) {
+    ScaleRows(chunk, steps.to_end, v);
+    AddOuter(chunk, b, v, steps.whole, state);
   }
   // state = scale state + sum_t left[t]^T right[t], for left [t, N] and right [t, P].
-  static void AddOuter(const StateTask& at, const StateChunk& chunk, const A* left, const A* right,
-                       A scale, A* state) {
+  static void AddOuter(const StateChunk& chunk, const A* left, const A* right, A scale, A* state) {
+    const StateTask& at = chunk.at;
 #pragma omp simd
     for (int64_t i = 0; i < at.state_elements(); ++i) state[i] *= scale;
     TileProduct({.m = at.dims.state,
@@ -212,8 +230,8 @@ struct StateInputs {
                  .add = true});
   }
   // y[t, :] = rows[t, :] state, for rows [t, N].
-  static void Read(const StateTask& at, const StateChunk& chunk, const A* rows, const A* state,
-                   A* y) {
+  static void Read(const StateChunk& chunk, const A* rows, const A* state, A* y) {
+    const StateTask& at = chunk.at;
     TileProduct({.m = chunk.count,
                  .n = at.values,
                  .k = at.dims.state,
@@ -238,7 +256,8 @@ void LoadState(const StateTask& at, const A* from, A* to) {
   if (from == nullptr) {
     std::fill_n(to, at.state_elements(), A(0));
   } else {
-    LoadMatrix(from, at.dims.head_dim, at.dims.state, at.dims.head_dim, at.values, to);
+    const int64_t p = at.dims.head_dim;
+    LoadMatrix(StateRows<A>{from, p, at.dims.state, p}, at.values, to);
   }
 }
 template <typename A>
@@ -262,8 +281,8 @@ void ForEachStrip(const StateChunk& chunk, const Body& body) {
 
 // products[t, s] = left[t] . right[s], for the strips' s; `right` is transposed: [k, tokens].
 template <typename A>
-void TokenProducts(const StateTask& at, const StateChunk& chunk, int64_t k, const A* left,
-                   int64_t left_row, const A* right, A* products) {
+void TokenProducts(const StateChunk& chunk, int64_t k, const A* left, const A* right, A* products) {
+  const int64_t left_row = RoundUp(k, kTileLanes), row = chunk.at.tokens;
   ForEachStrip(chunk, [&](int64_t i, int64_t rows) {
     TileProduct({.m = rows,
                  .n = RoundUp(i + rows, kTileLanes),
@@ -272,23 +291,23 @@ void TokenProducts(const StateTask& at, const StateChunk& chunk, int64_t k, cons
                  .a_row = left_row,
                  .a_column = 1,
                  .b = right,
-                 .b_row = at.tokens,
-                 .c = products + i * at.tokens,
-                 .c_row = at.tokens,
+                 .b_row = row,
+                 .c = products + i * row,
+                 .c_row = row,
                  .add = false});
   });
 }
 
 // y[t, :] += sum_{s <= t} weights[t, s] rows[s, :], where weights are 0 for s > t.
 template <typename A>
-void MixEarlier(const StateTask& at, const StateChunk& chunk, const A* weights, const A* rows,
-                int64_t width, A* y) {
+void MixEarlier(const StateChunk& chunk, const A* weights, const A* rows, int64_t width, A* y) {
+  const int64_t row = chunk.at.tokens;
   ForEachStrip(chunk, [&](int64_t i, int64_t count) {
     TileProduct({.m = count,
                  .n = width,
                  .k = i + count,
-                 .a = weights + i * at.tokens,
-                 .a_row = at.tokens,
+                 .a = weights + i * row,
+                 .a_row = row,
                  .a_column = 1,
                  .b = rows,
                  .b_row = width,
@@ -300,15 +319,15 @@ void MixEarlier(const StateTask& at, const StateChunk& chunk, const A* weights, 
 
 // y[s, :] += sum_{t >= s} weights[t, s] rows[t, :]. Reads weights within strips and below alone.
 template <typename A>
-void MixLater(const StateTask& at, const StateChunk& chunk, const A* weights, const A* rows,
-              int64_t width, A* y) {
+void MixLater(const StateChunk& chunk, const A* weights, const A* rows, int64_t width, A* y) {
+  const int64_t row = chunk.at.tokens;
   ForEachStrip(chunk, [&](int64_t i, int64_t count) {
     TileProduct({.m = count,
                  .n = width,
                  .k = chunk.count - i,
-                 .a = weights + i * at.tokens + i,
+                 .a = weights + i * row + i,
                  .a_row = 1,
-                 .a_column = at.tokens,
+                 .a_column = row,
                  .b = rows + i * width,
                  .b_row = width,
                  .c = y + i * width,

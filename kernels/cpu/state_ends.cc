@@ -1,5 +1,5 @@
-// Bound by multiply-adds: forward 2 P N and backward 4 P N FLOPs for a token and head. state_chunk.h
-// has the parts.
+// Bound by multiply-adds: forward 2 P N and backward 4 P N FLOPs for a token and head.
+// state_chunk.h has the parts.
 
 #include "kernels/state_ends.h"
 
@@ -33,10 +33,10 @@ void Forward(const StateEndsForwardArgs& args, const StateTask& at, std::byte* m
   std::fill_n(work.totals, at.heads, A(0));
   for (int64_t k = 0; k < at.chunks(); ++k) {
     const StateChunk chunk(at, k);
-    work.in.LoadB(from, at, chunk);
+    work.in.LoadB(from, chunk);
     for (int64_t h = 0; h < at.heads; ++h) {
-      work.in.LoadHead(from, at, chunk, h);
-      work.in.Advance(at, chunk, work.states + h * at.state_elements());
+      work.in.LoadHead(from, chunk, h);
+      work.in.Advance(chunk, work.states + h * at.state_elements());
       work.totals[h] += work.in.steps.total;
     }
   }
@@ -95,7 +95,7 @@ class Backward {
     }
     for (int64_t k = 0; k < at_.chunks(); ++k) {
       for (int64_t h = 0; h < at_.heads; ++h) {
-        work_.in.steps.Load(from_, at_, StateChunk(at_, k), h);
+        work_.in.steps.Load(from_, StateChunk(at_, k), h);
         work_.heads[h].after += work_.in.steps.total;
       }
     }
@@ -106,12 +106,12 @@ class Backward {
   A* Gradient(int64_t h) const { return work_.gradients + h * at_.state_elements(); }
 
   void Chunk(const StateChunk& chunk) {
-    work_.in.LoadB(from_, at_, chunk);
+    work_.in.LoadB(from_, chunk);
     std::fill_n(work_.db_across, at_.dims.state * at_.tokens, A(0));
     for (int64_t h = 0; h < at_.heads; ++h) Head(chunk, h);
     std::fill_n(work_.db, chunk.count * at_.states, A(0));
     T* const dxbc = args_.dxbc.as<T>();
-    StoreGroupGradient(at_, chunk, work_.db, work_.db_across, at_.b(), dxbc);
+    StoreGroupGradient(chunk, work_.db, work_.db_across, at_.b(), dxbc);
     for (int64_t t = 0; t < chunk.count; ++t) {
       T* const row = dxbc + (chunk.row + t) * at_.dims.columns();
       std::fill_n(row + at_.c(), at_.dims.state, T(0.0f));
@@ -121,18 +121,19 @@ class Backward {
   void Head(const StateChunk& chunk, int64_t h) {
     const StateSteps<A>& steps = work_.in.steps;
     auto& [after, gradient] = work_.heads[h];
-    work_.in.LoadHead(from_, at_, chunk, h);
+    work_.in.LoadHead(from_, chunk, h);
     after -= steps.total;
     const A decay = Exp(after);
 #pragma omp simd
     for (int64_t t = 0; t < chunk.count; ++t) steps.to_end[t] *= decay;
-    StateInputs<A>::Read(at_, chunk, work_.in.b, Gradient(h), work_.dv);
-    StateInputs<A>::ScaleRows(at_, chunk, steps.to_end, work_.dv);
+    StateInputs<A>::Read(chunk, work_.in.b, Gradient(h), work_.dv);
+    StateInputs<A>::ScaleRows(chunk, steps.to_end, work_.dv);
     for (int64_t t = 0; t < chunk.count; ++t) Token(chunk, h, t, gradient);
-    StoreStepGradients(at_, chunk, h, steps, work_.da, work_.dstep, args_.ddt.as<T>(), sums_[h]);
-    StateInputs<A>::ScaleRows(at_, chunk, steps.to_end, work_.in.v);
-    TransposeMatrix(work_.in.v, at_.values, chunk.count, at_.dims.head_dim, at_.tokens,
-                    work_.v_across);
+    StoreStepGradients(chunk, steps, StepTerms<A>{work_.da, work_.dstep}, args_.ddt.as<T>(),
+                       sums_[h]);
+    StateInputs<A>::ScaleRows(chunk, steps.to_end, work_.in.v);
+    TransposeMatrix(StateRows<A>{work_.in.v, at_.values, chunk.count, at_.dims.head_dim},
+                    at_.tokens, work_.v_across);
     TileProduct({.m = at_.dims.state,
                  .n = at_.tokens,
                  .k = at_.dims.head_dim,

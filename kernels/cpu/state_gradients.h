@@ -14,25 +14,31 @@ struct HeadSums {
   A dt_bias, a_log, d;
 };
 
-// Writes ddt of a chunk, and adds to the sums. `da` and `dstep` are the gradients of a (the log of
-// the decay), and of the step where it multiplies x.
+// The gradients of a chunk's a (the log of the decay), and of its steps where they multiply x.
+template <typename A>
+struct StepTerms {
+  const A *da, *dstep;
+};
+
+// Writes ddt of a chunk, and adds to the sums.
 template <typename T, typename A>
-void StoreStepGradients(const StateTask& at, const StateChunk& chunk, int64_t h,
-                        const StateSteps<A>& steps, const A* da, const A* dstep, T* ddt,
-                        HeadSums<A>& sums) {
-  T* to = ddt + chunk.row * at.dims.heads + at.first_head + h;
-  for (int64_t t = 0; t < chunk.count; ++t, to += at.dims.heads) {
-    const A d = (dstep[t] + steps.decay * da[t]) * steps.slope[t];
+void StoreStepGradients(const StateChunk& chunk, const StateSteps<A>& steps,
+                        const StepTerms<A>& terms, T* ddt, HeadSums<A>& sums) {
+  const int64_t heads = chunk.at.dims.heads;
+  T* to = ddt + chunk.row * heads + steps.head;
+  for (int64_t t = 0; t < chunk.count; ++t, to += heads) {
+    const A d = (terms.dstep[t] + steps.decay * terms.da[t]) * steps.slope[t];
     *to = T(d);
     sums.dt_bias += d;
-    sums.a_log += da[t] * steps.decay * steps.step[t];
+    sums.a_log += terms.da[t] * steps.decay * steps.step[t];
   }
 }
 
 // dxbc[t, column + n] = rows[t, n] + across[n, t] for a chunk's tokens: the gradients of B or C.
 template <typename T, typename A>
-void StoreGroupGradient(const StateTask& at, const StateChunk& chunk, const A* rows,
-                        const A* across, int64_t column, T* dxbc) {
+void StoreGroupGradient(const StateChunk& chunk, const A* rows, const A* across, int64_t column,
+                        T* dxbc) {
+  const StateTask& at = chunk.at;
   for (int64_t t = 0; t < chunk.count; ++t) {
     T* const to = dxbc + (chunk.row + t) * at.dims.columns() + column;
     for (int64_t n = 0; n < at.dims.state; ++n) {

@@ -34,8 +34,8 @@ struct Work {
 
 // weights[t, s] = exp(c[t] - c[s]) scores[t, s] for s <= t, and zeros up to the strip's end.
 template <typename A>
-void Decay(const StateTask& at, const StateChunk& chunk, const A* log, const A* scores,
-           A* weights) {
+void Decay(const StateChunk& chunk, const A* log, const A* scores, A* weights) {
+  const StateTask& at = chunk.at;
   ForEachStrip(chunk, [&](int64_t i, int64_t rows) {
     const int64_t end = RoundUp(i + rows, kTileLanes);
     for (int64_t t = i; t < i + rows; ++t) {
@@ -62,13 +62,12 @@ class Forward {
   }
 
   void Chunk(const StateChunk& chunk) {
-    const int64_t columns = at_.dims.columns();
-    work_.in.LoadB(from_, at_, chunk);
-    LoadMatrix(from_.xbc + chunk.row * columns + at_.c(), columns, chunk.count, at_.dims.state,
-               at_.states, work_.c);
-    TransposeMatrix(work_.in.b, at_.states, chunk.count, at_.dims.state, at_.tokens,
+    const int64_t n = at_.dims.state;
+    work_.in.LoadB(from_, chunk);
+    LoadMatrix(RowsOf(from_.xbc, chunk, at_.c(), n), at_.states, work_.c);
+    TransposeMatrix(StateRows<A>{work_.in.b, at_.states, chunk.count, n}, at_.tokens,
                     work_.b_across);
-    TokenProducts(at_, chunk, at_.dims.state, work_.c, at_.states, work_.b_across, work_.scores);
+    TokenProducts(chunk, n, work_.c, work_.b_across, work_.scores);
     for (int64_t h = 0; h < at_.heads; ++h) Head(chunk, h);
   }
 
@@ -76,13 +75,13 @@ class Forward {
   A* State(int64_t h) const { return work_.states + h * at_.state_elements(); }
 
   void Head(const StateChunk& chunk, int64_t h) {
-    work_.in.LoadHead(from_, at_, chunk, h);
-    StateInputs<A>::Read(at_, chunk, work_.c, State(h), work_.y);
-    StateInputs<A>::ScaleRows(at_, chunk, work_.in.steps.from_start, work_.y);
-    Decay(at_, chunk, work_.in.steps.log, work_.scores, work_.weights);
-    MixEarlier(at_, chunk, work_.weights, work_.in.v, at_.values, work_.y);
+    work_.in.LoadHead(from_, chunk, h);
+    StateInputs<A>::Read(chunk, work_.c, State(h), work_.y);
+    StateInputs<A>::ScaleRows(chunk, work_.in.steps.from_start, work_.y);
+    Decay(chunk, work_.in.steps.log, work_.scores, work_.weights);
+    MixEarlier(chunk, work_.weights, work_.in.v, at_.values, work_.y);
     Store(chunk, h);
-    work_.in.Advance(at_, chunk, State(h));
+    work_.in.Advance(chunk, State(h));
   }
 
   void Store(const StateChunk& chunk, int64_t h) const {

@@ -60,9 +60,8 @@ struct Work {
 
 // to[r, t] *= scales[t]
 template <typename A>
-void ScaleColumns(const StateTask& at, const StateChunk& chunk, int64_t rows, const A* scales,
-                  A* to) {
-  for (int64_t r = 0; r < rows; ++r, to += at.tokens) {
+void ScaleColumns(const StateChunk& chunk, int64_t rows, const A* scales, A* to) {
+  for (int64_t r = 0; r < rows; ++r, to += chunk.at.tokens) {
 #pragma omp simd
     for (int64_t t = 0; t < chunk.count; ++t) to[t] *= scales[t];
   }
@@ -107,59 +106,65 @@ class Backward {
   void KeepStates(int64_t k) {
     const StateChunk chunk(at_, k);
     const bool last = k + 1 == at_.chunks();
-    if (!last) work_.in.LoadB(from_, at_, chunk);
+    if (!last) work_.in.LoadB(from_, chunk);
     for (int64_t h = 0; h < at_.heads; ++h) {
       std::copy_n(State(h), at_.state_elements(), Start(k, h));
       if (last) continue;
-      work_.in.LoadHead(from_, at_, chunk, h);
-      work_.in.Advance(at_, chunk, State(h));
+      work_.in.LoadHead(from_, chunk, h);
+      work_.in.Advance(chunk, State(h));
     }
   }
 
   void Chunk(int64_t k) {
     const StateChunk chunk(at_, k);
-    const int64_t columns = at_.dims.columns(), n = at_.dims.state;
-    work_.in.LoadB(from_, at_, chunk);
-    LoadMatrix(from_.xbc + chunk.row * columns + at_.c(), columns, chunk.count, n, at_.states,
-               work_.c);
-    TransposeMatrix(work_.in.b, at_.states, chunk.count, n, at_.tokens, work_.b_across);
-    TransposeMatrix(work_.c, at_.states, chunk.count, n, at_.tokens, work_.c_across);
-    TokenProducts(at_, chunk, n, work_.c, at_.states, work_.b_across, work_.scores);
+    const int64_t n = at_.dims.state;
+    work_.in.LoadB(from_, chunk);
+    LoadMatrix(RowsOf(from_.xbc, chunk, at_.c(), n), at_.states, work_.c);
+    const auto transpose = [&](const A* rows, A* across) {
+      TransposeMatrix(StateRows<A>{rows, at_.states, chunk.count, n}, at_.tokens, across);
+    };
+    transpose(work_.in.b, work_.b_across);
+    transpose(work_.c, work_.c_across);
+    TokenProducts(chunk, n, work_.c, work_.b_across, work_.scores);
     std::fill_n(work_.sums, chunk.count * at_.tokens, A(0));
     for (A* across : {work_.db_across, work_.dc_across}) std::fill_n(across, n * at_.tokens, A(0));
     for (int64_t h = 0; h < at_.heads; ++h) Head(chunk, h, Start(k, h));
     for (A* rows : {work_.db, work_.dc}) std::fill_n(rows, chunk.count * at_.states, A(0));
-    MixEarlier(at_, chunk, work_.sums, work_.in.b, at_.states, work_.dc);
-    MixLater(at_, chunk, work_.sums, work_.c, at_.states, work_.db);
+    MixEarlier(chunk, work_.sums, work_.in.b, at_.states, work_.dc);
+    MixLater(chunk, work_.sums, work_.c, at_.states, work_.db);
     T* const dxbc = args_.dxbc.as<T>();
-    StoreGroupGradient(at_, chunk, work_.db, work_.db_across, at_.b(), dxbc);
-    StoreGroupGradient(at_, chunk, work_.dc, work_.dc_across, at_.c(), dxbc);
+    StoreGroupGradient(chunk, work_.db, work_.db_across, at_.b(), dxbc);
+    StoreGroupGradient(chunk, work_.dc, work_.dc_across, at_.c(), dxbc);
   }
 
   void Head(const StateChunk& chunk, int64_t h, const A* start) {
     const int64_t inner = at_.dims.inner(), p = at_.dims.head_dim;
     const StateSteps<A>& steps = work_.in.steps;
     A* const gradient = State(h);
-    work_.in.LoadHead(from_, at_, chunk, h);
-    LoadMatrix(args_.dy.as<T>() + chunk.row * inner + at_.x(h), inner, chunk.count, p, at_.values,
-               work_.dy);
-    TransposeMatrix(work_.in.v, at_.values, chunk.count, p, at_.tokens, work_.v_across);
-    TransposeMatrix(work_.dy, at_.values, chunk.count, p, at_.tokens, work_.dy_across);
-    TokenProducts(at_, chunk, p, work_.dy, at_.values, work_.v_across, work_.products);
+    work_.in.LoadHead(from_, chunk, h);
+    LoadMatrix(StateRows<T>{args_.dy.as<T>() + chunk.row * inner + at_.x(h), inner, chunk.count, p},
+               at_.values, work_.dy);
+    const auto transpose = [&](const A* rows, A* across) {
+      TransposeMatrix(StateRows<A>{rows, at_.values, chunk.count, p}, at_.tokens, across);
+    };
+    transpose(work_.in.v, work_.v_across);
+    transpose(work_.dy, work_.dy_across);
+    TokenProducts(chunk, p, work_.dy, work_.v_across, work_.products);
     Decay(chunk);
-    StateInputs<A>::Read(at_, chunk, work_.in.b, gradient, work_.dv);
-    StateInputs<A>::ScaleRows(at_, chunk, steps.to_end, work_.dv);
+    StateInputs<A>::Read(chunk, work_.in.b, gradient, work_.dv);
+    StateInputs<A>::ScaleRows(chunk, steps.to_end, work_.dv);
     for (int64_t t = 0; t < chunk.count; ++t) work_.ends[t] = Dot(work_.in.v, work_.dv, t);
-    MixLater(at_, chunk, work_.weights, work_.dy, at_.values, work_.dv);
+    MixLater(chunk, work_.weights, work_.dy, at_.values, work_.dv);
     FromStates(chunk, start, gradient);
     A through = 0;
 #pragma omp simd reduction(+ : through)
     for (int64_t i = 0; i < at_.state_elements(); ++i) through += gradient[i] * start[i];
     StoreInputs(chunk, h);
     SumDecays(chunk, through * steps.whole);
-    StoreStepGradients(at_, chunk, h, steps, work_.net, work_.dstep, args_.ddt.as<T>(), sums_[h]);
-    StateInputs<A>::ScaleRows(at_, chunk, steps.from_start, work_.dy);
-    StateInputs<A>::AddOuter(at_, chunk, work_.c, work_.dy, steps.whole, gradient);
+    StoreStepGradients(chunk, steps, StepTerms<A>{work_.net, work_.dstep}, args_.ddt.as<T>(),
+                       sums_[h]);
+    StateInputs<A>::ScaleRows(chunk, steps.from_start, work_.dy);
+    StateInputs<A>::AddOuter(chunk, work_.c, work_.dy, steps.whole, gradient);
   }
 
   A Dot(const A* left, const A* right, int64_t t) const {
@@ -214,9 +219,9 @@ class Backward {
                    .c_row = at_.tokens,
                    .add = add});
     };
-    ScaleColumns(at_, chunk, p, work_.in.steps.to_end, work_.v_across);
+    ScaleColumns(chunk, p, work_.in.steps.to_end, work_.v_across);
     product(gradient, work_.v_across, work_.db_across, /*add=*/true);
-    ScaleColumns(at_, chunk, p, work_.in.steps.from_start, work_.dy_across);
+    ScaleColumns(chunk, p, work_.in.steps.from_start, work_.dy_across);
     product(start, work_.dy_across, work_.of_head, /*add=*/false);
     A* const net = work_.net;
     for (int64_t i = 0; i < n; ++i) {

@@ -17,9 +17,9 @@ struct Statistics {
   int count;
 };
 
-// Computes p and ds (before scale) for a thread's rows and keys, from the products of queries with
-// keys and of dout with values, and writes them to shared memory. Where a query does not see a key,
-// both are zero.
+// Computes z p and ds (before scale) for a thread's rows and keys, from the products of queries
+// with keys and of dout with values, and writes them to shared memory. Where a query does not see a
+// key, both are zero.
 template <typename A, int kDim>
 struct ScoreGradient {
   using T = Tile<A, kDim>;
@@ -28,12 +28,11 @@ struct ScoreGradient {
   const A* keys;
   const A* values;
   int d, e;
-  A scale;
-  SoftCap<A> cap;
+  ScoreOf<A> score_of;
 
   // `weights` may be null.
-  __device__ void Compute(const Sight& sees, const Statistics<A>& of, A* weights,
-                          A* dscores) const {
+  __device__ void Compute(const Sight& sees, const TileDropout& dropout, const Statistics<A>& of,
+                          A* weights, A* dscores) const {
     typename T::Scores scores, dweights;
     T::Dots(queries, keys, d, scores);
     T::Dots(douts, values, e, dweights);
@@ -45,11 +44,12 @@ struct ScoreGradient {
         const int c = TileX() + kSide * j;
         const bool seen = r < of.count && sees(r, c);
         A slope;
-        const A score = cap(scores[i][j] * scale, slope);
+        const A score = score_of(scores[i][j], slope);
         const A weight = seen ? std::exp(score - of.lse[r]) : A(0);
-        if (weights != nullptr) weights[r * T::kSquareStride + c] = weight;
+        const A factor = dropout.Factor<A>(r, c);
+        if (weights != nullptr) weights[r * T::kSquareStride + c] = weight * factor;
         dscores[r * T::kSquareStride + c] =
-            seen ? weight * (dweights[i][j] - of.delta[r]) * slope : A(0);
+            seen ? weight * (dweights[i][j] * factor - of.delta[r]) * slope : A(0);
       }
     }
   }
@@ -96,7 +96,8 @@ __global__ void __launch_bounds__(kTileThreads, 1)
 
   typename Rows::Sums dqueries = {};
   const ScoreGradient<A, kDim> gradient = {
-      queries, douts, keys, values, d, e, A(core.dims.scale), {A(core.dims.soft_cap)}};
+      queries, douts, keys, values, d, e, {A(core.dims.scale), A(core.dims.soft_cap)}};
+  const HeadDropout dropout(core.dropout, query, at.head);
   const PartSight sight(part, core.documents, at.sequence * length + part.q_begin);
   const Range seen = sight.KeysOf(at.first, at.count);
   for (int64_t j = seen.begin / Rows::kRows * Rows::kRows; j < seen.end; j += Rows::kRows) {
@@ -109,7 +110,8 @@ __global__ void __launch_bounds__(kTileThreads, 1)
     load_keys(core.k, d, keys);
     load_keys(core.v, e, values);
     __syncthreads();
-    gradient.Compute(sees, {lse, delta, at.count}, nullptr, dscores);
+    gradient.Compute(sees, TileDropout(dropout, part, at.first, j), {lse, delta, at.count}, nullptr,
+                     dscores);
     __syncthreads();
     Rows::template Mix<false>(dscores, keys, sees.keys, dqueries);
   }
@@ -147,13 +149,14 @@ __global__ void __launch_bounds__(kTileThreads, 1)
 
   typename Rows::Sums dkeys = {}, dvalues = {};
   const ScoreGradient<A, kDim> gradient = {
-      queries, douts, keys, values, d, e, A(core.dims.scale), {A(core.dims.soft_cap)}};
+      queries, douts, keys, values, d, e, {A(core.dims.scale), A(core.dims.soft_cap)}};
   const PartSight sight(part, core.documents, query);
   const Range seeing = sight.QueriesOf(at.first, at.count);
   const int64_t group = heads / kv_heads;
   for (int64_t head = at.head * group; head < (at.head + 1) * group; ++head) {
     const A* const lse = core.lse + (at.sequence * heads + head) * length + part.q_begin;
     const A* const delta = deltas + (at.sequence * heads + head) * part.q_rows;
+    const HeadDropout dropout(core.dropout, query, head);
     for (int64_t i = seeing.begin; i < seeing.end; i += Rows::kRows) {
       const int count = int(part.q_rows - i < Rows::kRows ? part.q_rows - i : Rows::kRows);
       const Range seen = sight.KeysOf(i, count);
@@ -166,8 +169,8 @@ __global__ void __launch_bounds__(kTileThreads, 1)
       load(core.q, d, queries);
       load(core.dout, e, douts);
       __syncthreads();
-      gradient.Compute(Sight(sight, i, count, at.first), {lse + i, delta + i, count}, weights,
-                       dscores);
+      gradient.Compute(Sight(sight, i, count, at.first), TileDropout(dropout, part, i, at.first),
+                       {lse + i, delta + i, count}, weights, dscores);
       __syncthreads();
       Rows::template Mix<true>(weights, douts, count, dvalues);
       Rows::template Mix<true>(dscores, queries, count, dkeys);

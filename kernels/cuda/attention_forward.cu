@@ -26,8 +26,8 @@ struct Softmax {
   }
 
   // Adds another tile of keys, and writes its weights to shared memory.
-  __device__ void Update(typename T::Scores& scores, A scale, const SoftCap<A>& cap,
-                         const Sight& sees, A* weights) {
+  __device__ void Update(typename T::Scores& scores, const ScoreOf<A>& score_of, const Sight& sees,
+                         const TileDropout& dropout, A* weights) {
 #pragma unroll
     for (int i = 0; i < T::kOwnRows; ++i) {
       const int r = TileY() + kSide * i;
@@ -36,7 +36,7 @@ struct Softmax {
       for (int j = 0; j < T::kOwnRows; ++j) {
         A& score = scores[i][j];
         A slope;
-        score = sees(r, TileX() + kSide * j) ? cap(score * scale, slope)
+        score = sees(r, TileX() + kSide * j) ? score_of(score, slope)
                                              : -std::numeric_limits<A>::infinity();
         most = Max()(most, score);
       }
@@ -48,7 +48,8 @@ struct Softmax {
 #pragma unroll
       for (int j = 0; j < T::kOwnRows; ++j) {
         const A weight = std::exp(scores[i][j] - base);
-        weights[r * T::kSquareStride + TileX() + kSide * j] = weight;
+        const int c = TileX() + kSide * j;
+        weights[r * T::kSquareStride + c] = weight * dropout.Factor<A>(r, c);
         sum += weight;
       }
       largest[i] = most;
@@ -114,7 +115,8 @@ __global__ void __launch_bounds__(kTileThreads, 1) ForwardKernel(AttentionForwar
                          queries);
 
   Softmax<A, kDim> softmax(core.sinks == nullptr ? nullptr : core.sinks + at.head);
-  const SoftCap<A> cap = {A(core.dims.soft_cap)};
+  const ScoreOf<A> score_of = {A(core.dims.scale), A(core.dims.soft_cap)};
+  const HeadDropout dropout(core.dropout, query, at.head);
   const PartSight sight(part, core.documents, at.sequence * length + part.q_begin);
   const Range keys = sight.KeysOf(at.first, at.count);
   for (int64_t j = keys.begin / Rows::kRows * Rows::kRows; j < keys.end; j += Rows::kRows) {
@@ -128,7 +130,7 @@ __global__ void __launch_bounds__(kTileThreads, 1) ForwardKernel(AttentionForwar
     load(core.k, d);
     typename Rows::Scores scores;
     Rows::Dots(queries, others, d, scores);
-    softmax.Update(scores, A(core.dims.scale), cap, sees, weights);
+    softmax.Update(scores, score_of, sees, TileDropout(dropout, part, at.first, j), weights);
     load(core.v, e);
     Rows::template Mix<false>(weights, others, sees.keys, softmax.sums);
   }

@@ -224,12 +224,33 @@ struct Sight {
   static constexpr int kNever = -(1 << 30);
 };
 
-// Applies the soft cap to a score. `slope` is the derivative of the result.
-template <typename A>
-struct SoftCap {
-  A cap;  // 0: none.
+// The dropout of the probabilities of a tile of queries and a tile of keys.
+struct TileDropout {
+  HeadDropout head;
+  uint64_t first;  // The element of the tile's query 0 and key 0.
 
-  __device__ A operator()(A score, A& slope) const {
+  // The tiles begin with these rows of the part.
+  __device__ TileDropout(const HeadDropout& of, const AttentionPart& part, int64_t query,
+                         int64_t key)
+      : head(of), first(of.RowOf(part.q_position + query) + uint64_t(part.kv_position + key)) {}
+  // What the probability of query r and key c is multiplied by.
+  template <typename A>
+  __device__ A Factor(int r, int c) const {
+    if (!head.active()) return A(1);
+    const uint64_t element = first + uint64_t(r) * head.sequence + uint64_t(c);
+    return head.key.keeps(element) ? A(head.key.scale) : A(0);
+  }
+};
+
+// Makes a score of the product of a query and a key. `slope` is the derivative of the result by the
+// scaled product.
+template <typename A>
+struct ScoreOf {
+  A scale;
+  A cap;  // The soft cap; 0: none.
+
+  __device__ A operator()(A product, A& slope) const {
+    const A score = product * scale;
     slope = 1;
     if (cap == 0) return score;
     const A ratio = std::tanh(score / cap);

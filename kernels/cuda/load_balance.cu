@@ -1,4 +1,5 @@
-// A warp for each token. Bound by reading the logits, once, and by the launches.
+// A warp for each token. Bound by reading the logits, once, and by the launches. Each set of tokens
+// is counted by launches of its own: sets are few.
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/expert_counts.h"
 #include "kernels/cuda/kernels.h"
@@ -12,6 +13,7 @@ template <typename A>
 struct Gate {
   const A* logits;
   const double* counts;
+  SampleRows sets;
   RouterScoring scoring;
   double coefficient;
   int64_t tokens;
@@ -26,15 +28,21 @@ struct Gate {
 // of its own experts.
 constexpr int64_t WarpElements(int64_t experts) { return 2 * experts; }
 
+// Writes the fractions of token t's set, unless they are those of `set`, which becomes the set of
+// t.
 template <typename A>
-__device__ void Fractions(const Gate<A>& gate, A* fraction) {
+__device__ void Fractions(const Gate<A>& gate, int64_t t, A* fraction, int64_t& set) {
+  if (gate.sets.sample_of(t) == set) return;
+  set = gate.sets.sample_of(t);
+  const double* const counts = gate.counts + set * gate.experts;
   double sum = 0;
-  ForLaneExperts(gate.experts, [&](int e) { sum += gate.counts[e]; });
+  ForLaneExperts(gate.experts, [&](int e) { sum += counts[e]; });
   sum = WarpReduce(sum, Sum());
   if (!(sum > 0)) {
-    Fail("load_balance counts: none of %d experts was chosen\n", gate.experts);
+    Fail("load_balance counts: none of %d experts was chosen in set %ld\n", gate.experts,
+         long(set));
   }
-  ForLaneExperts(gate.experts, [&](int e) { fraction[e] = A(gate.counts[e] / sum); });
+  ForLaneExperts(gate.experts, [&](int e) { fraction[e] = A(counts[e] / sum); });
 }
 
 template <typename A>
@@ -62,9 +70,10 @@ template <typename A>
 __global__ void __launch_bounds__(kTokenWarps* kWarp) ForwardKernel(Gate<A> gate, double* terms) {
   A* const s = WarpShared<A>(WarpElements(gate.experts));
   A* const fraction = s + gate.experts;
-  Fractions(gate, fraction);
+  int64_t set = -1;
   double term = 0;
   for (int64_t t = FirstToken(); t < gate.tokens; t += TokenStride()) {
+    Fractions(gate, t, fraction, set);
     term += double(Score(gate, t, fraction, s).expected);
   }
   if (threadIdx.x % kWarp == 0) terms[FirstToken()] = term;
@@ -86,8 +95,9 @@ __global__ void __launch_bounds__(kTokenWarps* kWarp)
   A* const fraction = s + gate.experts;
   const bool softmax = gate.scoring == RouterScoring::kSoftmax;
   const A factor = A(gate.Factor(*state));
-  Fractions(gate, fraction);
+  int64_t set = -1;
   for (int64_t t = FirstToken(); t < gate.tokens; t += TokenStride()) {
+    Fractions(gate, t, fraction, set);
     const Scored<A> scored = Score(gate, t, fraction, s);
     T* out = dlogits + t * gate.experts;
     ForLaneExperts(gate.experts, [&](int e) {
@@ -101,6 +111,7 @@ template <typename A, typename Args>
 Gate<A> GateOf(const Args& args) {
   return {.logits = args.logits.template as<A>(),
           .counts = args.counts.template as<double>(),
+          .sets = args.sets,
           .scoring = args.scoring,
           .coefficient = args.coefficient,
           .tokens = args.logits.shape.rows(),
@@ -136,9 +147,19 @@ struct StoreCount {
 }  // namespace
 
 void LoadBalanceCounts(Exec& exec, const LoadBalanceCountsArgs& args) {
-  const auto tiles =
-      CountTiles(exec, args.experts, args.counts.elements(), CountedFor::kLoadBalance);
-  ScanTiles(exec, tiles, StoreCount{args.counts.as<double>()});
+  const int64_t experts = args.counts.shape.back(), choices = args.experts.shape.back();
+  const int64_t tokens = args.experts.shape.rows(), sets = args.counts.shape.rows();
+  double* const counts = args.counts.as<double>();
+  ThrowIfError(cudaMemsetAsync(counts, 0, args.counts.bytes(), StreamOf(exec)), "load_balance");
+  for (int64_t set = 0; set < sets; ++set) {
+    const int64_t begin = args.sets.begin_of(set, tokens),
+                  end = args.sets.begin_of(set + 1, tokens);
+    if (begin == end) continue;  // Other tensor ranks have the set's tokens.
+    const ConstTensor chosen{args.experts.as<int32_t>() + begin * choices, DType::kI32,
+                             Shape{end - begin, choices}};
+    const TileCounts tiles = CountTiles(exec, chosen, experts, CountedFor::kLoadBalance);
+    ScanTiles(exec, tiles, StoreCount{counts + set * experts});
+  }
 }
 
 void LoadBalanceForward(Exec& exec, const LoadBalanceForwardArgs& args) {

@@ -24,6 +24,13 @@ class PlainProduct {
   template <Order kOrderA, Order kOrderB>
   __device__ PlainProduct(const Panel<T, kOrderA>& a, const Panel<T, kOrderB>& b, int64_t depth,
                           std::byte* shared) {
+    AddProduct(a, b, depth, shared);
+  }
+
+  // Adds the product of two more panels.
+  template <Order kOrderA, Order kOrderB>
+  __device__ void AddProduct(const Panel<T, kOrderA>& a, const Panel<T, kOrderB>& b, int64_t depth,
+                             std::byte* shared) {
     Stage& stage_a = reinterpret_cast<Stage*>(shared)[0];
     Stage& stage_b = reinterpret_cast<Stage*>(shared)[1];
     for (int64_t begin = 0; begin < depth; begin += kDepth) {
@@ -55,6 +62,31 @@ class PlainProduct {
     for (int i = 0; i < kEach; ++i) {
 #pragma unroll
       for (int j = 0; j < kEach; ++j) body(row + i, column + j, Pack<A, 1>{sums_[i][j]});
+    }
+  }
+
+  // Calls body(line of a, line of b, pack of sums, pack of the other's sums) for each sum of this
+  // thread.
+  template <typename Body>
+  __device__ void ForEachSum(const PlainProduct& other, const Body& body) const {
+    const int row = int(threadIdx.x) / kAcross * kEach, column = int(threadIdx.x) % kAcross * kEach;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+#pragma unroll
+      for (int j = 0; j < kEach; ++j) {
+        body(row + i, column + j, Pack<A, 1>{sums_[i][j]}, Pack<A, 1>{other.sums_[i][j]});
+      }
+    }
+  }
+
+  // Replaces each sum by body(line of a, line of b, sum).
+  template <typename Body>
+  __device__ void Transform(const Body& body) {
+    const int row = int(threadIdx.x) / kAcross * kEach, column = int(threadIdx.x) % kAcross * kEach;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+#pragma unroll
+      for (int j = 0; j < kEach; ++j) sums_[i][j] = body(row + i, column + j, sums_[i][j]);
     }
   }
 

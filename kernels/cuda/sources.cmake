@@ -12,17 +12,20 @@ set(TRAINYARD_CUDA_SOURCES
   backend.cu
   balance_bias.cu
   cast.cu
+  causal_conv.cu
   clip.cu
   column_sum.cu
   context.cu
   copy_columns.cu
   cross_entropy.cu
   cublaslt_product.cc
+  dropout.cu
   embedding.cu
   expert_counts.cu
   expert_order.cu
   fill.cu
   gated_add.cu
+  gated_norm.cu
   gather_rows.cu
   gelu.cu
   grid_positions.cu
@@ -45,6 +48,11 @@ set(TRAINYARD_CUDA_SOURCES
   scaled_swiglu.cu
   silu.cu
   squared_relu.cu
+  state_ends.cu
+  state_init.cu
+  state_scan.cu
+  state_scan_backward.cu
+  state_starts.cu
   sum_slices.cu
   sum_squares.cu
   swiglu.cu

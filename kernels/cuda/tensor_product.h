@@ -37,6 +37,13 @@ class TensorProduct {
   template <Order kOrderA, Order kOrderB>
   __device__ TensorProduct(const Panel<bf16, kOrderA>& a, const Panel<bf16, kOrderB>& b,
                            int64_t depth, std::byte* shared) {
+    AddProduct(a, b, depth, shared);
+  }
+
+  // Adds the product of two more panels.
+  template <Order kOrderA, Order kOrderB>
+  __device__ void AddProduct(const Panel<bf16, kOrderA>& a, const Panel<bf16, kOrderB>& b,
+                             int64_t depth, std::byte* shared) {
     bf16* const stages_a = reinterpret_cast<bf16*>(shared);
     bf16* const stages_b = stages_a + kStages * kStage;
     const int64_t steps = (depth + kDepth - 1) / kDepth;
@@ -73,6 +80,44 @@ class TensorProduct {
         const int row = Row() + i * 16 + lane / 4, column = Column() + j * 8 + lane % 4 * 2;
         body(row, column, Pack<float, 2>{sums_[i][j][0], sums_[i][j][1]});
         body(row + 8, column, Pack<float, 2>{sums_[i][j][2], sums_[i][j][3]});
+      }
+    }
+  }
+
+  // Calls body(line of a, line of b, pack of sums, pack of the other's sums) for each sum of this
+  // thread.
+  template <typename Body>
+  __device__ void ForEachSum(const TensorProduct& other, const Body& body) const {
+    const int lane = int(threadIdx.x) % kWarp;
+#pragma unroll
+    for (int i = 0; i < kRows / 16; ++i) {
+#pragma unroll
+      for (int j = 0; j < kColumns / 8; ++j) {
+#pragma unroll
+        for (int n = 0; n < 4; n += 2) {
+          const int row = Row() + i * 16 + lane / 4 + n / 2 * 8;
+          const int column = Column() + j * 8 + lane % 4 * 2;
+          body(row, column, Pack<float, 2>{sums_[i][j][n], sums_[i][j][n + 1]},
+               Pack<float, 2>{other.sums_[i][j][n], other.sums_[i][j][n + 1]});
+        }
+      }
+    }
+  }
+
+  // Replaces each sum by body(line of a, line of b, sum).
+  template <typename Body>
+  __device__ void Transform(const Body& body) {
+    const int lane = int(threadIdx.x) % kWarp;
+#pragma unroll
+    for (int i = 0; i < kRows / 16; ++i) {
+#pragma unroll
+      for (int j = 0; j < kColumns / 8; ++j) {
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+          const int row = Row() + i * 16 + lane / 4 + n / 2 * 8;
+          const int column = Column() + j * 8 + lane % 4 * 2 + n % 2;
+          sums_[i][j][n] = body(row, column, sums_[i][j][n]);
+        }
       }
     }
   }

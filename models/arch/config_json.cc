@@ -83,10 +83,10 @@ absl::Status CheckKnown(const Json& json, const std::set<std::string>& known) {
 
 }  // namespace
 
-Json ToJson(const ModelConfig& config) {
+Json ToJson(const ModelConfig& config, Implied implied) {
   Json json = {{"family", config.family()}};
   for (const Field& field : FieldsOf(config)) {
-    if (field.rule.unset) continue;
+    if (field.rule.unset || (field.rule.implied && implied == Implied::kLeftOut)) continue;
     const auto [group, name] = Split(field.rule.name);
     Json& place = group.empty() ? json : json[group];
     std::visit([&, &key = name](const auto& value) { place[key] = value; }, field.value);
@@ -110,7 +110,8 @@ absl::StatusOr<ModelConfig> ModelFromJson(const Json& json) {
     const std::string group = Split(rule.name).first;
     const Json* const place = group.empty() ? &json : Find(json, group);
     const bool left_out = rule.unset && Find(json, group.empty() ? rule.name : group) == nullptr;
-    if (!status.ok() || left_out) return;
+    const bool implied = rule.implied && place != nullptr && Find(json, rule.name) == nullptr;
+    if (!status.ok() || left_out || implied) return;
     if (place == nullptr || !place->is_object()) {
       status = absl::InvalidArgumentError(absl::StrCat("model.", group, ": wanted an object"));
       return;

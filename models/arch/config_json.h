@@ -10,8 +10,10 @@
 
 namespace trainyard {
 
+enum class Implied { kLeftOut, kWritten };  // Fields that files leave out (FieldRule::implied).
+
 // Writes the family, then the family's fields in the order of its table.
-nlohmann::ordered_json ToJson(const ModelConfig& config);
+nlohmann::ordered_json ToJson(const ModelConfig& config, Implied implied = Implied::kLeftOut);
 
 // Does not check the limits of values; Validate does. INVALID_ARGUMENT: a field is missing or has
 // another type. UNIMPLEMENTED: a later version wrote a field that this program does not know. The

@@ -25,7 +25,8 @@ AttentionOptions DecoderAttentionOptions(const DecoderConfig& c) {
                            .kv_heads = c.kv_heads,
                            .head_dim = c.head_dim,
                            .rope = {},
-                           .soft_cap = c.attention_soft_cap};
+                           .soft_cap = c.attention_soft_cap,
+                           .dropout = c.attention_dropout};
   if (c.rope_base > 0) options.rope = RopeOf(c);
   return options;
 }
@@ -34,6 +35,11 @@ AttentionOptions WithQkNorm(const DecoderConfig& c, const std::string& name) {
   AttentionOptions options = DecoderAttentionOptions(c);
   options.qk_norm = QkNorm(name, c.head_dim, c.norm_eps);
   return options;
+}
+
+Value AddBranch(Recorder& recorder, const DecoderConfig& c, absl::string_view name, Value x_TD,
+                Value branch_TD) {
+  return ops::Add(recorder, x_TD, ops::Dropout(recorder, branch_TD, c.hidden_dropout, name));
 }
 
 Attention DecoderAttention(const DecoderConfig& c, const std::string& name,

@@ -33,6 +33,11 @@ AttentionOptions DecoderAttentionOptions(const DecoderConfig& config);
 // The same with normalised query and key heads. `name` is the attention's.
 AttentionOptions WithQkNorm(const DecoderConfig& config, const std::string& name);
 
+// Returns x + branch, the new residual value, with the dropout of hidden values on the branch.
+// `name` tells the branches of a block apart.
+Value AddBranch(Recorder& recorder, const DecoderConfig& config, absl::string_view name, Value x_TD,
+                Value branch_TD);
+
 // The properties of attention that are the same for all models of a family.
 struct DecoderAttentionForm {
   bool qkv_bias = false;  // The projections of queries, keys and values have biases.
@@ -56,19 +61,22 @@ class DecoderBlock {
 
   // `name` is the prefix of the parameters' names, for example "model.layers.0".
   DecoderBlock(const DecoderConfig& c, const std::string& name, Attention attention, Feed feed)
-      : attention_norm_(name + ".input_layernorm", c.hidden, c.norm_eps),
+      : config_(c),
+        attention_norm_(name + ".input_layernorm", c.hidden, c.norm_eps),
         attention_(std::move(attention)),
         feed_norm_(name + ".post_attention_layernorm", c.hidden, c.norm_eps),
         feed_(std::move(feed)) {}
 
   Value operator()(Recorder& recorder, Value x_TD) const {
     recorder.set_label("attention");
-    x_TD = ops::Add(recorder, x_TD, attention_(recorder, attention_norm_(recorder, x_TD)));
+    x_TD = AddBranch(recorder, config_, "attention", x_TD,
+                     attention_(recorder, attention_norm_(recorder, x_TD)));
     recorder.set_label("mlp");
-    return ops::Add(recorder, x_TD, feed_(recorder, feed_norm_(recorder, x_TD)));
+    return AddBranch(recorder, config_, "mlp", x_TD, feed_(recorder, feed_norm_(recorder, x_TD)));
   }
 
  private:
+  DecoderConfig config_;
   Norm attention_norm_;
   Attention attention_;
   Norm feed_norm_;
@@ -102,7 +110,8 @@ class Decoder : public LanguageModel {
   int64_t layers() const override { return config_.layers; }
   int64_t max_sequence() const override { return config_.max_seq; }
   Carried Embed(Recorder& recorder, Value tokens) const override {
-    return embedding_.Embed(recorder, tokens, form_.embedding_scale);
+    return ops::Dropout(recorder, embedding_.Embed(recorder, tokens, form_.embedding_scale),
+                        config_.hidden_dropout, "embedding");
   }
   Carried Block(Recorder& recorder, int64_t layer, const Carried& x_TD) const override {
     return Layer(config_, layer, absl::StrCat(form_.layers, layer))(recorder, x_TD.only());

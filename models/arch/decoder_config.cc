@@ -14,11 +14,12 @@ bool Within(int64_t size, int64_t most) { return size >= 1 && size <= most; }
 // `most`.
 int64_t Limit(int64_t other, int64_t most) { return Within(other, most) ? other : most; }
 
-Choice ScoringChoice(RouterScoring& router) {
-  static constexpr RouterScoring kAll[] = {RouterScoring::kSoftmax, RouterScoring::kSigmoid};
-  return {.names = {Name(kAll[0]), Name(kAll[1])},
-          .index = router == kAll[1] ? 1u : 0u,
-          .set = [&router](size_t index) { router = kAll[index]; }};
+// A field with one of two values.
+template <typename Enum>
+Choice ChoiceOf(Enum& member, Enum first, Enum second) {
+  return {.names = {Name(first), Name(second)},
+          .index = member == second ? 1u : 0u,
+          .set = [&member, first, second](size_t index) { member = index == 0 ? first : second; }};
 }
 
 // Whether families with a plain router lack the field.
@@ -57,7 +58,7 @@ void VisitMoe(MoeConfig& moe, FieldVisit visit) {
          .over_tensor = OverTensor::kDivided},
         &moe.shared_ffn);
   visit({.name = "moe.router", .help = "How the router scores a token's experts."},
-        ScoringChoice(moe.router));
+        ChoiceOf(moe.router, RouterScoring::kSoftmax, RouterScoring::kSigmoid));
   visit({.name = "moe.expert_bias",
          .help = "A bias chooses experts, and moves towards those that are chosen too rarely."},
         &moe.expert_bias);
@@ -73,6 +74,11 @@ void VisitMoe(MoeConfig& moe, FieldVisit visit) {
          .wanted = "0 (none) <= x <= 10 (usual: 1e-3)",
          .may_differ = MayDiffer::kAlways},
         &moe.aux_loss);
+  visit({.name = "moe.aux_loss_scope",
+         .help = "Whether the load is balanced over a micro-batch on all ranks, or each sequence.",
+         .may_differ = MayDiffer::kAlways,
+         .implied = moe.aux_loss_scope == AuxLossScope::kBatch},
+        ChoiceOf(moe.aux_loss_scope, AuxLossScope::kBatch, AuxLossScope::kSequence));
   visit({.name = "moe.groups",
          .help = "Groups of neighbouring experts; a divisor of experts.",
          .most = experts},
@@ -146,6 +152,25 @@ void VisitHeads(DecoderConfig& c, FieldVisit visit) {
          .wanted = "an even number from 2 to 256 (hidden / heads unless it is given)"},
         &c.head_dim);
   static_assert(kMaxHeadDim == 256, "as the text says");
+}
+
+void VisitDropout(DecoderConfig& c, FieldVisit visit) {
+  const auto probability = [](double x) { return x >= 0 && x <= 0.95; };
+  static constexpr char kWanted[] = "0 (none) <= x <= 0.95 (usual: 0, 0.1)";
+  visit({.name = "attention_dropout",
+         .help = "Probability with which training drops a weight of attention.",
+         .legal = probability,
+         .wanted = kWanted,
+         .may_differ = MayDiffer::kAlways,
+         .unset = c.attention_dropout == 0},
+        &c.attention_dropout);
+  visit({.name = "hidden_dropout",
+         .help = "The same for outputs of the embedding, of attention and of the MLP.",
+         .legal = probability,
+         .wanted = kWanted,
+         .may_differ = MayDiffer::kAlways,
+         .unset = c.hidden_dropout == 0},
+        &c.hidden_dropout);
 }
 
 // Adds a violation if head_dim must be hidden / heads and the quotient is not a whole number. The
@@ -241,6 +266,7 @@ void VisitDecoder(const DecoderTraits& traits, DecoderConfig& c, FieldVisit visi
          .wanted = "0 (none) <= x <= 1e6 (usual: 30, 50)",
          .unset = c.attention_soft_cap == 0},
         &c.attention_soft_cap);
+  VisitDropout(c, visit);
   if (traits.rope && traits.rope_scaling) VisitRopeScaling(c.rope_scaling, visit);
   if (traits.experts) VisitMoe(*c.moe, visit);
 }

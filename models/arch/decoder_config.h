@@ -34,6 +34,10 @@ struct DecoderConfig {
   bool tied = false;     // The output projection shares the embedding.
   // Attention scores become attention_soft_cap tanh(score / attention_soft_cap); 0: they stay.
   double attention_soft_cap = 0;
+  // Probabilities of dropout in training: of the weights of attention, and of what the embedding,
+  // attention and the MLP add to the residual value. 0: none.
+  double attention_dropout = 0;
+  double hidden_dropout = 0;
   RopeScaling rope_scaling = {};
   std::optional<MoeConfig> moe = {};  // Set in families with experts.
 };

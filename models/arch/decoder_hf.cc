@@ -18,9 +18,10 @@ HfTable DecoderHf(const std::string& model_type, const std::string& architecture
                 {"vocab_size", "vocab"},
                 {"max_position_embeddings", "max_seq"},
                 {"rms_norm_eps", "norm_eps", 1e-6},
-                {"tie_word_embeddings", "tied", false}};
+                {"tie_word_embeddings", "tied", false},
+                {"attention_dropout", "attention_dropout", 0.0}};
   table.rope_keys = {{"rope_theta", "rope_base", 10'000.0}};
-  table.fixed = {{"hidden_act", "\"silu\""}, {"attention_dropout", "0.0"}};
+  table.fixed = {{"hidden_act", "\"silu\""}};
   return table;
 }
 

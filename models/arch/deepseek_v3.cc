@@ -45,6 +45,7 @@ LatentAttention AttentionOf(const DeepseekV3Config& c, const std::string& name) 
                                 .rope = {.base = c.rope_base, .yarn = yarn},
                                 .scale = AttentionScale(c),
                                 .soft_cap = c.attention_soft_cap,
+                                .dropout = c.attention_dropout,
                                 .in = DecoderInputInit(),
                                 .out = DecoderOutputInit(c)});
 }
@@ -54,7 +55,8 @@ class DeepseekV3Block {
   using Norm = RmsNorm;
 
   DeepseekV3Block(const DeepseekV3Config& c, int64_t layer, const std::string& name)
-      : attention_norm_(name + ".input_layernorm", c.hidden, c.norm_eps),
+      : config_(c),
+        attention_norm_(name + ".input_layernorm", c.hidden, c.norm_eps),
         attention_(AttentionOf(c, name + ".self_attn")),
         mlp_norm_(name + ".post_attention_layernorm", c.hidden, c.norm_eps) {
     if (layer >= c.dense_layers) {
@@ -66,13 +68,16 @@ class DeepseekV3Block {
 
   Value operator()(Recorder& recorder, Value x_TD) const {
     recorder.set_label("attention");
-    x_TD = ops::Add(recorder, x_TD, attention_(recorder, attention_norm_(recorder, x_TD)));
+    x_TD = AddBranch(recorder, config_, "attention", x_TD,
+                     attention_(recorder, attention_norm_(recorder, x_TD)));
     recorder.set_label("mlp");
     const Value y_TD = mlp_norm_(recorder, x_TD);
-    return ops::Add(recorder, x_TD, moe_ ? (*moe_)(recorder, y_TD) : (*dense_)(recorder, y_TD));
+    return AddBranch(recorder, config_, "mlp", x_TD,
+                     moe_ ? (*moe_)(recorder, y_TD) : (*dense_)(recorder, y_TD));
   }
 
  private:
+  DecoderConfig config_;
   Norm attention_norm_;
   LatentAttention attention_;
   Norm mlp_norm_;

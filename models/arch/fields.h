@@ -51,6 +51,8 @@ struct FieldRule {
   bool fixed = false;  // Only one value is legal. Files keep the field for older readers.
   // The configuration does not use the field, or its group; files omit the field.
   bool unset = false;
+  // The field has the value that a file without the field means. Files leave the field out.
+  bool implied = false;
 };
 
 // A field whose value is one of several names.

@@ -41,7 +41,8 @@ class Gemma3Block {
   using Norm = ZeroCentredRmsNorm;
 
   Gemma3Block(const Gemma3Config& c, int64_t layer, const std::string& name)
-      : before_attention_(name + ".input_layernorm", c.hidden, c.norm_eps),
+      : config_(c),
+        before_attention_(name + ".input_layernorm", c.hidden, c.norm_eps),
         attention_(AttentionOf(c, layer, name + ".self_attn")),
         after_attention_(name + ".post_attention_layernorm", c.hidden, c.norm_eps),
         before_mlp_(name + ".pre_feedforward_layernorm", c.hidden, c.norm_eps),
@@ -51,13 +52,14 @@ class Gemma3Block {
   Value operator()(Recorder& recorder, Value x_TD) const {
     recorder.set_label("attention");
     const Value mixed_TD = attention_(recorder, before_attention_(recorder, x_TD));
-    x_TD = ops::Add(recorder, x_TD, after_attention_(recorder, mixed_TD));
+    x_TD = AddBranch(recorder, config_, "attention", x_TD, after_attention_(recorder, mixed_TD));
     recorder.set_label("mlp");
     const Value fed_TD = mlp_(recorder, before_mlp_(recorder, x_TD));
-    return ops::Add(recorder, x_TD, after_mlp_(recorder, fed_TD));
+    return AddBranch(recorder, config_, "mlp", x_TD, after_mlp_(recorder, fed_TD));
   }
 
  private:
+  DecoderConfig config_;
   Norm before_attention_;
   Attention attention_;
   Norm after_attention_;
@@ -194,7 +196,6 @@ HfTable HuggingFace() {
                           .factor = "rope_factor",
                           .keys = {{.key = "factor", .field = "rope_factor", .nonzero = true}}}};
   table.fixed = {{"hidden_activation", "\"gelu_pytorch_tanh\""},
-                 {"attention_dropout", "0.0"},
                  {"attention_bias", "false"},
                  {"use_bidirectional_attention", "false"}};
   table.derived = {{"layer_types", [](const ModelConfig& config) {

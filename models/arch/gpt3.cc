@@ -32,7 +32,8 @@ LinearPart Qkv(const DecoderConfig& c, const std::string& name) {
 class Gpt3Block {
  public:
   Gpt3Block(const DecoderConfig& c, const std::string& name)
-      : attention_norm_(name + ".ln_1", c.hidden, c.norm_eps),
+      : config_(c),
+        attention_norm_(name + ".ln_1", c.hidden, c.norm_eps),
         attention_(
             DecoderAttentionOptions(c),
             ColumnLinear({Qkv(c, name + ".attn.c_attn")}, c.hidden, /*bias=*/true, InputInit()),
@@ -52,12 +53,14 @@ class Gpt3Block {
 
   Value operator()(Recorder& recorder, Value x_TD) const {
     recorder.set_label("attention");
-    x_TD = ops::Add(recorder, x_TD, attention_(recorder, attention_norm_(recorder, x_TD)));
+    x_TD = AddBranch(recorder, config_, "attention", x_TD,
+                     attention_(recorder, attention_norm_(recorder, x_TD)));
     recorder.set_label("mlp");
-    return ops::Add(recorder, x_TD, mlp_(recorder, mlp_norm_(recorder, x_TD)));
+    return AddBranch(recorder, config_, "mlp", x_TD, mlp_(recorder, mlp_norm_(recorder, x_TD)));
   }
 
  private:
+  DecoderConfig config_;
   LayerNorm attention_norm_;
   Attention attention_;
   LayerNorm mlp_norm_;
@@ -78,7 +81,8 @@ class Gpt3 final : public LanguageModel {
   int64_t max_sequence() const override { return config_.max_seq; }
   Carried Embed(Recorder& recorder, Value tokens) const override {
     const Value words_TD = embedding_.Embed(recorder, tokens);
-    return ops::Add(recorder, words_TD, positions_.Embed(recorder, tokens));
+    const Value x_TD = ops::Add(recorder, words_TD, positions_.Embed(recorder, tokens));
+    return ops::Dropout(recorder, x_TD, config_.hidden_dropout, "embedding");
   }
   Carried Block(Recorder& recorder, int64_t layer, const Carried& x_TD) const override {
     return Gpt3Block(config_, absl::StrCat("transformer.h.", layer))(recorder, x_TD.only());

@@ -85,10 +85,7 @@ HfTable HuggingFace() {
   KeyOf(table, "head_dim").derived = HfHeadDim;
   KeyOf(table, "norm_eps") = {"norm_eps", "norm_eps", 1e-5};
   table.rope_keys.push_back({"partial_rotary_factor", "rotary_fraction", 0.5});
-  table.fixed = {{"hidden_act", "\"relu2\""},
-                 {"attention_dropout", "0.0"},
-                 {"attention_bias", "false"},
-                 {"mlp_bias", "false"}};
+  table.fixed = {{"hidden_act", "\"relu2\""}, {"attention_bias", "false"}, {"mlp_bias", "false"}};
   return table;
 }
 

@@ -53,15 +53,17 @@ class NemotronHBlock {
   using Norm = RmsNorm;
 
   NemotronHBlock(const NemotronHConfig& c, int64_t layer, const std::string& name)
-      : norm_(name + ".norm", c.hidden, c.norm_eps), mixer_(MixerOf(c, layer, name + ".mixer")) {}
+      : config_(c),
+        norm_(name + ".norm", c.hidden, c.norm_eps),
+        mixer_(MixerOf(c, layer, name + ".mixer")) {}
 
   Value operator()(Recorder& recorder, Value x_TD) const {
     recorder.set_label(std::holds_alternative<Attention>(mixer_) ? "attention"
                        : std::holds_alternative<Mamba>(mixer_)   ? "mamba"
                                                                  : "mlp");
     const Value y_TD = norm_(recorder, x_TD);
-    return ops::Add(recorder, x_TD,
-                    std::visit([&](const auto& mixer) { return mixer(recorder, y_TD); }, mixer_));
+    return AddBranch(recorder, config_, "mixer", x_TD,
+                     std::visit([&](const auto& mixer) { return mixer(recorder, y_TD); }, mixer_));
   }
 
  private:
@@ -81,6 +83,7 @@ class NemotronHBlock {
     }
   }
 
+  DecoderConfig config_;
   Norm norm_;
   Mixer mixer_;
 };
@@ -345,6 +348,7 @@ std::vector<HfKey> Keys() {
       {"vocab_size", "vocab"},
       {"max_position_embeddings", "max_seq", int64_t{4096}},
       {"layer_norm_epsilon", "norm_eps", 1e-5},
+      {"attention_dropout", "attention_dropout", 0.0},
       {"mamba_num_heads", "mamba_heads", int64_t{128}},
       {"mamba_head_dim", "mamba_head_dim", int64_t{64}},
       {"n_groups", "mamba_groups", int64_t{8}},
@@ -376,7 +380,6 @@ std::vector<HfKey> Keys() {
 HfTable HuggingFace() {
   HfTable table{.model_type = "nemotron_h", .architecture = "NemotronHForCausalLM", .keys = Keys()};
   table.fixed = {{"attention_bias", "false"},
-                 {"attention_dropout", "0.0"},
                  {"hidden_dropout", "0.0"},
                  {"mamba_hidden_act", "\"silu\""},
                  {"mamba_proj_bias", "false"},

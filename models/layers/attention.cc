@@ -37,7 +37,8 @@ Value Attention::operator()(Recorder& recorder, Value x,
       .sinks = options_.sinks ? recorder.Parameter(*options_.sinks) : Value{},
       .documents = packed && !documents.begins.valid()
                        ? ops::DocumentBounds{.begins = recorder.Read(kDocumentBegins)}
-                       : documents};
+                       : documents,
+      .dropout = options_.dropout};
   return out_(recorder, ops::Attention(recorder, qkv, heads, form));
 }
 

@@ -26,6 +26,7 @@ struct AttentionOptions {
   double soft_cap = 0;               // Scores become soft_cap tanh(score / soft_cap); 0: none.
   std::optional<double> scale = {};  // Absent: 1 / sqrt(head_dim).
   int64_t value_head_dim = 0;        // 0: head_dim.
+  double dropout = 0;                // As in ops::AttentionForm.
 };
 
 class Attention {

@@ -43,7 +43,8 @@ Value LatentAttention::operator()(Recorder& recorder, Value x) const {
   const Value k_rope = ops::AllGather(recorder, narrow_kv[1], kTensorAxes);
   const Value qkv =
       ops::LatentHeads(recorder, {.q = q, .kv = kv, .k_rope = k_rope}, heads, options_.rope);
-  ops::AttentionForm form{.soft_cap = options_.soft_cap, .scale = options_.scale};
+  ops::AttentionForm form{
+      .soft_cap = options_.soft_cap, .scale = options_.scale, .dropout = options_.dropout};
   if (recorder.Declares(kDocumentBegins)) form.documents.begins = recorder.Read(kDocumentBegins);
   return out_(recorder, ops::Attention(recorder, qkv, heads, form));
 }

@@ -34,6 +34,7 @@ struct LatentAttentionOptions {
   ops::RopeTable rope;
   double scale;     // Of the scores.
   double soft_cap;  // 0: none.
+  double dropout;   // As in ops::AttentionForm.
   Init in;          // For weights that read the residual value or a narrow vector.
   Init out;         // For the output projection.
 };

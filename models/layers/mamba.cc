@@ -69,8 +69,8 @@ Value Mamba::operator()(Recorder& recorder, Value u) const {
                                     .d = recorder.Parameter(d_)};
   const Value y = ops::StateScan(recorder, inputs, dims);
   recorder.set_label("mamba");
-  return out_(recorder, ops::GatedNorm(recorder, y, parts[0], recorder.Parameter(gain_),
-                                       dims.groups, o.norm_eps));
+  const ops::GatedNormInputs gated{.x = y, .z = parts[0], .gain = recorder.Parameter(gain_)};
+  return out_(recorder, ops::GatedNorm(recorder, gated, dims.groups, o.norm_eps));
 }
 
 }  // namespace trainyard

@@ -76,7 +76,9 @@ Value Moe::operator()(Recorder& recorder, Value x) const {
   const ops::Routing routing = ops::Router(recorder, logits, bias, RouterOf(config_));
   if (config_.aux_loss > 0 && recorder.program().training) {
     ops::LoadBalance(recorder, logits, routing.experts,
-                     {.scoring = config_.router, .coefficient = config_.aux_loss});
+                     {.scoring = config_.router,
+                      .coefficient = config_.aux_loss,
+                      .scope = config_.aux_loss_scope});
   }
   const auto divided = [&](ParameterSpec spec) {
     spec.shard = Shard::Rows(recorder.mesh().expert_axes);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/load_balance.h"
 #include "kernels/router.h"
 
 namespace trainyard {
@@ -26,6 +27,7 @@ struct MoeConfig {
   bool expert_bias = false;
   double bias_update_rate = 1e-3;
   double aux_loss = 0;  // Weight of the load-balancing term in the loss; 0: none.
+  AuxLossScope aux_loss_scope = AuxLossScope::kBatch;  // The tokens over which it takes its means.
   // Neighbouring experts form `groups` groups. Experts are chosen from the best `topk_groups`
   // groups.
   int64_t groups = 1;  // Divides experts.
@@ -38,6 +40,9 @@ struct MoeConfig {
 // In the spelling of a spec.
 constexpr const char* Name(RouterScoring scoring) {
   return scoring == RouterScoring::kSoftmax ? "SOFTMAX" : "SIGMOID";
+}
+constexpr const char* Name(AuxLossScope scope) {
+  return scope == AuxLossScope::kBatch ? "BATCH" : "SEQUENCE";
 }
 
 }  // namespace trainyard

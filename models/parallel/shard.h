@@ -13,9 +13,9 @@ namespace trainyard {
 struct Shard {
   AxisSet axes;  // Divided over the product of these axes, in rank order; empty: not divided.
   int dim = 0;
-  // The dim consists of sections of these sizes, and each section is divided by itself. For example,
-  // a query/key/value matrix that a public checkpoint holds under one name has three sections.
-  // Empty: the dim is one section.
+  // The dim consists of sections of these sizes, and each section is divided by itself. For
+  // example, a query/key/value matrix that a public checkpoint holds under one name has three
+  // sections. Empty: the dim is one section.
   std::vector<int64_t> sections = {};
 
   static Shard None() { return {}; }

@@ -38,6 +38,11 @@ inline InputSpec DocumentBegins(int64_t sequence) {
   return {.name = kDocumentBegins, .limit = sequence};
 }
 
+// The input of data of which dropout drops some: for each token, the number of its sample in the
+// global batch.
+inline constexpr char kSampleNumbers[] = "sample_numbers";
+inline InputSpec SampleNumbers() { return {.name = kSampleNumbers, .limit = int64_t{1} << 31}; }
+
 // Returns the input with this name, or null if none has the name.
 inline const InputSpec* FindInput(const std::vector<InputSpec>& inputs, absl::string_view name) {
   for (const InputSpec& input : inputs) {

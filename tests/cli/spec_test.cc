@@ -100,6 +100,27 @@ TEST(Spec, AnEmptyListAndNothingAreBothAnEmptyList) {
   EXPECT_EQ(Read("profile:\n  ranks:\n").profile().ranks_size(), 0);
 }
 
+// A list of messages, whose items have fields of their own.
+TEST(Spec, DatasetsOfABlendReachTheController) {
+  const std::string text =
+      "data: {blend: {datasets: [{weight: 7e-1, prefix: a}, {path: b.txt, weight: 2}]}}";
+  const v1::BlendData blend = Read(text).data().blend();
+  ASSERT_EQ(blend.datasets_size(), 2);
+  EXPECT_EQ(blend.datasets(0).weight(), 0.7);
+  EXPECT_EQ(blend.datasets(0).prefix(), "a");
+  EXPECT_EQ(blend.datasets(1).path(), "b.txt");
+  const auto job = ParseJobConfig(ProtobufJson(Read(text)));
+  ASSERT_TRUE(job.ok()) << job.status();
+  const trainyard::BlendData& read = std::get<trainyard::BlendData>(job->data);
+  ASSERT_EQ(read.datasets.size(), 2u);
+  EXPECT_EQ(read.datasets[1].weight, 2);
+  EXPECT_EQ(read.datasets[1].path, "b.txt");
+  EXPECT_THAT(Errors("data: {blend: {datasets: {weight: 1}}}"),
+              HasSubstr("data.blend.datasets: wanted a list of mappings, found a mapping"));
+  EXPECT_THAT(Errors("data:\n  blend:\n    datasets:\n    - {weigth: 1, prefix: a}\n"),
+              HasSubstr("s.yaml:3: data.blend.datasets[0].weigth: unknown field; did you mean"));
+}
+
 // A spec says `schedule`, whether or not the schedule has a value of the enum.
 TEST(Spec, EveryScheduleReachesTheController) {
   for (const ScheduleKind& kind : AllSchedules()) {
@@ -117,7 +138,7 @@ void ForEachField(
   for (int i = 0; i < message.field_count(); ++i) {
     const auto& field = *message.field(i);
     const std::string at = absl::StrCat(path, path.empty() ? "" : ".", field.name());
-    if (field.message_type() == nullptr || field.is_map()) {
+    if (field.message_type() == nullptr || field.is_repeated()) {
       visit(field, at);
     } else {
       ForEachField(*field.message_type(), at, visit);
@@ -209,6 +230,7 @@ TEST(Spec, EveryFieldOfTheMessageCanBeSet) {
         const std::string one = field.enum_type() != nullptr ? field.enum_type()->value(1)->name()
                                 : field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL ? "true"
                                 : field.is_map()                                    ? "{a: b}"
+                                : field.message_type() != nullptr                   ? "{}"
                                 : path == "parallelism.schedule_name"               ? "GPIPE"
                                 : number                                            ? "3"
                                                                                     : "text";

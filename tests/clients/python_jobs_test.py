@@ -148,6 +148,19 @@ class Jobs(unittest.TestCase):
             self.assertEqual(trainyard._spec.to_message(spec), wanted, spec)
         client.validate(tree)
 
+    def test_items_of_a_list_may_be_mappings(self):
+        datasets = [{"weight": "7e-1", "prefix": "a"}, {"weight": 2, "prefix": "b"}]
+        spec = {**SPEC, "data": {"blend": {"datasets": datasets}}}
+        message = trainyard._spec.to_message(spec)
+        self.assertEqual([(one.weight, one.prefix) for one in message.data.blend.datasets], [(0.7, "a"), (2, "b")])
+        self.assertEqual(trainyard._spec.to_message(trainyard._spec.to_dict(message)), message)
+        client.validate(spec)
+        for wrong, field in ((3, "data.blend.datasets[1]"), ({"weigth": 1}, "data.blend.datasets[1].weigth")):
+            datasets[1] = wrong
+            with self.assertRaises(trainyard.InvalidSpec) as raised:
+                trainyard._spec.to_message(spec)
+            self.assertEqual([v.field for v in raised.exception.violations], [field])
+
     def test_names_that_only_the_controller_knows_are_sent_as_text(self):
         overrides = {"layers": 2, "hidden": 64, "heads": 4, "kv_heads": 2, "head_dim": 16, "vocab": 256, "window": 16,
                      "moe": {"experts": 4, "expert_ffn": 32}}

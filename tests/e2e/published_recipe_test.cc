@@ -47,12 +47,21 @@ TEST(PublishedRecipe, ScalesToTwoDevicesAndPrintsThePagesLine) {
                                 ContainsRegex("\n +4 +1 +64 +2 +1 +1 +1 +1 +4 +- +[0-9]")));
   EXPECT_THAT(run.errors, HasSubstr("by the convention 'nemo20'"));
 
-  // The model of 70B with 18 layers needs more memory than a device has.
-  const Finished smaller = service.Trainyard(
-      {"submit", Recipe("nemo20-llama3-8b-fp8-8"), "--scale-to", "2", "--validate-only"});
-  EXPECT_EQ(smaller.exit_code, 0) << smaller;
-  EXPECT_THAT(smaller.errors, AllOf(HasSubstr("devices 8 -> 2: "),
-                                    ContainsRegex("model.overrides.layers 32 -> [0-9]+: to fit")));
+  // Two terabytes a device, of which a layer is two gigabytes.
+  const Finished deep = service.Trainyard(
+      {"submit", Recipe("nemo20-llama3-8b-fp8-8"), "--scale-to", "2", "--validate-only", "--set",
+       "model.overrides={layers: 1024, vocab: 256}", "--set", "batch.sequence=64"});
+  EXPECT_EQ(deep.exit_code, 0) << deep;
+  EXPECT_THAT(deep.errors, AllOf(HasSubstr("devices 8 -> 2: "),
+                                 ContainsRegex("model.overrides.layers 1024 -> [0-9]+: to fit")));
+
+  // A layer is 600 gigabytes of a device.
+  const Finished wide = service.Trainyard(
+      {"submit", Recipe("nemo20-llama3-8b-fp8-8"), "--scale-to", "2", "--validate-only", "--set",
+       "model.overrides={hidden: 65536, ffn: 262144, heads: 512, kv_heads: 8}"});
+  EXPECT_EQ(wide.exit_code, 1) << wide;
+  EXPECT_THAT(wide.errors, ContainsRegex("--scale-to: with the fewest layers, memory: wanted .*"
+                                         "less is wanted with"));
 
   const Finished wrong = service.Trainyard(
       {"submit", Recipe("nemo20-llama3-8b-fp8-8"), "--scale-to", "2", "--set", "batch.micro=3"});

@@ -1,7 +1,7 @@
 // Proves what kernels/attention.h and attention_part.h have beside plain causal attention: every
-// mask with and without documents, sinks, a soft cap and values of another width than keys. Forward
-// is compared with the definition written plainly, gradients with numeric differentiation in f64,
-// lower precisions with f64, and attention part by part with the whole.
+// mask with and without documents, sinks, a soft cap, dropout and values of another width than
+// keys. Forward is compared with the definition written plainly, gradients with numeric
+// differentiation in f64, lower precisions with f64, and attention part by part with the whole.
 
 #include <algorithm>
 #include <cmath>
@@ -28,6 +28,7 @@ struct Form {
   bool sinks = false;
   int64_t documents = 0;  // In each sequence; 0: no tensor says.
   double scale = 0.4;
+  double dropout = 0;
 
   int64_t rows() const { return batch * sequence; }
   AttentionDims dims() const {
@@ -69,7 +70,10 @@ struct Outputs {
 // sequence.
 struct Bounds {
   explicit Bounds(const Form& form)
-      : begins(Zeros<int32_t>({form.batch, form.sequence})), ends(begins) {
+      : begins(Zeros<int32_t>({form.batch, form.sequence})), ends(begins), samples(begins) {
+    for (size_t row = 0; row < samples.v.size(); ++row) {
+      samples.v[row] = int32_t(5 - int64_t(row) / form.sequence);
+    }
     for (int64_t b = 0; b < form.batch && form.documents > 0; ++b) {
       int64_t begin = 0;
       for (int64_t n = 1; n <= form.documents; ++n) {
@@ -86,7 +90,28 @@ struct Bounds {
     }
   }
   Array<int32_t> begins, ends;
+  Array<int32_t> samples;  // The numbers of the sequences in the global batch.
 };
+
+// Of dropout: this rank's heads are not the first ones of all ranks, nor the last.
+constexpr StepState kState{.step = 3, .seed = 5};
+AttentionDropout DropoutOf(const Form& form) {
+  return {.place = {.probability = form.dropout, .stream = 77},
+          .first_head = 2,
+          .heads = form.heads + 3,
+          .sequence = 2 * form.sequence};
+}
+// What the probability of a query and a key is multiplied by.
+double DropoutFactor(const Form& form, const Bounds& bounds, int64_t row, int64_t head, int64_t j) {
+  const AttentionDropout dropout = DropoutOf(form);
+  const int64_t sample = bounds.samples.v[size_t(row)], i = row % form.sequence;
+  const int64_t element =
+      ((sample * dropout.heads + dropout.first_head + head) * dropout.sequence + i) *
+          dropout.sequence +
+      j;
+  const DropoutKey key(dropout.place, kState);
+  return key.keeps(uint64_t(element)) ? 1 / (1 - form.dropout) : 0;
+}
 
 Tensors<double> Random(const Form& form) {
   const int64_t kv = form.kv_heads * (form.head_dim + form.value_dim);
@@ -108,6 +133,9 @@ Args ArgsOf(const Form& form, const Tensors<T>& in, const Bounds& bounds) {
     args.document_begins = bounds.begins;
     // A causal mask needs no ends.
     if (!form.mask.causal) args.document_ends = bounds.ends;
+  }
+  if (form.dropout > 0) {
+    args.samples = bounds.samples, args.state = &kState, args.dropout = DropoutOf(form);
   }
   return args;
 }
@@ -179,9 +207,10 @@ Outputs<double> PlainForward(const Form& form, const Tensors<double>& in) {
       sum += p[j] = std::exp(score);
     }
     for (int64_t j = 0; j < form.sequence; ++j) {
+      const double factor = DropoutFactor(form, bounds, row, head, j);
       for (int64_t c = 0; c < e; ++c) {
         o.out.v[(row * form.heads + head) * e + c] +=
-            p[j] / sum * in.kv.v[(b * form.sequence + j) * kv_row + g * d + kv * e + c];
+            p[j] / sum * factor * in.kv.v[(b * form.sequence + j) * kv_row + g * d + kv * e + c];
       }
     }
     o.lse.v[(b * form.heads + head) * form.sequence + i] = std::log(sum);
@@ -329,6 +358,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Form{"window_sinks", 2, 150, 8, 2, 64, 64, Window(40), 0, true, 0, 0.125},
                       Form{"window_documents", 2, 201, 2, 1, 6, 9, Window(30), 0, false, 3},
                       Form{"full_all", 2, 135, 4, 2, 10, 7, kFull, 2, true, 3},
+                      Form{"dropout", 2, 201, 4, 2, 6, 6, {}, 0, false, 0, 0.4, 0.3},
+                      Form{"drop_all", 2, 135, 6, 2, 16, 40, Window(50), 3, true, 2, 0.1, 0.6},
                       Form{"all", 2, 135, 6, 2, 128, 40, Window(50), 3, true, 2, 0.1}),
     [](const auto& info) { return info.param.name; });
 
@@ -373,6 +404,7 @@ std::vector<Form> GradientForms() {
   }
   forms.push_back({"sinks", 2, 9, 4, 2, 3, 3, {}, 0, true});
   forms.push_back({"cap", 1, 34, 2, 1, 2, 4, {}, 0.8});
+  forms.push_back({"dropout", 2, 34, 4, 2, 2, 3, {}, 0, true, 0, 0.4, 0.3});
   // More than a tile of keys, and queries of the next tile that see some of them.
   forms.push_back({"window_across_tiles", 1, 70, 1, 1, 1, 1, Window(20)});
   forms.push_back({"documents_across_tiles", 1, 70, 1, 1, 1, 1, {}, 0, false, 2});

@@ -24,20 +24,24 @@ struct Outputs {
   Array<T> dlogits;
 };
 
+// Without `sets`, all tokens are one set.
 template <typename A, typename T>
 Outputs<T> Compute(const Array<double>& logits64, const Array<double>& counts,
-                   RouterScoring scoring, int threads = 2) {
+                   RouterScoring scoring, int threads = 2, SampleRows sets = {0, 0}) {
   const auto logits = Converted<A>(logits64);
+  if (sets.per_sample == 0) sets.per_sample = logits.shape.rows();
   Outputs<T> out{0, Poison<T>(logits.shape)};
   StepState state{.loss_scale = kScale, .loss = 5};
   Call(LoadBalanceForwardArgs{.logits = logits,
                               .counts = counts,
+                              .sets = sets,
                               .scoring = scoring,
                               .coefficient = kCoefficient,
                               .state = &state},
        threads);
   Call(LoadBalanceBackwardArgs{.logits = logits,
                                .counts = counts,
+                               .sets = sets,
                                .scoring = scoring,
                                .coefficient = kCoefficient,
                                .state = &state,
@@ -155,6 +159,7 @@ TEST(LoadBalance, MicroBatchesAddUp) {
   StepState state{.loss_scale = kScale};
   const LoadBalanceForwardArgs args{.logits = logits,
                                     .counts = counts,
+                                    .sets = {0, 4},
                                     .scoring = RouterScoring::kSoftmax,
                                     .coefficient = kCoefficient,
                                     .state = &state};
@@ -167,14 +172,46 @@ TEST(LoadBalance, MicroBatchesAddUp) {
 TEST(LoadBalance, CountsChoices) {
   const Array<int32_t> experts = {{3, 2}, {1, 3, 3, 0, 3, 1}};
   auto counts = Poison<double>({5});
-  Call(LoadBalanceCountsArgs{.experts = experts, .counts = counts});
+  Call(LoadBalanceCountsArgs{.experts = experts, .sets = {0, 3}, .counts = counts});
   EXPECT_EQ(counts.v, (std::vector<double>{1, 2, 0, 3, 0}));
 
   const auto many = Indices({5000, 3}, 300, 1);
   auto got = Poison<double>({301}), want = Zeros<double>({301});
   for (const int32_t expert : many.v) ++want.v[size_t(expert)];
-  Call(LoadBalanceCountsArgs{.experts = many, .counts = got});
+  Call(LoadBalanceCountsArgs{.experts = many, .sets = {0, 5000}, .counts = got});
   EXPECT_EQ(got.v, want.v);
+}
+
+// The tokens 2 to 8 of three sets with four tokens each: loss and gradients are those of the sets'
+// parts one by one. Catches the fractions of a neighbouring set.
+TEST(LoadBalance, OfSeveralSetsIsTheSumOfTheirLosses) {
+  const auto logits = Normal<double>({7, 5}, 1);
+  const Array<double> counts = {{3, 5}, {1, 0, 4, 2, 2, 9, 1, 3, 0, 0, 2, 2, 2, 1, 8}};
+  const struct { int64_t begin, end; } parts[] = {{0, 2}, {2, 6}, {6, 7}};
+  for (const RouterScoring scoring : {RouterScoring::kSoftmax, RouterScoring::kSigmoid}) {
+    const auto got = Compute<double, double>(logits, counts, scoring, 2, {2, 4});
+    double loss = 0;
+    std::vector<double> dlogits;
+    for (int64_t set = 0; set < 3; ++set) {
+      const auto [begin, end] = parts[set];
+      const auto part = [](const std::vector<double>& v, int64_t from, int64_t to) {
+        return Array<double>{{to - from, 5}, {v.begin() + from * 5, v.begin() + to * 5}};
+      };
+      const auto want = Compute<double, double>(part(logits.v, begin, end),
+                                                part(counts.v, set, set + 1), scoring);
+      loss += want.loss;
+      dlogits.insert(dlogits.end(), want.dlogits.v.begin(), want.dlogits.v.end());
+    }
+    EXPECT_NEAR(got.loss, loss, 1e-14);
+    EXPECT_EQ(got.dlogits.v, dlogits);
+  }
+}
+
+TEST(LoadBalance, CountsTheChoicesOfEachSet) {
+  const Array<int32_t> experts = {{5, 2}, {1, 3, 3, 0, 3, 1, 2, 2, 0, 1}};
+  auto counts = Poison<double>({4, 4});  // Of the first and the last set there is no token here.
+  Call(LoadBalanceCountsArgs{.experts = experts, .sets = {5, 3}, .counts = counts});
+  EXPECT_EQ(counts.v, (std::vector<double>{0, 0, 0, 0, 0, 1, 0, 1, 1, 1, 2, 2, 1, 1, 0, 0}));
 }
 
 TEST(LoadBalance, GradientMayReplaceTheLogits) {
@@ -185,6 +222,7 @@ TEST(LoadBalance, GradientMayReplaceTheLogits) {
     const StepState state{.loss_scale = kScale};
     Call(LoadBalanceBackwardArgs{.logits = logits,
                                  .counts = counts,
+                                 .sets = {0, 4},
                                  .scoring = scoring,
                                  .coefficient = kCoefficient,
                                  .state = &state,
@@ -219,10 +257,10 @@ TEST(LoadBalanceDeathTest, NamesWhatDoesNotFit) {
     Compute<double, double>(logits, counts, RouterScoring::kSoftmax);
   };
   EXPECT_DEATH(run(Zeros<double>({3})), "load_balance counts: none of 3 experts was chosen");
-  EXPECT_DEATH(run(Zeros<double>({4})), "load_balance counts: wanted f64 with 3 elements");
+  EXPECT_DEATH(run(Zeros<double>({4})), "load_balance counts: wanted f64 .1, 3.");
   const Array<int32_t> experts = {{1, 2}, {0, 3}};
   auto counts = Zeros<double>({3});
-  EXPECT_DEATH(Call(LoadBalanceCountsArgs{.experts = experts, .counts = counts}),
+  EXPECT_DEATH(Call(LoadBalanceCountsArgs{.experts = experts, .sets = {0, 3}, .counts = counts}),
                "load_balance experts: expert 3 at 1 of 3");
 }
 

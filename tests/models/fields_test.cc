@@ -51,6 +51,20 @@ TEST(FieldsTest, AFieldThatIsNotUsedIsLeftOut) {
   EXPECT_EQ(*ModelFromJson(ToJson(config)), config);
 }
 
+// The same within a group that is there.
+TEST(FieldsTest, AFieldWithTheValueOfEarlierReleasesIsLeftOut) {
+  ModelConfig config = FindPreset("qwen3-30b-a3b")->config;
+  EXPECT_FALSE(ToJson(config).at("moe").contains("aux_loss_scope"));
+  EXPECT_EQ(ToJson(config, Implied::kWritten).at("moe").at("aux_loss_scope"), "BATCH");
+  EXPECT_EQ(*ModelFromJson(ToJson(config)), config);
+  AsDecoder(config).moe->aux_loss_scope = AuxLossScope::kSequence;
+  EXPECT_EQ(ToJson(config).at("moe").at("aux_loss_scope"), "SEQUENCE");
+  EXPECT_EQ(*ModelFromJson(ToJson(config)), config);
+  auto without = ToJson(config);
+  without["moe"].erase("top_k");
+  EXPECT_FALSE(ModelFromJson(without).ok()) << "a field that is never left out";
+}
+
 TEST(FieldsTest, JsonOfAnotherTypeIsRefusedByItsField) {
   for (const char* preset : {"qwen3-30b-a3b", "nemotron3-nano-30b"}) {
     const ModelConfig config = FindPreset(preset)->config;

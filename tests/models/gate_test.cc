@@ -207,6 +207,7 @@ TEST(MoeGateTest, IsWhatTheFieldsSay) {
               .expert_bias = true,
               .bias_update_rate = 0.125,
               .aux_loss = 0.5,
+              .aux_loss_scope = AuxLossScope::kSequence,
               .groups = 3,
               .topk_groups = 2,
               .norm_topk = false,
@@ -214,7 +215,7 @@ TEST(MoeGateTest, IsWhatTheFieldsSay) {
               .fake_balanced = true}),
       (Ops{{"balance_bias", "rate=0.125"},
            {"biased", "yes"},
-           {"load_balance", "scoring=1 coefficient=0.5"},
+           {"load_balance", "scoring=1 coefficient=0.5 per_sequence"},
            {"router", "scoring=1 top_k=3 groups=3 top_groups=2 normalize=0 scale=2.5 choice=1"}}));
 }
 

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/violations.h"
 #include "train/config/yaml.h"
 
@@ -104,6 +105,20 @@ class Fields {
   void OptionalSection(const char* name, std::optional<T>& out, Read&& read) {
     if (!PresentOrNull(name)) return;
     Section(name, [&](Fields& section) { read(section, out.emplace()); });
+  }
+
+  // Reads a list of mappings: appends an item to `out` for each, and calls read(Fields&, T&).
+  template <typename T, typename Read>
+  void List(const char* name, std::vector<T>& out, Read&& read) {
+    const YamlNode* node = Ask(name);
+    if (node == nullptr) return;
+    if (node->kind != YamlNode::Kind::kSequence) return Wrong(name, "a list of mappings", *node);
+    out.clear();
+    for (const YamlNode& item : node->items) {
+      const std::string path = absl::StrCat(PathOf(name), "[", out.size(), "]");
+      Fields section(item, path, violations_, absent_);
+      read(section, out.emplace_back());
+    }
   }
 
   // A mapping within a section whose entries count as entries of the section.

@@ -40,6 +40,7 @@ Source SourceOf(const DataConfig& data) {
   Source source{"data.synthetic", {}};
   if (std::holds_alternative<TextData>(data)) source.field = "data.text";
   if (std::holds_alternative<IndexedData>(data)) source.field = "data.indexed";
+  if (std::holds_alternative<BlendData>(data)) source.field = "data.blend";
   for (const InputSpec& input : TokenInputs(0)) source.inputs.push_back({.input = input});
   return source;
 }
@@ -50,7 +51,7 @@ void CheckInputs(const std::vector<InputSpec>& declared, const DataConfig& sourc
                  Violations& violations) {
   if (std::holds_alternative<std::monostate>(source)) return;
   if (ResetsAttentionMask(source) && FindInput(declared, "tokens") == nullptr) {
-    violations.Add("data.indexed.reset_attention_mask",
+    violations.Add(absl::StrCat(SourceOf(source).field, ".reset_attention_mask"),
                    Wanted("false for a model that reads no tokens", "true"));
   }
   const auto [field, delivered] = SourceOf(source);

@@ -84,14 +84,31 @@ struct ArraysData {
   double label_dropout = 0;        // Probability that a training sample has no label, 0 <= x <= 1.
   double validation_fraction = 0;  // Held out from the end, in samples.
 };
+// A dataset of a blend: either `prefix` or `path` is "".
+struct BlendedDataset {
+  double weight = 0;
+  std::string prefix;  // As in IndexedData.
+  std::string path;    // As in TextData.
+};
+struct BlendData {
+  std::vector<BlendedDataset> datasets;
+  double validation_fraction = 0;     // Held out from the end of each dataset.
+  bool reset_attention_mask = false;  // Tokens attend only within their document.
+};
 // monostate: no data were given, which Validate reports.
-using DataConfig = std::variant<std::monostate, SyntheticData, TextData, IndexedData, ArraysData>;
+using DataConfig =
+    std::variant<std::monostate, SyntheticData, TextData, IndexedData, ArraysData, BlendData>;
 
-enum class ScheduleShape { kConstant, kCosine, kLinear };
+enum class ScheduleShape { kConstant, kCosine, kLinear, kWsd };  // wsd: warm-up, stable, decay.
+const char* Name(ScheduleShape shape);  // "constant", "cosine", "linear", "wsd".
+// How the rate falls at the end of a wsd schedule (train/step/schedule.h).
+enum class DecayStyle { kLinear, kCosine, kExponential, kMinusSqrt };
 struct ScheduleConfig {
   ScheduleShape shape = ScheduleShape::kConstant;
   int64_t warmup_steps = 0;         // Linear from 0.
   std::optional<double> min_ratio;  // Final rate / peak rate; not for constant. See MinRatio.
+  int64_t decay_steps = 0;          // For wsd alone: the last steps, in which the rate falls.
+  DecayStyle decay_style = DecayStyle::kExponential;
 };
 
 struct AdamWConfig {
@@ -161,7 +178,7 @@ struct JobConfig {
 // ("checkpoint.directory"). The controller lets a job name only what lies below certain roots, so a
 // path that is missing here is open to everybody.
 struct JobPath {
-  const char* field;
+  std::string field;
   std::string path;
 };
 std::vector<JobPath> PathsOf(const JobConfig& job);

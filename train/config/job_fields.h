@@ -4,8 +4,6 @@
 
 #pragma once
 
-#include <algorithm>
-#include <iterator>
 #include <string>
 #include <utility>
 #include <variant>
@@ -58,7 +56,7 @@ void VisitBatch(Visitor& fields, BatchConfig& out) {
 
 template <typename Visitor>
 void VisitData(Visitor& fields, DataConfig& out) {
-  const std::vector<std::string> names = {"synthetic", "text", "indexed", "arrays"};
+  const std::vector<std::string> names = {"synthetic", "text", "indexed", "arrays", "blend"};
   const std::string held = out.index() == 0 ? "" : names[out.index() - 1];
   const std::string source = fields.OneOf(names, held);
   fields.Alternative("synthetic", source, [](Visitor&) {});
@@ -89,33 +87,48 @@ void VisitData(Visitor& fields, DataConfig& out) {
     f.Field("label_dropout", arrays.label_dropout);
     f.Field("validation_fraction", arrays.validation_fraction);
   });
+  const auto* const held_blend = std::get_if<BlendData>(&out);
+  BlendData blend = held_blend != nullptr ? *held_blend : BlendData();
+  fields.Alternative("blend", source, [&](Visitor& f) {
+    f.List("datasets", blend.datasets, [](Visitor& one, BlendedDataset& dataset) {
+      one.Field("weight", dataset.weight);
+      one.Field("prefix", dataset.prefix);
+      one.Field("path", dataset.path);
+    });
+    f.Field("validation_fraction", blend.validation_fraction);
+    f.Field("reset_attention_mask", blend.reset_attention_mask);
+  });
   if (source == "synthetic") out = SyntheticData{};
   if (source == "text") out = text;
   if (source == "indexed") out = indexed;
   if (source == "arrays") out = arrays;
+  if (source == "blend") out = blend;
 }
 
 template <typename Visitor>
 void VisitSchedule(Visitor& fields, ScheduleConfig& out) {
-  struct Shape {
-    const char* name;
-    ScheduleShape shape;
-  };
-  const Shape shapes[] = {{"cosine", ScheduleShape::kCosine},
-                          {"linear", ScheduleShape::kLinear},
-                          {"constant", ScheduleShape::kConstant}};
-  const auto held = std::find_if(std::begin(shapes), std::end(shapes),
-                                 [&](const Shape& one) { return one.shape == out.shape; });
+  constexpr ScheduleShape kShapes[] = {ScheduleShape::kCosine, ScheduleShape::kLinear,
+                                       ScheduleShape::kConstant, ScheduleShape::kWsd};
+  std::vector<std::string> names;
+  for (const ScheduleShape shape : kShapes) names.push_back(Name(shape));
   const ScheduleConfig before = out;
-  const std::string chosen = fields.OneOf({"cosine", "linear", "constant"}, held->name);
-  for (const auto& [name, shape] : shapes) {
+  const std::string chosen = fields.OneOf(names, Name(out.shape));
+  for (const ScheduleShape shape : kShapes) {
     ScheduleConfig read = before;
     read.shape = shape;
-    fields.Alternative(name, chosen, [&](Visitor& f) {
+    fields.Alternative(Name(shape), chosen, [&](Visitor& f) {
       f.Field("warmup_steps", read.warmup_steps);
       f.Field("min_ratio", read.min_ratio);
+      if (shape != ScheduleShape::kWsd) return;
+      f.Field("decay_steps", read.decay_steps);
+      f.template EnumField<DecayStyle>("decay_style", "DECAY_STYLE_",
+                                       {{"LINEAR", DecayStyle::kLinear},
+                                        {"COSINE", DecayStyle::kCosine},
+                                        {"EXPONENTIAL", DecayStyle::kExponential},
+                                        {"MINUS_SQRT", DecayStyle::kMinusSqrt}},
+                                       read.decay_style);
     });
-    if (chosen == name) out = read;
+    if (chosen == Name(shape)) out = read;
   }
 }
 

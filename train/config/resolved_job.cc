@@ -51,6 +51,14 @@ class FieldWriter {
       Section(name, [&](FieldWriter& section) { write(section, *held); });
     }
   }
+  template <typename T, typename Write>
+  void List(const char* name, std::vector<T>& held, Write&& write) {
+    json_[name] = Json::array();
+    for (T& item : held) {
+      FieldWriter section(json_[name].emplace_back());
+      write(section, item);
+    }
+  }
   static std::string OneOf(const std::vector<std::string>& /*names*/, absl::string_view held) {
     return std::string(held);
   }
@@ -67,7 +75,7 @@ class FieldWriter {
 void VisitModel(FieldWriter& fields, const ModelChoice& model) {
   const absl::StatusOr<ModelConfig> config = ResolveModel(model);
   CHECK(config.ok()) << config.status();
-  Json& architecture = fields.json()["architecture"] = ToJson(*config);
+  Json& architecture = fields.json()["architecture"] = ToJson(*config, Implied::kWritten);
   for (const Field& field : FieldsOf(*config)) {
     const std::string name = field.rule.name;
     if (field.rule.unset) architecture[name.substr(0, name.find('.'))] = nullptr;

@@ -68,9 +68,14 @@ void ShrinkModelAxes(int64_t devices, ParallelismConfig& p) {
   if (p.pipeline == 1) p.virtual_pipeline = 1;
 }
 
-// The most layers, at most `layers`, with which the job fits.
-int64_t LayersThatFit(const JobConfig& job, const ModelConfig& model, int64_t layers,
-                      const ScaleLimits& limits) {
+struct Fit {
+  int64_t layers;
+  bool fits;
+};
+
+// The most layers, at most `layers`, with which the job fits; the fewest, if it fits with none.
+Fit LayersThatFit(const JobConfig& job, const ModelConfig& model, int64_t layers,
+                  const ScaleLimits& limits) {
   const auto fits = [&](int64_t count) {
     const Candidate candidate = WithLayers(job, model, count);
     Violations violations;
@@ -78,15 +83,16 @@ int64_t LayersThatFit(const JobConfig& job, const ModelConfig& model, int64_t la
     // What is wrong otherwise is reported when the job is submitted.
     return !candidate.model || !violations.empty() || limits.fits(candidate.job, *candidate.model);
   };
-  if (limits.fits == nullptr || fits(layers)) return layers;
+  if (limits.fits == nullptr || fits(layers)) return {layers, true};
   const ParallelismConfig& p = job.parallelism;
   const int64_t stages_need = std::max<int64_t>(1, p.pipeline * p.virtual_pipeline - 2);
   int64_t least = LegalLayers(job, model, std::min(stages_need, layers), layers), most = layers;
-  while (least + 1 < most) {  // `most` does not fit.
+  if (!fits(least)) return {least, false};
+  while (least + 1 < most) {  // `least` fits, and `most` does not.
     const int64_t middle = std::midpoint(least, most);
     (fits(middle) ? least : most) = middle;
   }
-  return least;
+  return {least, true};
 }
 
 std::vector<int64_t> SizesOf(const ParallelismConfig& p) {
@@ -112,8 +118,8 @@ std::vector<ScaledField> ChangedSizes(const JobConfig& from, const JobConfig& to
                          : "as the other axes allow");
   });
   add("batch.global", from.batch.global, to.batch.global,
-      absl::StrCat(DataParallel(to), " data-parallel ranks, each with ", AccumulationSteps(to),
-                   " micro-batches as before"));
+      absl::StrCat("data-parallel ranks are ", DataParallel(to), ", micro-batches of each ",
+                   AccumulationSteps(to), " as before"));
   return changes;
 }
 
@@ -129,7 +135,6 @@ Scaling ScaleTo(const JobConfig& given, const ModelConfig& model, const ScaleLim
   job.devices = data * of_model;
   p.expert = std::gcd(p.expert, data);
   job.batch.global = job.batch.micro * AccumulationSteps(given) * data;
-  Scaling scaling{.job = job, .changes = ChangedSizes(given, job)};
 
   const int64_t all = FactsOf(model).layers, stages = given.parallelism.pipeline;
   int64_t layers = all;
@@ -138,16 +143,20 @@ Scaling ScaleTo(const JobConfig& given, const ModelConfig& model, const ScaleLim
     const int64_t of_stages = (all + 2) * p.pipeline / stages - 2;
     layers = LegalLayers(job, model, std::max<int64_t>(1, of_stages), all);
   }
-  if (const int64_t fitting = LayersThatFit(job, model, layers, limits); fitting < layers) {
-    layers = fitting;
-    why = "to fit in the devices' memory";
+  Fit fit = LayersThatFit(job, model, layers, limits);
+  if (!fit.fits && p.virtual_pipeline > 1 && p.schedule == nullptr) {  // Each part has a block.
+    p.virtual_pipeline = 1;
+    fit = LayersThatFit(job, model, layers, limits);
   }
-  if (layers == all) return scaling;
-  const LayersField from = LayersFieldOf(model, all), to = LayersFieldOf(model, layers);
+  if (fit.layers < layers) why = "to fit in the devices' memory";
+
+  Scaling scaling{.job = job, .changes = ChangedSizes(given, job), .fits = fit.fits};
+  if (fit.layers == all) return scaling;
+  const LayersField from = LayersFieldOf(model, all), to = LayersFieldOf(model, fit.layers);
   const char* const section = job.model.architecture ? "architecture" : "overrides";
   scaling.changes.push_back(
       {absl::StrCat("model.", section, ".", from.name), TextOf(from.value), TextOf(to.value), why});
-  scaling.job = WithLayers(std::move(job), model, layers).job;
+  scaling.job = WithLayers(std::move(job), model, fit.layers).job;
   return scaling;
 }
 

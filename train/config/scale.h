@@ -30,6 +30,7 @@ struct ScaledField {
 struct Scaling {
   JobConfig job;
   std::vector<ScaledField> changes;  // That make `job` of the given one.
+  bool fits = true;
 };
 
 // Returns the job as it runs on at most `limits.devices` devices. Shrinks only what must shrink, in
@@ -40,7 +41,9 @@ struct Scaling {
 // 2. If one copy of the model takes more than all devices: the pipeline together with the layers,
 //    so that a stage keeps its blocks, then the context axis, then the tensor axis, each to its
 //    greatest divisor that is small enough.
-// 3. Layers, until the job fits. If it does not fit with the fewest, the fewest remain.
+// 3. Layers, until the job fits; then, if the pipeline's parts need more layers than fit, its
+//    virtual stages. If the job does not fit with the fewest layers, these remain, and `fits` is
+//    false.
 //
 // The job's axes and batch must be legal (ValidateLayout without a model). `model` is its model,
 // and must be valid.

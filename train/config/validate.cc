@@ -88,6 +88,30 @@ void CheckName(const std::string& name, Checker& check) {
                            Quoted(name), nearest.empty() ? "" : Quoted(nearest)));
 }
 
+void CheckBlend(const BlendData& blend, Checker& check) {
+  check.Fraction("data.blend.validation_fraction", blend.validation_fraction);
+  const size_t count = blend.datasets.size();
+  if (count < 1 || count > kMaxBlendedDatasets) {
+    return check.Add("data.blend.datasets",
+                     Wanted(absl::StrCat("1 to ", kMaxBlendedDatasets, " datasets"), count));
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const BlendedDataset& dataset = blend.datasets[i];
+    const std::string field = absl::StrCat("data.blend.datasets[", i, "]");
+    check.Number(field + ".weight", dataset.weight >= 1e-9 && dataset.weight <= 1e9, dataset.weight,
+                 "1e-9 <= x <= 1e9; leave out datasets without weight");
+    const bool prefix = !dataset.prefix.empty(), path = !dataset.path.empty();
+    if (prefix == path) {
+      check.Add(field, Wanted("a prefix (PREFIX.bin and PREFIX.idx) or the path of a text",
+                              prefix ? "both" : "none"));
+    } else if (prefix == blend.datasets[0].prefix.empty()) {
+      check.Add(field, Wanted("datasets of one kind, all with a prefix or all with a path; "
+                              "trainyard-tokenize makes a prefix of a text",
+                              prefix ? "a prefix" : "a path"));
+    }
+  }
+}
+
 void CheckData(const JobConfig& job, Checker& check) {
   if (const auto* text = std::get_if<TextData>(&job.data)) {
     check.Fraction("data.text.validation_fraction", text->validation_fraction);
@@ -98,11 +122,20 @@ void CheckData(const JobConfig& job, Checker& check) {
                  arrays->label_dropout >= 0 && arrays->label_dropout <= 1, arrays->label_dropout,
                  "0 <= x <= 1");
     check.Fraction("data.arrays.validation_fraction", arrays->validation_fraction);
+  } else if (const auto* blend = std::get_if<BlendData>(&job.data)) {
+    CheckBlend(*blend, check);
   } else if (std::holds_alternative<std::monostate>(job.data)) {
     check.Add("data", Wanted("one of synthetic: {}, text: {path: ...}, indexed: {prefix: ...}, "
-                             "arrays: {latents: ..., labels: ...}",
+                             "arrays: {latents: ..., labels: ...}, blend: {datasets: ...}",
                              "none"));
   }
+}
+
+// Whether any token is a byte of a text.
+bool HasText(const DataConfig& data) {
+  const auto* const blend = std::get_if<BlendData>(&data);
+  return std::holds_alternative<TextData>(data) ||
+         (blend != nullptr && !blend->datasets.empty() && !blend->datasets[0].path.empty());
 }
 
 std::optional<ModelConfig> CheckModel(const JobConfig& job, Violations& violations) {
@@ -115,8 +148,7 @@ std::optional<ModelConfig> CheckModel(const JobConfig& job, Violations& violatio
   const std::vector<InputSpec> inputs = CreateModel(*model)->inputs();
   constexpr int64_t kByteVocabulary = 256;
   const InputSpec* const tokens = FindInput(inputs, "tokens");
-  if (std::holds_alternative<TextData>(job.data) && tokens != nullptr &&
-      tokens->limit < kByteVocabulary) {
+  if (HasText(job.data) && tokens != nullptr && tokens->limit < kByteVocabulary) {
     violations.Add(absl::StrCat(ModelPath(job.model), ".vocab"),
                    Wanted("at least 256 for byte tokens", tokens->limit, kByteVocabulary));
   }
@@ -142,6 +174,21 @@ void CheckLayout(const JobConfig& job, const std::optional<ModelConfig>& model,
   }
 }
 
+void CheckDecay(const JobConfig& job, Checker& check) {
+  const ScheduleConfig& schedule = job.optimizer.schedule;
+  constexpr absl::string_view kField = "optimizer.schedule.wsd.decay_steps";
+  const int64_t after_warmup = job.steps - schedule.warmup_steps;
+  const bool steps_legal = job.steps > 0 && schedule.warmup_steps >= 0;
+  if (!check.Range(kField, schedule.decay_steps, 1, kMaxSteps) || !steps_legal ||
+      schedule.decay_steps <= after_warmup) {
+    return;
+  }
+  const std::string wanted = absl::StrCat("at most steps - warmup_steps = ", after_warmup);
+  // Without a step behind the warm-up, no number of decay steps is legal.
+  after_warmup > 0 ? check.Add(kField, Wanted(wanted, schedule.decay_steps, after_warmup))
+                   : check.Add(kField, Wanted(wanted, schedule.decay_steps));
+}
+
 void CheckOptimizer(const JobConfig& job, Checker& check) {
   const AdamWConfig& a = job.optimizer.adamw;
   const auto number = [&](const char* name, bool legal, double value, const char* wanted) {
@@ -158,15 +205,14 @@ void CheckOptimizer(const JobConfig& job, Checker& check) {
   number("clip_norm", clip >= 0 && clip <= 1e9, clip, "0 (no clipping) <= x <= 1e9");
 
   const ScheduleConfig& schedule = job.optimizer.schedule;
-  const char* shape = schedule.shape == ScheduleShape::kCosine   ? "optimizer.schedule.cosine"
-                      : schedule.shape == ScheduleShape::kLinear ? "optimizer.schedule.linear"
-                                                                 : "optimizer.schedule.constant";
+  const std::string shape = absl::StrCat("optimizer.schedule.", Name(schedule.shape));
   const std::string warmup = absl::StrCat(shape, ".warmup_steps");
   if (check.Range(warmup, schedule.warmup_steps, 0, kMaxSteps) && job.steps > 0 &&
       schedule.warmup_steps > job.steps) {
     check.Add(warmup, Wanted(absl::StrCat("at most steps = ", job.steps), schedule.warmup_steps,
                              job.steps));
   }
+  if (schedule.shape == ScheduleShape::kWsd) CheckDecay(job, check);
   if (!schedule.min_ratio) return;
   const std::string min_ratio = absl::StrCat(shape, ".min_ratio");
   if (schedule.shape == ScheduleShape::kConstant) {

@@ -19,12 +19,19 @@ SampleId SampleAt(SampleOrder order, uint64_t seed, int64_t num_samples, int64_t
 }
 
 BatchReader::BatchReader(const Dataset& dataset, SampleOrder order, uint64_t seed, BatchShape shape)
-    : dataset_(dataset), order_(order), seed_(seed), shape_(shape) {
+    : dataset_(dataset),
+      order_(dataset.is_shuffled() ? SampleOrder::kSequential : order),
+      seed_(seed),
+      shape_(shape) {
   CHECK(shape.micro > 0 && shape.data_parallel > 0 && shape.global > 0 &&
         shape.global % (shape.micro * shape.data_parallel) == 0)
       << shape.global << " over " << shape.micro << " x " << shape.data_parallel;
   CHECK(shape.data_rank >= 0 && shape.data_rank < shape.data_parallel)
       << shape.data_rank << " of " << shape.data_parallel;
+}
+
+int64_t BatchReader::FirstSample(int64_t micro_batch) const {
+  return (micro_batch * shape_.data_parallel + shape_.data_rank) * shape_.micro;
 }
 
 int64_t BatchReader::micro_batches() const {
@@ -34,8 +41,7 @@ int64_t BatchReader::micro_batches() const {
 absl::StatusOr<MicroBatchData> BatchReader::Read(int64_t position, int64_t micro_batch) const {
   CHECK(micro_batch >= 0 && micro_batch < micro_batches())
       << micro_batch << " of " << micro_batches();
-  const int64_t first =
-      position + (micro_batch * shape_.data_parallel + shape_.data_rank) * shape_.micro;
+  const int64_t first = position + FirstSample(micro_batch);
   std::vector<InputData> inputs;
   for (const InputSpec& input : dataset_.inputs()) {
     const bool integer = input.kind == InputSpec::Kind::kInteger;

@@ -38,10 +38,14 @@ using MicroBatchData = std::map<std::string, InputData>;
 // p + (i * data_parallel + r) * micro on. Thread-safe.
 class BatchReader {
  public:
-  // `dataset` must outlive the reader. CHECKs that micro * data_parallel divides global.
+  // `dataset` must outlive the reader. A dataset that is shuffled itself is read in its order,
+  // whatever `order` says. CHECKs that micro * data_parallel divides global.
   BatchReader(const Dataset& dataset, SampleOrder order, uint64_t seed, BatchShape shape);
 
   int64_t micro_batches() const;  // Micro-batches of this rank in a step.
+  // The number of a micro-batch's first sample in the global batch, and that of its samples.
+  int64_t FirstSample(int64_t micro_batch) const;
+  int64_t micro() const { return shape_.micro; }
   const std::vector<InputSpec>& inputs() const { return dataset_.inputs(); }
 
   // Returns all inputs of one micro-batch: whole sequences, one after the other. CHECKs

@@ -1,7 +1,9 @@
 #include "train/data/dataset.h"
 
 #include "common/check.h"
+#include "common/status_macros.h"
 #include "train/data/arrays.h"
+#include "train/data/blend.h"
 #include "train/data/indexed.h"
 #include "train/data/synthetic.h"
 #include "train/data/text.h"
@@ -24,10 +26,15 @@ absl::StatusOr<DataSplits> OpenData(const DataOptions& options) {
   }
   const int64_t vocab = VocabularyOf(options.inputs);
   if (const auto* text = std::get_if<TextData>(&options.source)) {
-    return OpenText(*text, options.sequence, options.roots);
+    ASSIGN_OR_RETURN(const SplitStream split, OpenText(*text, options.roots));
+    return CutStream(split, options.sequence);
   }
   if (const auto* indexed = std::get_if<IndexedData>(&options.source)) {
-    return OpenIndexed(*indexed, options.sequence, vocab, options.roots);
+    ASSIGN_OR_RETURN(const SplitStream split, OpenIndexed(*indexed, vocab, options.roots));
+    return CutStream(split, options.sequence);
+  }
+  if (const auto* blend = std::get_if<BlendData>(&options.source)) {
+    return OpenBlend(*blend, vocab, options);
   }
   CHECK(std::holds_alternative<SyntheticData>(options.source)) << "no data source";
   return SyntheticSplits(options.sequence, vocab, options.seed);

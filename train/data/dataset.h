@@ -28,6 +28,8 @@ class Dataset {
   virtual ~Dataset() = default;
 
   virtual int64_t num_samples() const = 0;  // Samples of one epoch; > 0.
+  // Whether the samples are to be read in their own order, which is already a random one.
+  virtual bool is_shuffled() const { return false; }
 
   // The inputs of each sample. A sample has `sequence` units of an input by token, and one unit of
   // an input by sample.

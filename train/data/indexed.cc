@@ -16,6 +16,7 @@ namespace {
 // Sequences whose lengths and offsets are read together, and between which a running sum of tokens
 // is kept.
 constexpr uint64_t kBlock = 64;
+constexpr uint64_t kRun = 8192;  // Sequences whose lengths are read together, one after the other.
 
 template <typename... Parts>
 absl::Status Damaged(const std::string& path, const Parts&... what) {
@@ -85,20 +86,44 @@ class IndexedStream final : public TokenStream {
 
   int64_t num_tokens() const override { return tokens_before_.back(); }
   int64_t vocab() const override { return vocab_; }
-  uint64_t documents() const { return header_.documents; }
+  IndexDType dtype() const override { return header_.dtype; }
+  int64_t num_documents() const override { return int64_t(header_.documents); }
 
   // Tokens before a document. Of the document after the last one, all tokens.
   absl::StatusOr<int64_t> DocumentStart(uint64_t document) const {
-    int64_t sequence = 0;
-    RETURN_IF_ERROR(index_.ReadAt(header_.DocumentsAt() + 8 * document, &sequence, 8));
-    if (sequence < 0 || uint64_t(sequence) > header_.sequences) {
-      return Damaged(index_.path(), "changed after it was opened");
+    int64_t start = 0;
+    RETURN_IF_ERROR(ReadDocumentStarts(int64_t(document), std::span(&start, 1)));
+    return start;
+  }
+
+  // Reads the lengths of the documents' sequences in runs.
+  absl::Status ReadDocumentStarts(int64_t first, std::span<int64_t> out) const override {
+    std::vector<int64_t> sequences(out.size());
+    RETURN_IF_ERROR(index_.ReadAt(header_.DocumentsAt() + 8 * uint64_t(first), sequences.data(),
+                                  8 * sequences.size()));
+    uint64_t at = uint64_t(sequences[0]) / kBlock * kBlock;  // The next sequence to be counted.
+    if (at > header_.sequences) return Damaged(index_.path(), "changed after it was opened");
+    int64_t tokens = tokens_before_[at / kBlock];
+    std::vector<int32_t> lengths;
+    uint64_t end = at;  // Of the lengths that were read.
+    for (size_t i = 0; i < out.size(); ++i) {
+      const uint64_t sequence = uint64_t(sequences[i]);
+      if (sequence < at || sequence > header_.sequences) {
+        return Damaged(index_.path(), "changed after it was opened");
+      }
+      for (; at < sequence; ++at) {
+        if (at == end) {
+          const uint64_t last = uint64_t(sequences.back());
+          lengths.resize(size_t(std::clamp<uint64_t>(last, at + 1, at + kRun) - at));
+          RETURN_IF_ERROR(
+              index_.ReadAt(header_.LengthsAt() + 4 * at, lengths.data(), 4 * lengths.size()));
+          end = at + lengths.size();
+        }
+        tokens += lengths[lengths.size() - size_t(end - at)];
+      }
+      out[i] = tokens;
     }
-    const uint64_t block = uint64_t(sequence) / kBlock;
-    int64_t tokens = tokens_before_[block];
-    ASSIGN_OR_RETURN(const Entries entries, ReadBlock(block));
-    for (uint64_t i = 0; i < uint64_t(sequence) % kBlock; ++i) tokens += entries.lengths[i];
-    return tokens;
+    return absl::OkStatus();
   }
 
   bool has_documents() const override { return has_documents_; }
@@ -274,13 +299,13 @@ class IndexedStream final : public TokenStream {
 
 }  // namespace
 
-absl::StatusOr<DataSplits> OpenIndexed(const IndexedData& source, int64_t sequence, int64_t vocab,
-                                       const Roots& roots) {
-  ASSIGN_OR_RETURN(std::unique_ptr<IndexedStream> stream,
+absl::StatusOr<SplitStream> OpenIndexed(const IndexedData& source, int64_t vocab,
+                                        const Roots& roots) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<const IndexedStream> stream,
                    IndexedStream::Open(source, vocab, roots));
   int64_t split = stream->num_tokens();
   if (source.validation_fraction > 0) {
-    const uint64_t documents = stream->documents();
+    const uint64_t documents = uint64_t(stream->num_documents());
     const uint64_t held_out =
         std::max<uint64_t>(1, uint64_t(source.validation_fraction * double(documents)));
     if (held_out >= documents) {
@@ -292,7 +317,7 @@ absl::StatusOr<DataSplits> OpenIndexed(const IndexedData& source, int64_t sequen
     }
     ASSIGN_OR_RETURN(split, stream->DocumentStart(documents - held_out));
   }
-  return CutStream(std::move(stream), split, sequence, source.prefix + ".bin");
+  return SplitStream{.stream = stream, .file = source.prefix + ".bin", .split = split};
 }
 
 }  // namespace trainyard

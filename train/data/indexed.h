@@ -5,14 +5,14 @@
 
 #include <cstdint>
 
-#include "train/data/dataset.h"
+#include "train/data/token_stream.h"
 
 namespace trainyard {
 
 // Documents are joined in the order of the index. Validation are the last floor(fraction *
 // documents) of them, at least one where the fraction is above 0. Reads the whole index once, and
 // keeps 8 bytes per 64 sequences.
-absl::StatusOr<DataSplits> OpenIndexed(const IndexedData& source, int64_t sequence, int64_t vocab,
-                                       const Roots& roots);
+absl::StatusOr<SplitStream> OpenIndexed(const IndexedData& source, int64_t vocab,
+                                        const Roots& roots);
 
 }  // namespace trainyard

@@ -15,5 +15,7 @@ namespace trainyard {
 // Source: cycle walking, Black & Rogaway 2002, "Ciphers with arbitrary finite domains", section
 // 3.2.
 int64_t Permute(uint64_t key, int64_t size, int64_t index);
+// The inverse: returns the element at `place`.
+int64_t Unpermute(uint64_t key, int64_t size, int64_t place);
 
 }  // namespace trainyard

@@ -15,6 +15,7 @@ class ByteStream final : public TokenStream {
 
   int64_t num_tokens() const override { return int64_t(file_.size()); }
   int64_t vocab() const override { return 256; }
+  IndexDType dtype() const override { return IndexDType::kUint8; }
 
   absl::Status Read(int64_t first, std::span<int32_t> out) const override {
     std::vector<uint8_t> bytes(out.size());
@@ -29,7 +30,7 @@ class ByteStream final : public TokenStream {
 
 }  // namespace
 
-absl::StatusOr<DataSplits> OpenText(const TextData& source, int64_t sequence, const Roots& roots) {
+absl::StatusOr<SplitStream> OpenText(const TextData& source, const Roots& roots) {
   ASSIGN_OR_RETURN(InputFile file, InputFile::Open(source.path, roots));
   const int64_t size = int64_t(file.size());
   const int64_t held_out = int64_t(source.validation_fraction * double(size));
@@ -38,8 +39,9 @@ absl::StatusOr<DataSplits> OpenText(const TextData& source, int64_t sequence, co
                                                    source.validation_fraction, " of ", size,
                                                    " bytes holds out nothing"));
   }
-  return CutStream(std::make_unique<ByteStream>(std::move(file)), size - held_out, sequence,
-                   source.path);
+  return SplitStream{.stream = std::make_shared<ByteStream>(std::move(file)),
+                     .file = source.path,
+                     .split = size - held_out};
 }
 
 }  // namespace trainyard

@@ -4,12 +4,12 @@
 
 #include <string>
 
-#include "train/data/dataset.h"
+#include "train/data/token_stream.h"
 
 namespace trainyard {
 
 // Opens the file. The last floor(validation_fraction * size) bytes are for validation. Errors name
-// the file: those of Roots, and INVALID_ARGUMENT if a split is too short.
-absl::StatusOr<DataSplits> OpenText(const TextData& source, int64_t sequence, const Roots& roots);
+// the file: those of Roots, and INVALID_ARGUMENT if a fraction above 0 holds out nothing.
+absl::StatusOr<SplitStream> OpenText(const TextData& source, const Roots& roots);
 
 }  // namespace trainyard

@@ -42,16 +42,24 @@ absl::Status CheckLength(const std::string& file, const char* what, int64_t toke
 
 }  // namespace
 
-absl::StatusOr<DataSplits> CutStream(std::unique_ptr<const TokenStream> stream, int64_t split,
-                                     int64_t sequence, const std::string& file) {
-  const std::shared_ptr<const TokenStream> shared = std::move(stream);
-  const int64_t held_out = shared->num_tokens() - split;
+absl::Status TokenStream::ReadDocumentStarts(int64_t first, std::span<int64_t> out) const {
+  for (size_t i = 0; i < out.size(); ++i) out[i] = first + int64_t(i) == 0 ? 0 : num_tokens();
+  return absl::OkStatus();
+}
+
+absl::Status CheckLengths(const SplitStream& split, int64_t sequence) {
+  RETURN_IF_ERROR(CheckLength(split.file, "to train on", split.split, sequence));
+  if (split.held_out() == 0) return absl::OkStatus();
+  return CheckLength(split.file, "held out for validation", split.held_out(), sequence);
+}
+
+absl::StatusOr<DataSplits> CutStream(const SplitStream& split, int64_t sequence) {
+  RETURN_IF_ERROR(CheckLengths(split, sequence));
   DataSplits splits;
-  RETURN_IF_ERROR(CheckLength(file, "to train on", split, sequence));
-  splits.train = std::make_unique<StreamDataset>(shared, 0, split, sequence);
-  if (held_out > 0) {
-    RETURN_IF_ERROR(CheckLength(file, "held out for validation", held_out, sequence));
-    splits.validation = std::make_unique<StreamDataset>(shared, split, held_out, sequence);
+  splits.train = std::make_unique<StreamDataset>(split.stream, 0, split.split, sequence);
+  if (split.held_out() > 0) {
+    splits.validation =
+        std::make_unique<StreamDataset>(split.stream, split.split, split.held_out(), sequence);
   }
   return splits;
 }

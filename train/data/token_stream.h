@@ -1,4 +1,4 @@
-// Files as one long run of tokens, and the samples cut from a part of it.
+// Files as one long run of tokens, its documents, and the samples cut from a part of it.
 
 #pragma once
 
@@ -7,6 +7,7 @@
 #include <span>
 
 #include "train/data/dataset.h"
+#include "train/data/indexed_format.h"
 
 namespace trainyard {
 
@@ -15,8 +16,14 @@ class TokenStream {
  public:
   virtual ~TokenStream() = default;
   virtual int64_t num_tokens() const = 0;
-  virtual int64_t vocab() const = 0;  // Every token is below it.
+  virtual int64_t vocab() const = 0;     // Every token is below it.
+  virtual IndexDType dtype() const = 0;  // In which the file holds the tokens.
   virtual absl::Status Read(int64_t first, std::span<int32_t> out) const = 0;
+  // A stream without documents is one document.
+  virtual int64_t num_documents() const { return 1; }
+  // Writes the number of tokens before each of the documents [first, first + out.size()). The
+  // document after the last one stands for the end of the stream.
+  virtual absl::Status ReadDocumentStarts(int64_t first, std::span<int64_t> out) const;
   // Whether samples have the input kDocumentBegins (models/program/input.h).
   virtual bool has_documents() const { return false; }
   // Only called if there are documents. For each of the tokens [first, first + out.size()), writes
@@ -26,11 +33,23 @@ class TokenStream {
   }
 };
 
-// Cuts [0, split) into training and [split, num_tokens) into validation samples (none where split
-// is num_tokens). Sample i of a part are its tokens [i * sequence, (i + 1) * sequence]: neighbours
-// share one token, which is the last target of one and the first input of the next.
-// INVALID_ARGUMENT names `file` where a part is too short for one sample.
-absl::StatusOr<DataSplits> CutStream(std::unique_ptr<const TokenStream> stream, int64_t split,
-                                     int64_t sequence, const std::string& file);
+// A stream whose end is held out.
+struct SplitStream {
+  std::shared_ptr<const TokenStream> stream;
+  std::string file;  // For messages.
+  // Training has the tokens [0, split), and validation [split, num_tokens): none if the two are
+  // equal. A split in the middle of a document makes it two.
+  int64_t split = 0;
+
+  int64_t held_out() const { return stream->num_tokens() - split; }
+};
+
+// Returns INVALID_ARGUMENT, which names the file, if a part is too short for one sample.
+absl::Status CheckLengths(const SplitStream& split, int64_t sequence);
+
+// Cuts both parts into samples. Sample i of a part are its tokens [i * sequence, (i + 1) *
+// sequence]: neighbours share one token, which is the last target of one and the first input of the
+// next. Errors: those of CheckLengths.
+absl::StatusOr<DataSplits> CutStream(const SplitStream& split, int64_t sequence);
 
 }  // namespace trainyard

@@ -37,6 +37,11 @@ absl::StatusOr<StepBatch> ReadStepBatch(const BatchReader& reader, const Sequenc
       InputData& data = batch[i].at(input.name);
       data = RowsOf(part, input.shape.elements(), std::move(data));
     }
+    std::vector<int32_t> numbers;
+    for (int64_t b = 0; b < reader.micro(); ++b) {
+      numbers.insert(numbers.end(), size_t(part.rows), int32_t(reader.FirstSample(int64_t(i)) + b));
+    }
+    batch[i][kSampleNumbers] = std::move(numbers);
   }
   return batch;
 }

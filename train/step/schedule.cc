@@ -7,6 +7,25 @@
 
 namespace trainyard {
 
+namespace {
+
+// The part of the difference between peak and final rate that is left at x of the decay.
+double DecayLeft(DecayStyle style, double x) {
+  switch (style) {
+    case DecayStyle::kLinear:
+      return 1 - x;
+    case DecayStyle::kCosine:
+      return (1 + std::cos(std::numbers::pi * x)) / 2;
+    case DecayStyle::kExponential:
+      return 2 * std::pow(0.5, x) - 1;
+    case DecayStyle::kMinusSqrt:
+      return 1 - std::sqrt(x);
+  }
+  return 0;
+}
+
+}  // namespace
+
 double LearningRate(const OptimizerConfig& optimizer, int64_t step, int64_t num_steps) {
   CHECK(step >= 1 && step <= num_steps) << "step " << step << " of " << num_steps;
   const ScheduleConfig& schedule = optimizer.schedule;
@@ -22,6 +41,12 @@ double LearningRate(const OptimizerConfig& optimizer, int64_t step, int64_t num_
       return peak + (last - peak) * progress;
     case ScheduleShape::kCosine:
       return last + (peak - last) * (1 + std::cos(std::numbers::pi * progress)) / 2;
+    case ScheduleShape::kWsd: {
+      const int64_t decayed = step - (num_steps - schedule.decay_steps);
+      if (decayed <= 0) return peak;
+      const double x = double(decayed) / double(schedule.decay_steps);
+      return last + (peak - last) * DecayLeft(schedule.decay_style, x);
+    }
   }
   return peak;
 }

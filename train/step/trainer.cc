@@ -67,6 +67,7 @@ std::optional<double> LoadBalancingLoss(const ModelConfig& model, const StepStat
 // The field with the path of the data. Synthetic data have no path.
 const char* PathField(const DataConfig& data) {
   if (std::holds_alternative<ArraysData>(data)) return "data.arrays";
+  if (std::holds_alternative<BlendData>(data)) return "data.blend";
   return std::holds_alternative<IndexedData>(data) ? "data.indexed.prefix" : "data.text.path";
 }
 

@@ -79,7 +79,10 @@ class AttentionBackwardOp final : public AttentionBase {
                                .deterministic = deterministic_,
                                .sinks = form.sinks,
                                .document_begins = form.begins,
-                               .document_ends = form.ends};
+                               .document_ends = form.ends,
+                               .samples = form.samples,
+                               .state = binder.step_state(),
+                               .dropout = traits_.dropout};
     if (traits_.sinks) {
       args.dsinks = binder.tensor(instance.outputs[1]);
       args.write_dsinks = binder.write(instance.outputs[1]);
@@ -118,7 +121,10 @@ class AttentionOp final : public AttentionBase {
                                               .lse = binder.tensor(instance.outputs[1]),
                                               .sinks = form.sinks,
                                               .document_begins = form.begins,
-                                              .document_ends = form.ends});
+                                              .document_ends = form.ends,
+                                              .samples = form.samples,
+                                              .state = binder.step_state(),
+                                              .dropout = traits_.dropout});
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
@@ -146,7 +152,7 @@ void CheckForm(const Recorder& recorder, const ValueInfo& qkv, const Heads& head
       << "attention: " << qkv << " for " << heads.heads << " heads and " << heads.kv_heads
       << " key/value heads of " << heads.head_dim << ", values of " << heads.value_dim()
       << ", sequences of " << heads.sequence;
-  Check(AttentionTraits(form).DimsOf(heads));
+  Check(AttentionTraits(recorder, heads, form).DimsOf(heads));
   if (form.sinks.valid()) {
     const ValueInfo& sinks = recorder.info(form.sinks);
     CHECK(sinks.shape == Shape({heads.heads}))
@@ -180,10 +186,11 @@ Value Attention(Recorder& recorder, Value qkv, const Heads& heads, const Attenti
   CheckForm(recorder, info, heads, form);
   if (recorder.part().ranks > 1) return ContextAttention(recorder, qkv, heads, form);
   const int64_t tokens = info.shape[0];
+  const AttentionTraits traits(recorder, heads, form);
   std::vector<Value> inputs = {qkv};
-  for (const Value value : ValuesOf(form)) inputs.push_back(value);
+  for (const Value value : ValuesOf(recorder, form, traits)) inputs.push_back(value);
   return recorder.Emit(
-      std::make_shared<AttentionOp>(heads, AttentionTraits(form)), std::move(inputs),
+      std::make_shared<AttentionOp>(heads, traits), std::move(inputs),
       {{.shape = {tokens, heads.heads * heads.value_dim()}, .dtype = info.dtype, .name = "mixed"},
        {.shape = {tokens / heads.sequence, heads.heads, heads.sequence},
         .dtype = recorder.precision().statistic,

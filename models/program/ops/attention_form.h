@@ -17,20 +17,29 @@
 namespace trainyard::ops {
 
 // An AttentionForm without its values. The values are the instance's last inputs: sinks, then the
-// begins and ends of documents, as far as they exist.
+// begins and ends of documents, then the numbers of samples for dropout, as far as they exist.
 struct AttentionTraits {
-  explicit AttentionTraits(const AttentionForm& form)
+  AttentionTraits(const Recorder& recorder, const Heads& heads, const AttentionForm& form)
       : mask(form.mask),
         soft_cap(form.soft_cap),
         scale(form.scale),
         sinks(form.sinks.valid()),
         begins(form.documents.begins.valid()),
-        ends(form.documents.ends.valid()) {}
+        ends(form.documents.ends.valid()) {
+    if (form.dropout == 0 || !recorder.program().training) return;
+    const Mesh& mesh = recorder.mesh();
+    const SequencePart part = recorder.part();
+    dropout.place = DropoutAt(recorder, form.dropout, "attention weights");
+    dropout.first_head = mesh.coordinate(kTensorAxes) * heads.heads;
+    dropout.heads = mesh.size(kTensorAxes) * heads.heads;
+    dropout.sequence = part.rows * part.ranks;
+  }
 
   bool documents() const { return begins || ends; }
+  bool drops() const { return dropout.heads > 0; }
   // Whether IsPlain holds for the calls with these heads.
   bool IsPlain(const Heads& heads) const {
-    return soft_cap == 0 && !documents() && heads.value_dim() == heads.head_dim;
+    return soft_cap == 0 && !documents() && !drops() && heads.value_dim() == heads.head_dim;
   }
   AttentionDims DimsOf(const Heads& heads) const {
     return {.sequence = heads.sequence,
@@ -48,6 +57,7 @@ struct AttentionTraits {
     if (mask.window > 0) absl::StrAppend(&text, " window=", mask.window);
     if (soft_cap > 0) absl::StrAppend(&text, " soft_cap=", soft_cap);
     if (scale.has_value()) absl::StrAppend(&text, " scale=", *scale);
+    if (drops()) absl::StrAppend(&text, " dropout=", dropout.place.probability);
     return text;
   }
 
@@ -55,14 +65,17 @@ struct AttentionTraits {
   double soft_cap;
   std::optional<double> scale;
   bool sinks, begins, ends;
+  AttentionDropout dropout = {};  // Without heads: none.
 };
 
 // The existing values of a form, in the order of the instance's inputs.
-inline std::vector<Value> ValuesOf(const AttentionForm& form) {
+inline std::vector<Value> ValuesOf(Recorder& recorder, const AttentionForm& form,
+                                   const AttentionTraits& traits) {
   std::vector<Value> values;
   for (const Value value : {form.sinks, form.documents.begins, form.documents.ends}) {
     if (value.valid()) values.push_back(value);
   }
+  if (traits.drops()) values.push_back(recorder.Read(kSampleNumbers));
   return values;
 }
 
@@ -73,8 +86,9 @@ struct FormTensors {
     if (traits.sinks) sinks = binder.tensor(*next++);
     if (traits.begins) begins = binder.tensor(*next++);
     if (traits.ends) ends = binder.tensor(*next++);
+    if (traits.drops()) samples = binder.tensor(*next++);
   }
-  ConstTensor sinks, begins, ends;
+  ConstTensor sinks, begins, ends, samples;
 };
 
 // The query, key and value heads of a packed projection.

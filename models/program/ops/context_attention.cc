@@ -170,7 +170,10 @@ class ContextAttentionBackwardOp final : public ContextAttentionBase {
                                    .write_dq = write,
                                    .write_dkv = in_ring() ? write : Write::kAdd,
                                    .document_begins = form.begins,
-                                   .document_ends = form.ends};
+                                   .document_ends = form.ends,
+                                   .samples = form.samples,
+                                   .state = binder.step_state(),
+                                   .dropout = traits_.dropout};
     if (traits_.sinks && turn_part.first) {
       args.sinks = form.sinks;
       args.dsinks = out(4);
@@ -218,7 +221,10 @@ class ContextAttentionOp final : public ContextAttentionBase {
                                      .write = part.first ? Write::kOverwrite : Write::kAdd,
                                      .sinks = part.first ? form.sinks : ConstTensor(),
                                      .document_begins = form.begins,
-                                     .document_ends = form.ends}));
+                                     .document_ends = form.ends,
+                                     .samples = form.samples,
+                                     .state = binder.step_state(),
+                                     .dropout = traits_.dropout}));
       }
       calls.push_back(WhileShifting(binder, kv, turn, InOrder(std::move(parts))));
     }
@@ -270,11 +276,12 @@ class ContextAttentionOp final : public ContextAttentionBase {
 
 Value ContextAttention(Recorder& recorder, Value qkv, const Heads& heads,
                        const AttentionForm& form) {
+  const AttentionTraits traits(recorder, heads, form);
   const auto op = std::make_shared<ContextAttentionOp>(
-      heads, AttentionTraits(form), Ring{recorder.part().ranks, recorder.part().rank},
+      heads, traits, Ring{recorder.part().ranks, recorder.part().rank},
       recorder.program().context_exchange);
   std::vector<Value> inputs = {qkv};
-  for (const Value value : ValuesOf(form)) inputs.push_back(value);
+  for (const Value value : ValuesOf(recorder, form, traits)) inputs.push_back(value);
   return op->Record(recorder, op, std::move(inputs));
 }
 

@@ -69,9 +69,10 @@ class GatedNormOp final : public Op {
 
 }  // namespace
 
-Value GatedNorm(Recorder& recorder, Value x, Value z, Value gain, int64_t groups, double eps) {
-  const ValueInfo info = recorder.info(x);
-  return recorder.Emit(std::make_shared<GatedNormOp>(groups, eps), {x, z, gain},
+Value GatedNorm(Recorder& recorder, const GatedNormInputs& inputs, int64_t groups, double eps) {
+  const ValueInfo info = recorder.info(inputs.x);
+  return recorder.Emit(std::make_shared<GatedNormOp>(groups, eps),
+                       {inputs.x, inputs.z, inputs.gain},
                        {{.shape = info.shape, .dtype = info.dtype, .name = "norm"},
                         Recorder::Output::Memory("rstd", {info.shape.rows(), groups},
                                                  recorder.precision().statistic)})[0];

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
+#include "models/program/ops/samples.h"
 
 namespace trainyard::ops {
 namespace {
@@ -10,7 +11,8 @@ namespace {
 struct Balance {
   RouterScoring scoring;
   double coefficient;
-  AxisSet axes;  // Tokens are divided over these axes.
+  SampleRows sets;
+  AxisSet axes;  // The tokens of a set are divided over these axes.
 };
 
 // Inputs: logits, counts. Output: dlogits, in the dtype that the router's products take.
@@ -21,6 +23,7 @@ class LoadBalanceBackwardOp final : public Op {
   Call Bind(const Binder& binder, const Instance& instance) const override {
     return binder.Kernel(LoadBalanceBackwardArgs{.logits = binder.tensor(instance.inputs[0]),
                                                  .counts = binder.tensor(instance.inputs[1]),
+                                                 .sets = balance_.sets,
                                                  .scoring = balance_.scoring,
                                                  .coefficient = balance_.coefficient,
                                                  .state = binder.step_state(),
@@ -31,16 +34,18 @@ class LoadBalanceBackwardOp final : public Op {
   Balance balance_;
 };
 
-// Inputs: logits, experts. Output: counts, summed over all ranks.
+// Inputs: logits, experts. Output: counts, summed over all ranks that have tokens of the sets.
 class LoadBalanceOp final : public Op {
  public:
-  explicit LoadBalanceOp(const Balance& balance) : balance_(balance) {}
+  LoadBalanceOp(const Balance& balance, bool per_sequence)
+      : balance_(balance), per_sequence_(per_sequence) {}
   absl::string_view name() const override { return "load_balance"; }
   AxisSet group() const override { return balance_.axes; }
   bool is_loss() const override { return true; }
   bool has_effect() const override { return true; }
   std::string attributes() const override {
-    return absl::StrCat("scoring=", int(balance_.scoring), " coefficient=", balance_.coefficient);
+    return absl::StrCat("scoring=", int(balance_.scoring), " coefficient=", balance_.coefficient,
+                        per_sequence_ ? " per_sequence" : "");
   }
   std::vector<Communication> CommunicationOf(const Program& program,
                                              const Instance& instance) const override {
@@ -52,10 +57,11 @@ class LoadBalanceOp final : public Op {
     const Tensor counts = binder.tensor(instance.outputs[0]);
     Collective* const collective =
         balance_.axes.empty() ? nullptr : &binder.collective(balance_.axes);
-    Call count = binder.Kernel(
-        LoadBalanceCountsArgs{.experts = binder.tensor(instance.inputs[1]), .counts = counts});
+    Call count = binder.Kernel(LoadBalanceCountsArgs{
+        .experts = binder.tensor(instance.inputs[1]), .sets = balance_.sets, .counts = counts});
     Call loss = binder.Kernel(LoadBalanceForwardArgs{.logits = binder.tensor(instance.inputs[0]),
                                                      .counts = counts,
+                                                     .sets = balance_.sets,
                                                      .scoring = balance_.scoring,
                                                      .coefficient = balance_.coefficient,
                                                      .state = binder.step_state()});
@@ -80,6 +86,7 @@ class LoadBalanceOp final : public Op {
 
  private:
   Balance balance_;
+  bool per_sequence_;
 };
 
 }  // namespace
@@ -87,15 +94,24 @@ class LoadBalanceOp final : public Op {
 void LoadBalance(Recorder& recorder, Value logits, Value experts,
                  const LoadBalanceOptions& options) {
   const ValueInfo info = recorder.info(logits);
-  recorder.Emit(
-      std::make_shared<LoadBalanceOp>(Balance{.scoring = options.scoring,
-                                              .coefficient = options.coefficient,
-                                              .axes = info.varying & recorder.mesh().active()}),
-      {logits, experts},
-      {{.shape = {info.shape.back()},
-        .dtype = DType::kF64,
-        .name = "counts",
-        .differentiable = false}});
+  const Mesh& mesh = recorder.mesh();
+  const int64_t tokens = info.shape.rows();
+  const bool per_sequence = options.scope == AuxLossScope::kSequence;
+  Balance balance{.scoring = options.scoring,
+                  .coefficient = options.coefficient,
+                  .sets = {.first = 0, .per_sample = tokens},
+                  .axes = info.varying & mesh.active()};
+  int64_t sets = 1;
+  if (per_sequence) {
+    balance.sets = SampleRowsOf(recorder);
+    balance.axes = balance.axes & (kTensorAxes | Axis::kContext);
+    sets = tokens * mesh.size(kTensorAxes) / recorder.part().rows;
+  }
+  recorder.Emit(std::make_shared<LoadBalanceOp>(balance, per_sequence), {logits, experts},
+                {{.shape = per_sequence ? Shape{sets, info.shape.back()} : Shape{info.shape.back()},
+                  .dtype = DType::kF64,
+                  .name = "counts",
+                  .differentiable = false}});
 }
 
 }  // namespace trainyard::ops

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/attention.h"
+#include "kernels/load_balance.h"
 #include "kernels/rope.h"
 #include "kernels/router.h"
 #include "kernels/state_scan.h"
@@ -125,6 +126,12 @@ struct DocumentBounds {
   Value begins = {};
   Value ends = {};
 };
+// The choice of dropout in the current block. `what` says which of the block's values it is for.
+DropoutPlace DropoutAt(const Recorder& recorder, double probability, absl::string_view what);
+// Drops elements of this rank's rows x [T, D], in a training program (kernels/dropout.h). With
+// probability 0 returns x.
+Value Dropout(Recorder& recorder, Value x, double probability, absl::string_view what);
+
 // The properties of attention besides its heads. The default is causal, scaled by 1/sqrt(d), and
 // nothing else.
 struct AttentionForm {
@@ -133,6 +140,7 @@ struct AttentionForm {
   std::optional<double> scale = {};  // Absent: 1/sqrt(d).
   Value sinks = {};  // [a] on this rank: for each query head, a logit without a value.
   DocumentBounds documents = {};
+  double dropout = 0;  // Probability that a training program drops a query's weight of a key.
 };
 
 // qkv [T, a d + g d + g e] to [T, a e]. Attention sees all rows of a sequence, also those on other
@@ -173,8 +181,13 @@ struct StateScanInputs {
 // one product with the state, as published tables of FLOPs count it (a convention; the recurrence
 // has two products, and the kernels have more).
 Value StateScan(Recorder& recorder, const StateScanInputs& inputs, const StateDims& dims);
-// RMSNorm of x silu(z) in `groups` groups of columns; x and z are [T, D], and gain is [D].
-Value GatedNorm(Recorder& recorder, Value x, Value z, Value gain, int64_t groups, double eps);
+struct GatedNormInputs {
+  Value x;     // [T, D]
+  Value z;     // [T, D]
+  Value gain;  // [D]
+};
+// RMSNorm of x silu(z) in `groups` groups of columns: [T, D].
+Value GatedNorm(Recorder& recorder, const GatedNormInputs& inputs, int64_t groups, double eps);
 
 // --- Conditions of samples.
 // A condition [B, D] is the same on all tensor and context ranks of a sample.
@@ -210,9 +223,10 @@ Routing Router(Recorder& recorder, Value logits, Value bias, const RouterOptions
 struct LoadBalanceOptions {
   RouterScoring scoring;
   double coefficient;
+  AuxLossScope scope = AuxLossScope::kBatch;
 };
 // Adds the loss for uneven choices to StepState.auxiliary_loss; a root of the backward pass. Counts
-// the choices of the micro-batch on all ranks over which its tokens are divided.
+// the choices of each set of tokens on all ranks over which the tokens of the set are divided.
 void LoadBalance(Recorder& recorder, Value logits, Value experts,
                  const LoadBalanceOptions& options);
 

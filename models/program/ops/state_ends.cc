@@ -17,6 +17,9 @@ class StateEndsBackwardOp final : public Op {
  public:
   explicit StateEndsBackwardOp(const StateDims& dims) : dims_(dims) {}
   absl::string_view name() const override { return "state_ends_backward"; }
+  std::optional<Kept> KeptOnGpu(const Program& program, const Instance& instance) const override {
+    return KeptOf(StateCall::kEndsBackward, program, instance.inputs[1], dims_);
+  }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     const auto in = [&](size_t i) { return binder.tensor(instance.inputs[i]); };
     const auto out = [&](size_t i) { return binder.tensor(instance.outputs[i]); };
@@ -44,6 +47,9 @@ class StateEndsOp final : public Op {
   explicit StateEndsOp(const StateDims& dims) : dims_(dims) {}
   absl::string_view name() const override { return "state_ends"; }
   std::string attributes() const override { return ToString(dims_); }
+  std::optional<Kept> KeptOnGpu(const Program& program, const Instance& instance) const override {
+    return KeptOf(StateCall::kEnds, program, instance.inputs[0], dims_);
+  }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     return binder.Kernel(StateEndsForwardArgs{.xbc = binder.tensor(instance.inputs[0]),
                                               .dt = binder.tensor(instance.inputs[1]),

@@ -27,6 +27,9 @@ class StateScanBackwardOp final : public Op {
     cost.flops = 2 * StateFlops(program, instance, dims_);
     return cost;
   }
+  std::optional<Kept> KeptOnGpu(const Program& program, const Instance& instance) const override {
+    return KeptOf(StateCall::kScanBackward, program, instance.inputs[1], dims_);
+  }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     const auto in = [&](size_t i) { return binder.tensor(instance.inputs[i]); };
     const auto out = [&](size_t i) { return binder.tensor(instance.outputs[i]); };
@@ -63,6 +66,9 @@ class StateScanOp final : public Op {
     Cost cost = Op::CostOf(program, instance);
     cost.flops = StateFlops(program, instance, dims_);
     return cost;
+  }
+  std::optional<Kept> KeptOnGpu(const Program& program, const Instance& instance) const override {
+    return KeptOf(StateCall::kScan, program, instance.inputs[0], dims_);
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     StateScanForwardArgs args{.xbc = binder.tensor(instance.inputs[0]),
@@ -108,6 +114,12 @@ std::string ToString(const StateDims& dims) {
   if (dims.min_step > 0) absl::StrAppend(&text, " min_step=", dims.min_step);
   if (std::isfinite(dims.max_step)) absl::StrAppend(&text, " max_step=", dims.max_step);
   return text;
+}
+
+std::optional<Op::Kept> KeptOf(StateCall call, const Program& program, Value xbc,
+                               const StateDims& dims) {
+  const ValueInfo info = program.info(xbc);
+  return Op::Kept{"state space", size_t(StateScratchBytes(call, dims, info.shape[0], info.dtype))};
 }
 
 Value StateScan(Recorder& recorder, const StateScanInputs& inputs, const StateDims& dims) {

@@ -17,6 +17,7 @@ namespace trainyard::controller {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 TEST(SpecPaths, OfArraysAndOfEverythingBesideTheDataAreKnown) {
   v1::JobSpec spec;
@@ -43,6 +44,41 @@ TEST(SpecPaths, OfArraysAndOfEverythingBesideTheDataAreKnown) {
                                  "init_from=runs/b", "profile.directory=traces"));
 }
 
+v1::JobSpec Blended() {
+  v1::JobSpec spec;
+  spec.set_name("blend");
+  spec.mutable_model()->set_preset("gpt2-124m");
+  spec.mutable_batch()->set_global(4);
+  spec.mutable_batch()->set_micro(4);
+  spec.mutable_batch()->set_sequence(256);
+  for (const char* prefix : {"a/web", "b/code"}) {
+    v1::BlendedDataset& dataset = *spec.mutable_data()->mutable_blend()->add_datasets();
+    dataset.set_weight(1);
+    dataset.set_prefix(prefix);
+  }
+  spec.mutable_optimizer()->mutable_adamw()->set_learning_rate(1e-4);
+  spec.set_steps(10);
+  return spec;
+}
+
+TEST(SpecPaths, OfEveryDatasetOfABlendAreKnown) {
+  const auto read = FromProto(Blended());
+  ASSERT_TRUE(read.ok()) << read.status();
+  std::vector<std::string> found;
+  for (const SpecPath& path : (*read)->facts.paths) found.push_back(path.field + "=" + path.path);
+  EXPECT_THAT(found, ElementsAre("data.blend.datasets[0].prefix=a/web",
+                                 "data.blend.datasets[1].prefix=b/code"));
+}
+
+// Catches a search for unknown fields that stops at lists.
+TEST(SpecPaths, AFieldOfADatasetThatTheControllerDoesNotKnowIsRefused) {
+  v1::JobSpec spec = Blended();
+  v1::BlendedDataset& second = *spec.mutable_data()->mutable_blend()->mutable_datasets(1);
+  second.GetReflection()->MutableUnknownFields(&second)->AddVarint(99, 1);
+  EXPECT_THAT(std::string(FromProto(spec).status().message()),
+              HasSubstr("data.blend.datasets[1].#99: found a field that this controller does not"));
+}
+
 void FindTexts(const google::protobuf::Descriptor& message, const std::string& path,
                std::set<std::string>& texts) {
   for (int i = 0; i < message.field_count(); ++i) {
@@ -60,8 +96,9 @@ TEST(SpecPaths, EachTextOfASpecIsAPathOrKnownToBeNone) {
   std::set<std::string> texts;
   FindTexts(*v1::JobSpec::descriptor(), "", texts);
   const std::set<std::string> paths = {
-      "data.text.path", "data.indexed.prefix",  "data.arrays.latents", "data.arrays.labels",
-      "init_from",      "checkpoint.directory", "profile.directory",
+      "data.text.path",     "data.indexed.prefix",        "data.blend.datasets.path",
+      "data.arrays.labels", "data.blend.datasets.prefix", "data.arrays.latents",
+      "init_from",          "checkpoint.directory",       "profile.directory",
   };
   std::set<std::string> others;
   std::set_difference(texts.begin(), texts.end(), paths.begin(), paths.end(),

@@ -97,7 +97,7 @@ TEST(HfConfigTest, RefusesWhatChangesTheMeaning) {
   refuse("hidden_act", "gelu", "hidden_act: wanted \"silu\"");
   refuse("attention_bias", true, "attention_bias: wanted false");
   refuse("mlp_bias", true, "mlp_bias: wanted false");
-  refuse("attention_dropout", 0.1, "attention_dropout: wanted 0.0");
+  refuse("attention_dropout", 1.5, "attention_dropout");
   refuse("attn_logit_softcapping", 50.0, "attn_logit_softcapping: wanted no such key");
   refuse("architectures", {"LlamaForSequenceClassification"}, "architectures: wanted");
   refuse("quantization_config", {{"quant_method", "gptq"}},

@@ -4,6 +4,8 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
+#include <map>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -122,6 +124,71 @@ TEST(Inputs, FieldsOfArraysAreChecked) {
                           "data.arrays.prediction_type"));
   EXPECT_THAT(FieldsFound("latents: x, labels: y", ", validation: {every_steps: 5}"),
               ElementsAre("data.arrays", "validation"));
+}
+
+// What is wrong with a job that has these data, by field.
+std::map<std::string, std::string> BlendFound(const BlendData& blend) {
+  JobConfig job;
+  job.name = "blend";
+  job.model.preset = "gpt2-124m";
+  job.batch = {.global = 8, .micro = 1, .sequence = 64};
+  job.data = blend;
+  job.optimizer.adamw.learning_rate = 1e-3;
+  job.steps = 10;
+  Violations violations;
+  Validate(job, violations);
+  std::map<std::string, std::string> found;
+  for (const FieldViolation& one : violations.list()) found[one.field] = one.description;
+  return found;
+}
+
+TEST(Inputs, BlendsAreCheckedDatasetByDataset) {
+  BlendData good = {.datasets = std::vector<BlendedDataset>(256, {1e9, "a", ""}),
+                    .validation_fraction = 0.1};
+  good.datasets[1] = {1e-9, "b/c", ""};
+  EXPECT_THAT(BlendFound(good), IsEmpty());
+  JobConfig job;
+  job.data = good;
+  ASSERT_EQ(PathsOf(job).size(), 256u);
+  EXPECT_EQ(PathsOf(job)[1].field, "data.blend.datasets[1].prefix");
+  EXPECT_EQ(PathsOf(job)[1].path, "b/c");
+
+  using One = BlendedDataset;
+  const std::string first = "data.blend.datasets[0]", second = "data.blend.datasets[1]";
+  const struct {
+    std::vector<One> datasets;
+    std::string field, says;
+  } bad[] = {{{}, "data.blend.datasets", "wanted 1 to 256 datasets, found 0"},
+             {std::vector<One>(257, {1, "a", ""}), "data.blend.datasets", "found 257"},
+             {{{1, "a", ""}, {0, "b", ""}}, second + ".weight", "datasets without weight, found 0"},
+             {{{1, "a", ""}, {-1, "b", ""}}, second + ".weight", "found -1"},
+             {{{1, "a", ""}, {std::nan(""), "b", ""}}, second + ".weight", "found nan"},
+             {{{2e9, "a", ""}}, first + ".weight", "1e-9 <= x <= 1e9"},
+             {{{1, "a", "b"}}, first, "or the path of a text, found both"},
+             {{{1, "", ""}}, first, "found none"},
+             {{{1, "a", ""}, {1, "", "b"}}, second, "all with a prefix or all with a path"},
+             {{{1, "../a", ""}}, first + ".prefix", "without \"..\""},
+             {{{1, "", "~/a"}}, first + ".path", "not expanded"}};
+  for (const auto& [datasets, field, says] : bad) {
+    const auto found = BlendFound({.datasets = datasets});
+    ASSERT_EQ(found.size(), 1u) << field;
+    EXPECT_EQ(found.begin()->first, field);
+    EXPECT_THAT(found.begin()->second, HasSubstr(says));
+  }
+  good.validation_fraction = 0.5;
+  EXPECT_THAT(BlendFound(good).at("data.blend.validation_fraction"), HasSubstr("nearest 0.49"));
+}
+
+TEST(Inputs, ABlendWithoutHeldOutDataHasNoValidation) {
+  const auto status =
+      ParseAndValidateJob(
+          "{name: a, model: {preset: gpt2-124m}, steps: 10, validation: {every_steps: 5},"
+          " batch: {global: 8, micro: 1, sequence: 64}, optimizer: {adamw: {learning_rate: 1e-3}},"
+          " data: {blend: {datasets: [{weight: 1, prefix: a, seed: 3}]}}}")
+          .status();
+  std::set<std::string> fields;
+  for (const FieldViolation& found : Violations::FromStatus(status)) fields.insert(found.field);
+  EXPECT_THAT(fields, ElementsAre("data.blend.datasets[0].seed", "validation"));
 }
 
 std::vector<FieldViolation> Check(const JobConfig& job) {

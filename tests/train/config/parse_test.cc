@@ -137,7 +137,8 @@ TEST(ParseJobConfig, ExpertsLandInEveryField) {
   const auto job = ParseJobConfig(
       "{model: {architecture: {family: qwen3_moe, moe: {experts: 8, top_k: 2, expert_ffn: 32, "
       "shared_experts: 1, shared_ffn: 48, router: SIGMOID, expert_bias: true, "
-      "bias_update_rate: 2e-3, aux_loss: 1e-4, groups: 4, topk_groups: 2, norm_topk: false, "
+      "bias_update_rate: 2e-3, aux_loss: 1e-4, aux_loss_scope: SEQUENCE, groups: 4, topk_groups: "
+      "2, norm_topk: false, "
       "routed_scaling: 2.5, fake_balanced: true}}}, "
       "parallelism: {expert: 4, expert_split: EXPERT_SPLIT_EXPERT_TENSOR_CONTEXT}}");
   ASSERT_TRUE(job.ok()) << job.status();
@@ -150,6 +151,7 @@ TEST(ParseJobConfig, ExpertsLandInEveryField) {
                                                           {"moe.expert_bias", true},
                                                           {"moe.bias_update_rate", 2e-3},
                                                           {"moe.aux_loss", 1e-4},
+                                                          {"moe.aux_loss_scope", "SEQUENCE"},
                                                           {"moe.groups", 4},
                                                           {"moe.topk_groups", 2},
                                                           {"moe.norm_topk", false},

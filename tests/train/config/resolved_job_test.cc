@@ -132,6 +132,31 @@ TEST(ResolvedJob, EveryFieldOfArraysSurvives) {
   ExpectSameAfterReading(job);
 }
 
+TEST(ResolvedJob, EveryFieldOfABlendAndOfADecaySurvives) {
+  JobConfig job = Valid(
+      "{name: a, model: {preset: qwen3-30b-a3b, overrides: {moe: {aux_loss_scope: SEQUENCE}}},"
+      " data: {blend: {datasets: [{weight: 0.7, prefix: a}, {weight: 2, prefix: b}],"
+      " validation_fraction: 0.02, reset_attention_mask: true}},"
+      " batch: {global: 8, micro: 1, sequence: 64}, steps: 10, optimizer: {adamw: {learning_rate: "
+      "1e-3}, schedule: {wsd: {warmup_steps: 1, decay_steps: 4, decay_style: MINUS_SQRT}}}}");
+  const JobConfig read = Reread(ResolvedJobText(job));
+  const BlendData& blend = std::get<BlendData>(read.data);
+  ASSERT_EQ(blend.datasets.size(), 2u);
+  EXPECT_EQ(blend.datasets[0].weight, 0.7);
+  EXPECT_EQ(blend.datasets[0].prefix, "a");
+  EXPECT_EQ(blend.datasets[1].weight, 2);
+  EXPECT_EQ(blend.datasets[1].prefix, "b");
+  EXPECT_EQ(blend.datasets[1].path, "");
+  EXPECT_EQ(blend.validation_fraction, 0.02);
+  EXPECT_TRUE(blend.reset_attention_mask);
+  EXPECT_EQ(read.optimizer.schedule.shape, ScheduleShape::kWsd);
+  EXPECT_EQ(read.optimizer.schedule.decay_steps, 4);
+  EXPECT_EQ(read.optimizer.schedule.decay_style, DecayStyle::kMinusSqrt);
+  const Json moe = Json::parse(ResolvedJobText(job)).at("model").at("architecture").at("moe");
+  EXPECT_EQ(moe.at("aux_loss_scope"), "SEQUENCE");
+  ExpectSameAfterReading(job);
+}
+
 // What the spec leaves open is said, so that another release's default changes nothing.
 TEST(ResolvedJob, SaysWhatTheSpecLeftOpen) {
   const JobConfig job = Valid(

@@ -88,15 +88,29 @@ TEST(ScaleTest, LayersGoUntilTheJobFits) {
               ElementsAre("model.overrides.layers 32 -> 31"));
   EXPECT_THAT(Scaled(job, {.devices = 8, .fits = with_at_most(0)}),
               ElementsAre("model.overrides.layers 32 -> 1"));
-  // Three dense layers and one with experts; at least one block in each part of the pipeline.
+  EXPECT_THAT(Scaled(job, {.devices = 8, .fits = with_at_most(1)}),
+              ElementsAre("model.overrides.layers 32 -> 1"));
+  // Three dense layers and one with experts.
+  EXPECT_THAT(
+      Scaled(Recipe("automodel-deepseek-v3-671b-bf16-256"), {.devices = 1, .fits = with_at_most(5)})
+          .back(),
+      "model.overrides.layers 61 -> 5");
   EXPECT_THAT(
       Scaled(Recipe("automodel-deepseek-v3-671b-bf16-256"), {.devices = 1, .fits = with_at_most(0)})
           .back(),
       "model.overrides.layers 61 -> 4");
+  // Each of the 4 x 5 parts of the pipeline has a block, embedding and head included. So has each
+  // stage, if parts are given up.
+  const JobConfig parts = Recipe("dgxc-llama31-llama3-70b-bf16-64");
+  EXPECT_THAT(Scaled(parts, {.devices = 64, .fits = with_at_most(18)}),
+              ElementsAre("model.overrides.layers 80 -> 18"));
   EXPECT_THAT(
-      Scaled(Recipe("dgxc-llama31-llama3-70b-bf16-64"), {.devices = 32, .fits = with_at_most(0)})
-          .back(),
-      "model.overrides.layers 80 -> 18");
+      Scaled(parts, {.devices = 64, .fits = with_at_most(17)}),
+      ElementsAre("parallelism.virtual_pipeline 5 -> 1", "model.overrides.layers 80 -> 17"));
+  const Scaling hopeless =
+      ScaleTo(parts, ResolveModel(parts.model).value(), {.devices = 64, .fits = with_at_most(1)});
+  EXPECT_FALSE(hopeless.fits);
+  EXPECT_EQ(FactsOf(ResolveModel(hopeless.job.model).value()).layers, 2);
 }
 
 // Whatever a recipe scales to is a legal job.

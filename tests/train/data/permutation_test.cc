@@ -22,6 +22,7 @@ TEST(Permute, IsABijectionForEverySize) {
         ASSERT_LT(to, size);
         ASSERT_FALSE(seen[size_t(to)]) << size << ", " << key << ", " << i;
         seen[size_t(to)] = true;
+        ASSERT_EQ(Unpermute(key, size, to), i) << size << ", " << key;
       }
     }
   }

@@ -176,6 +176,7 @@ LayoutCase WithRouter(LayoutCase c, int router) {
     moe.shared_ffn = 3 * c.job.parallelism.tensor;
   }
   if (name == "sigmoid") moe.aux_loss = 0.1, moe.routed_scaling = 2.5;
+  if (name == "sigmoid") moe.aux_loss_scope = AuxLossScope::kSequence;
   if (name == "biased") moe.expert_bias = true, moe.bias_update_rate = 0.01;
   if (name == "grouped") moe.groups = 2, moe.norm_topk = false;
   if (!HasField(c.model, "moe.router")) {  // Of all that, the losses and the bias.
@@ -184,7 +185,8 @@ LayoutCase WithRouter(LayoutCase c, int router) {
            .expert_ffn = moe.expert_ffn,
            .expert_bias = moe.expert_bias,
            .bias_update_rate = moe.bias_update_rate,
-           .aux_loss = moe.aux_loss};
+           .aux_loss = moe.aux_loss,
+           .aux_loss_scope = moe.aux_loss_scope};
   }
   if (name == "turns") {
     moe.fake_balanced = true;

@@ -95,6 +95,14 @@ std::vector<int32_t> MakeDocumentBegins(int64_t samples, int64_t sequence, uint6
   return begins;
 }
 
+std::vector<int32_t> MakeSampleNumbers(int64_t samples, int64_t sequence) {
+  std::vector<int32_t> numbers;
+  for (int64_t sample = 0; sample < samples; ++sample) {
+    numbers.insert(numbers.end(), size_t(sequence), int32_t(sample));
+  }
+  return numbers;
+}
+
 // This rank's micro-batches of one step, with all that the model reads.
 StepBatch BatchOf(const LayoutCase& c, const RankEngine& engine, const Model& model, int step) {
   const BatchConfig& batch = c.job.batch;
@@ -109,10 +117,12 @@ StepBatch BatchOf(const LayoutCase& c, const RankEngine& engine, const Model& mo
   uint64_t seed = uint64_t(step);
   std::vector<InputSpec> inputs = model.inputs();
   if (ResetsAttentionMask(c.job.data)) inputs.push_back(DocumentBegins(batch.sequence));
+  inputs.push_back(SampleNumbers());
   for (const InputSpec& input : inputs) {
-    const InputData data = input.name == kDocumentBegins
-                               ? MakeDocumentBegins(batch.global, batch.sequence, seed)
-                               : MakeInput(input, batch.global, batch.sequence, seed);
+    const InputData data =
+        input.name == kDocumentBegins  ? MakeDocumentBegins(batch.global, batch.sequence, seed)
+        : input.name == kSampleNumbers ? MakeSampleNumbers(batch.global, batch.sequence)
+                                       : MakeInput(input, batch.global, batch.sequence, seed);
     for (size_t i = 0; i < result.size(); ++i) {
       std::visit(
           [&](const auto& all) { result[i][input.name] = MineOf(share, input, int64_t(i), all); },

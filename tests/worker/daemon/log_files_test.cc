@@ -109,7 +109,7 @@ TEST(LogFilesTest, BytesThatAreNoTextAreReadToTheirEnd) {
   TemporaryDirectory directory;
   LogWriter writer(directory.path(), 1 << 20, 4);
   LogReader reader(directory.path(), 0);
-  writer.Append(std::string(50'000, '\x80') + "\nnext\n");
+  writer.Append(absl::StrCat(std::string(50'000, '\x80'), "\nnext\n"));
   std::vector<std::string> lines;
   for (int i = 0; i < 4; ++i) {
     for (const auto& line : reader.Read({}).lines) lines.push_back(line);

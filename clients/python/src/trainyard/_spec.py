@@ -83,7 +83,7 @@ def _plain(field: FieldDescriptor, value: Any) -> Any:
     if _is_map(field):
         return dict(value)
     if _is_list(field):
-        return list(value)
+        return [to_dict(item) if field.message_type is not None else item for item in value]
     if field.message_type is not None:
         return to_dict(value)
     if field.enum_type is not None:
@@ -197,7 +197,13 @@ def _read_field(value: Any, path: str, field: FieldDescriptor,
             violations.append(Violation(path, f"wanted a list, found {_found(value)}"))
             return
         for i, item in enumerate(value or ()):
-            _set(item, f"{path}[{i}]", field, target)
+            place = f"{path}[{i}]"
+            if field.message_type is None:
+                _set(item, place, field, target)
+            elif isinstance(item, Mapping):
+                _read(item, place, getattr(message, field.name).add(), violations)
+            else:
+                violations.append(Violation(place, f"wanted a mapping, found {_found(item)}"))
     elif field.message_type is None:
         _set(value, path, field, target)
     elif value is not None and not isinstance(value, Mapping):

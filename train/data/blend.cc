@@ -1,0 +1,93 @@
+#include "train/data/blend.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/rng.h"
+#include "common/status_macros.h"
+#include "train/data/blend_order.h"
+#include "train/data/indexed.h"
+#include "train/data/shuffled_documents.h"
+#include "train/data/text.h"
+#include "train/data/token_dataset.h"
+
+namespace trainyard {
+namespace {
+
+// As many samples as no job uses up: the datasets begin again and again.
+constexpr int64_t kSamples = int64_t{1} << 40;
+
+class BlendedSamples final : public TokenDataset {
+ public:
+  BlendedSamples(int64_t sequence, int64_t vocab, bool documents,
+                 const std::vector<double>& weights,
+                 std::vector<std::unique_ptr<ShuffledDocuments>> datasets)
+      : TokenDataset(sequence, vocab, documents), order_(weights), datasets_(std::move(datasets)) {}
+
+  int64_t num_samples() const override { return kSamples; }
+  bool is_shuffled() const override { return true; }
+  absl::Status ReadTokens(int64_t index, std::span<int32_t> out) const override {
+    const BlendOrder::Choice choice = order_.At(index);
+    return datasets_[size_t(choice.dataset)]->ReadTokens(choice.sample, out);
+  }
+  absl::Status ReadDocumentBegins(int64_t index, std::span<int32_t> out) const override {
+    const BlendOrder::Choice choice = order_.At(index);
+    return datasets_[size_t(choice.dataset)]->ReadDocumentBegins(choice.sample, out);
+  }
+
+ private:
+  const BlendOrder order_;
+  const std::vector<std::unique_ptr<ShuffledDocuments>> datasets_;
+};
+
+absl::StatusOr<SplitStream> OpenDataset(const BlendedDataset& dataset, const BlendData& blend,
+                                        int64_t vocab, const Roots& roots) {
+  if (!dataset.path.empty()) {
+    return OpenText({.path = dataset.path, .validation_fraction = blend.validation_fraction},
+                    roots);
+  }
+  return OpenIndexed({.prefix = dataset.prefix, .validation_fraction = blend.validation_fraction},
+                     vocab, roots);
+}
+
+}  // namespace
+
+absl::StatusOr<DataSplits> OpenBlend(const BlendData& source, int64_t vocab,
+                                     const DataOptions& options) {
+  std::vector<double> weights;
+  std::vector<SplitStream> streams;
+  for (const BlendedDataset& dataset : source.datasets) {
+    ASSIGN_OR_RETURN(SplitStream split, OpenDataset(dataset, source, vocab, options.roots));
+    RETURN_IF_ERROR(CheckLengths(split, options.sequence));
+    if (!streams.empty() && split.stream->dtype() != streams[0].stream->dtype()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          split.file, ": wanted tokens of dtype code ", int(streams[0].stream->dtype()), ", as ",
+          streams[0].file, " has them, found ", int(split.stream->dtype()),
+          "; a blend needs datasets of one tokenizer"));
+    }
+    weights.push_back(dataset.weight);
+    streams.push_back(std::move(split));
+  }
+  const auto samples = [&](bool validation) {
+    std::vector<std::unique_ptr<ShuffledDocuments>> datasets;
+    for (const SplitStream& split : streams) {
+      const int64_t begin = validation ? split.split : 0;
+      const int64_t end = validation ? split.stream->num_tokens() : split.split;
+      // The two parts of a dataset have different keys, too.
+      const uint64_t number = 2 * datasets.size() + (validation ? 1 : 0);
+      datasets.push_back(std::make_unique<ShuffledDocuments>(
+          StreamPart{.stream = split.stream, .file = split.file, .begin = begin, .end = end},
+          options.sequence, RandomBits(options.seed, HashName("data/blend"), number)));
+    }
+    return std::make_unique<BlendedSamples>(options.sequence, streams[0].stream->vocab(),
+                                            source.reset_attention_mask, weights,
+                                            std::move(datasets));
+  };
+  DataSplits splits;
+  splits.train = samples(false);
+  if (source.validation_fraction > 0) splits.validation = samples(true);
+  return splits;
+}
+
+}  // namespace trainyard

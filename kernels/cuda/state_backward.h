@@ -30,6 +30,23 @@ struct SumTile {
   }
 };
 
+// The rows of a tensor that a tile has: `count` by `width` elements.
+template <typename T, int kNeighbours>
+struct TileRows {
+  const T* data;
+  int64_t stride;
+  int count, width;
+
+  // Neighbours of a row; zeros outside.
+  __device__ Pack<Accumulate<T>, kNeighbours> At(int row, int column) const {
+    Pack<Accumulate<T>, kNeighbours> wide = {};
+    if (row >= count || column >= width) return wide;
+    const auto pack = LoadPack<T, kNeighbours>(data + row * stride + column);
+    for (int i = 0; i < kNeighbours; ++i) wide.v[i] = Accumulate<T>(pack.v[i]);
+    return wide;
+  }
+};
+
 // Sums over columns of a head's tile, for each token: [slots, T, H].
 template <typename A>
 struct TokenSums {
@@ -80,8 +97,8 @@ __global__ void __launch_bounds__(Product::kThreads, 1) ValuesKernel(Values<T> a
     to_end[t] = t < count ? args.steps.to_end[at] : A(0);
   }
   const T* const xbc = args.xbc + row * s.columns();
-  const T* const x = xbc + head * s.p + column;
-  // Calls sum with the elements of a tile that exist, and stores the sums over its rows.
+  const TileRows<T, kNeighbours> x = {xbc + head * s.p + column, s.columns(), count, width};
+  // Stores the sums over the rows of the tile.
   const auto store = [&](const TokenSums<A>& sums) {
     __syncthreads();
     for (int t = int(threadIdx.x); t < count; t += Product::kThreads) {
@@ -89,15 +106,6 @@ __global__ void __launch_bounds__(Product::kThreads, 1) ValuesKernel(Values<T> a
     }
     __syncthreads();
   };
-  // Neighbours of a row; zeros outside.
-  const auto values = [&](const T* from, int64_t stride, int t, int p) {
-    Pack<A, kNeighbours> wide = {};
-    if (t >= count || p >= width) return wide;
-    const auto pack = LoadPack<T, kNeighbours>(from + t * stride + p);
-    for (int i = 0; i < kNeighbours; ++i) wide.v[i] = A(pack.v[i]);
-    return wide;
-  };
-
   const Panel<T, Order::kDeep> b = {xbc + s.b(group), s.columns(), count};
   const Panel<T, Order::kAlong> end = {args.ends + s.Copy(kWithin ? k : k / s.part_chunks, group) +
                                            head % s.group_heads() * s.p + column,
@@ -105,21 +113,22 @@ __global__ void __launch_bounds__(Product::kThreads, 1) ValuesKernel(Values<T> a
   Product dv(b, end, s.n, shared);
   dv.Transform([&](int t, int, A sum) { return sum * to_end[t]; });
   dv.ForEachSum([&](int t, int p, const auto& sums) {
-    const auto xs = values(x, s.columns(), t, p);
+    const auto xs = x.At(t, p);
     for (int i = 0; i < kNeighbours; ++i) tile.at(t, p + i) = xs.v[i] * step[t] * sums.v[i];
   });
   store(args.of_end);
-  const T* const dy = kWithin ? args.dy + row * s.inner() + head * s.p + column : nullptr;
+  [[maybe_unused]] const TileRows<T, kNeighbours> dy = {
+      kWithin ? args.dy + row * s.inner() + head * s.p + column : nullptr, s.inner(), count, width};
   A d = 0;
   if constexpr (kWithin) {
     const Panel<T, Order::kAlong> weights = {args.weights + (k * s.heads + head) * kTile * kTile,
                                              kTile, count};
-    const Panel<T, Order::kAlong> later = {dy, s.inner(), width};
+    const Panel<T, Order::kAlong> later = {dy.data, s.inner(), width};
     dv.AddProduct(weights, later, count, shared);
     d = A(args.d[head]);
   }
   dv.ForEachSum([&](int t, int p, const auto& sums) {
-    const auto xs = values(x, s.columns(), t, p);
+    const auto xs = x.At(t, p);
     for (int i = 0; i < kNeighbours; ++i) tile.at(t, p + i) = xs.v[i] * sums.v[i];
   });
   store(args.of_step);
@@ -127,7 +136,7 @@ __global__ void __launch_bounds__(Product::kThreads, 1) ValuesKernel(Values<T> a
   dv.ForEachSum([&](int t, int p, auto sums) {
     for (int i = 0; i < kNeighbours; ++i) sums.v[i] *= step[t];
     if constexpr (kWithin) {
-      const auto xs = values(x, s.columns(), t, p), dys = values(dy, s.inner(), t, p);
+      const auto xs = x.At(t, p), dys = dy.At(t, p);
       for (int i = 0; i < kNeighbours; ++i) {
         tile.at(t, p + i) = xs.v[i] * dys.v[i];
         sums.v[i] += d * dys.v[i];

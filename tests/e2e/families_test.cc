@@ -29,6 +29,7 @@ const std::map<std::string, int64_t>& SmallSizes() {
                                                        {"heads", 4},
                                                        {"head_dim", 8},
                                                        {"vocab", 256},
+                                                       {"vocab_multiple", 24},
                                                        {"max_seq", 64},
                                                        {"window", 20},
                                                        {"dense_layers", 1},

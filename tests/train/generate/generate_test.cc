@@ -18,7 +18,11 @@ std::string TextOf(int64_t vocab_multiple) {
   CHECK(RunJob(job)[0].status.ok());
   std::string text;
   const absl::Status status =
-      Generate({.checkpoint = job.checkpoint->directory, .tokens = 40, .temperature = 1, .seed = 3},
+      Generate({.checkpoint = job.checkpoint->directory,
+                .prompt = "a",
+                .tokens = 40,
+                .temperature = 1,
+                .seed = 3},
                CpuBackend(), [&](absl::string_view more) { absl::StrAppend(&text, more); });
   EXPECT_TRUE(status.ok()) << status;
   return text;

@@ -66,11 +66,12 @@ struct Choice {
   std::function<void(size_t)> set;
 };
 
-// A pointer to the member that holds a field's value, or a Choice.
-using FieldRef = std::variant<int64_t*, double*, bool*, Choice>;
+// A pointer to the member that holds a field's value, or a Choice. A text has no rule of its own:
+// the family's `check` judges it.
+using FieldRef = std::variant<int64_t*, double*, bool*, std::string*, Choice>;
 using FieldVisit = absl::FunctionRef<void(const FieldRule& rule, const FieldRef& field)>;
 
-// A field's value, copied out of the configuration. A choice is a string.
+// A field's value, copied out of the configuration. A choice is a string, as a text is.
 using FieldValue = std::variant<int64_t, double, bool, std::string>;
 FieldValue ValueOf(const FieldRef& field);
 // CHECKs that the value has the field's type. Ignores a string that is not a name of the choice:

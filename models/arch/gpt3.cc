@@ -127,6 +127,7 @@ Family Gpt3Family() {
   return DecoderFamily<kTraits, Gpt3>({.name = "gpt3",
                                        .activation = "gelu",
                                        .norm = "layernorm",
+                                       .position = "learned_absolute",
                                        .bias = true,
                                        .defaults = {.max_seq = 2048, .tied = true},
                                        .presets = {{"gpt3-5b", {}, LargeGpt(24, 4096, 32)},

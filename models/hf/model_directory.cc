@@ -25,7 +25,7 @@ std::string Shown(absl::string_view text) {
 
 absl::StatusOr<Json> ReadObject(const std::string& path, uint64_t limit_bytes, const Roots& roots) {
   ASSIGN_OR_RETURN(const std::string text, ReadHfFile(path, limit_bytes, roots));
-  Json json = ParseUniqueJson(text);
+  Json json = ParsePythonJson(text);
   if (json.is_object()) return json;
   return absl::DataLossError(absl::StrCat(
       path, ": wanted a JSON object, in UTF-8 and with each key once, found another text"));

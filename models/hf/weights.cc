@@ -143,7 +143,11 @@ int64_t FurtherLayers(const ModelDirectory& directory, const HfTable& table) {
 }
 
 // Whether the tensor is of one of the `further` layers after the model's `layers`.
-bool IsOfFurtherLayer(absl::string_view name, int64_t layers, int64_t further) {
+bool IsOfFurtherLayer(const HfTable& table, absl::string_view name, int64_t layers,
+                      int64_t further) {
+  if (table.further_tensors != nullptr) {
+    return further > 0 && absl::StartsWith(name, table.further_tensors);
+  }
   int64_t layer = 0;
   return absl::ConsumePrefix(&name, kLayers) &&
          absl::SimpleAtoi(name.substr(0, name.find('.')), &layer) && layer >= layers &&
@@ -310,7 +314,7 @@ absl::StatusOr<HfWeights> HfWeights::Find(const ModelDirectory& directory,
     RETURN_IF_ERROR(FindWeight(directory, weight, used));
   }
   for (const auto& [name, tensor] : directory.tensors()) {
-    if (used.contains(name) || IsOfFurtherLayer(name, layers, further)) continue;
+    if (used.contains(name) || IsOfFurtherLayer(table, name, layers, further)) continue;
     RETURN_IF_ERROR(CheckOther(directory, name, tensor, used));
   }
   return found;

@@ -153,6 +153,13 @@ std::optional<ModelConfig> CheckModel(const JobConfig& job, Violations& violatio
                    Wanted("at least 256 for byte tokens", tokens->limit, kByteVocabulary));
   }
   CheckInputs(inputs, job.data, violations);
+  if (ResetsAttentionMask(job.data) && FactsOf(*model).convolved_tokens > 0) {
+    violations.Add(
+        "data.indexed.reset_attention_mask",
+        Wanted("false for a model with recurrent layers, whose state passes over from one "
+               "document to the next",
+               "true", "false"));
+  }
   return model;
 }
 

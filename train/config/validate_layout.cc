@@ -41,6 +41,7 @@ class TensorRule {
   TensorRule(const ModelConfig& model, int64_t rows) : rows_(rows) {
     for (const Field& field : FieldsOf(model)) {
       if (field.rule.over_tensor == OverTensor::kWhole) continue;
+      if (field.value == FieldValue(int64_t{0})) continue;  // Of a part that the model lacks.
       const absl::string_view name = field.rule.name;
       const Size size{.name = std::string(name.substr(name.find('.') + 1)),
                       .value = std::get<int64_t>(field.value),
@@ -60,7 +61,7 @@ class TensorRule {
   // A larger number of ranks is not legal.
   int64_t most() const {
     int64_t most = rows_;
-    for (const Size& size : divided_) most = std::min(most, std::max<int64_t>(size.padded(), 1));
+    for (const Size& size : divided_) most = std::min(most, size.padded());
     return most;
   }
 
@@ -241,6 +242,17 @@ void CheckRecompute(const JobConfig& job, int64_t layers, Violations& violations
                         std::clamp<int64_t>(blocks, 0, most)));
 }
 
+// Checks that the convolution of recurrent layers reads tokens of the preceding part alone.
+void CheckParts(const JobConfig& job, const ModelFacts& facts, Violations& violations) {
+  const int64_t parts = 2 * job.parallelism.context;
+  const int64_t least = parts * std::max<int64_t>(facts.convolved_tokens, 1);
+  if (parts == 2 || job.batch.sequence >= least) return;
+  violations.Add("batch.sequence",
+                 Wanted(absl::StrCat("at least 2 x context x the ", facts.convolved_tokens,
+                                     " tokens that the model's convolutions look back = ", least),
+                        job.batch.sequence, least));
+}
+
 // Returns whether the context ranks divide the sequence.
 bool CheckSequence(const JobConfig& job, const ModelFacts& facts, Violations& violations) {
   const int64_t context = job.parallelism.context, sequence = job.batch.sequence;
@@ -360,7 +372,10 @@ void ValidateLayout(const JobConfig& job, const ModelConfig* model, Violations& 
   }
   const bool axes_legal = CheckAxes(job, violations);
   if (!CheckBatch(job, axes_legal, violations) || model == nullptr) return;
-  if (CheckSequence(job, facts, violations)) CheckTensor(job, *model, violations);
+  if (CheckSequence(job, facts, violations)) {
+    CheckParts(job, facts, violations);
+    CheckTensor(job, *model, violations);
+  }
   CheckExperts(job, *model, violations);
   CheckExpertSlots(job, *model, violations);
   CheckPipeline(job, facts.layers, violations);

@@ -174,6 +174,19 @@ TEST_F(HfImport, LeavesOutFurtherLayersWhereTheFamilyMayHaveThem) {
   ExpectRefused(content, "tensor model.layers.3.eh_proj.weight: the model that config.json");
 }
 
+// Nemotron 3's have names of their own.
+TEST_F(HfImport, LeavesOutFurtherLayersOfOtherNames) {
+  DirectoryContent content = DirectoryContent::Of(SourceFile("tests/golden/hf/nemotron_h"));
+  const std::string wanted = DigestOf(Import(content, "without"));
+  content.config["num_nextn_predict_layers"] = 1;
+  content.tensors["mtp.layers.0.norm.weight"] = content.tensors["backbone.norm_f.weight"];
+  EXPECT_EQ(DigestOf(Import(content, "with")), wanted);
+  std::filesystem::remove_all(scratch_);
+  std::filesystem::create_directories(scratch_);
+  content.config["num_nextn_predict_layers"] = 0;
+  ExpectRefused(content, "tensor mtp.layers.0.norm.weight: the model that config.json");
+}
+
 // The other directory has what `transformers` makes of the quantised one (make_quantized.py).
 TEST_F(HfImport, DequantizesAsThePublicImplementation) {
   for (const std::string& name : {std::string("mxfp4"), std::string("fp8")}) {

@@ -54,7 +54,11 @@ const std::map<std::string, nlohmann::json>& SmallSizes() {
 std::string ModelOf(const Family& family) {
   const Preset& preset = family.presets.front();
   nlohmann::json overrides;
+  const ModelFacts facts = FactsOf(preset.config);
   for (const Field& field : FieldsOf(preset.config)) {
+    if (absl::string_view(field.rule.name) == "kv_heads") {
+      overrides["kv_heads"] = facts.kv_heads == facts.sizes.heads ? 4 : 2;
+    }
     const auto size = SmallSizes().find(field.rule.name);
     if (size == SmallSizes().end() || field.rule.fixed) continue;
     std::string path = absl::StrCat("/", field.rule.name);
@@ -62,8 +66,6 @@ std::string ModelOf(const Family& family) {
     overrides[nlohmann::json::json_pointer(path)] = size->second;
   }
   if (overrides.contains("hybrid_pattern")) overrides.erase("layers");  // The pattern says it.
-  const ModelFacts facts = FactsOf(preset.config);
-  overrides["kv_heads"] = facts.kv_heads == facts.sizes.heads ? 4 : 2;
   return absl::StrCat("preset: ", preset.name, ", overrides: ", overrides.dump());
 }
 

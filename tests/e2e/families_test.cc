@@ -22,25 +22,31 @@ namespace {
 constexpr int kSteps = 100;
 
 // Small values of all fields that a size depends on; a family takes those that it has.
-const std::map<std::string, int64_t>& SmallSizes() {
-  static const std::map<std::string, int64_t> sizes = {{"layers", 2},
-                                                       {"hidden", 32},
-                                                       {"ffn", 64},
-                                                       {"heads", 4},
-                                                       {"head_dim", 8},
-                                                       {"vocab", 256},
-                                                       {"max_seq", 64},
-                                                       {"window", 20},
-                                                       {"dense_layers", 1},
-                                                       {"q_lora_rank", 16},
-                                                       {"kv_lora_rank", 16},
-                                                       {"qk_nope_head_dim", 8},
-                                                       {"qk_rope_head_dim", 4},
-                                                       {"v_head_dim", 8},
-                                                       {"yarn_original_max_seq", 32},
-                                                       {"moe.experts", 8},
-                                                       {"moe.top_k", 2},
-                                                       {"moe.expert_ffn", 16}};
+const std::map<std::string, nlohmann::json>& SmallSizes() {
+  static const std::map<std::string, nlohmann::json> sizes = {{"layers", 2},
+                                                              {"hidden", 32},
+                                                              {"ffn", 64},
+                                                              {"heads", 4},
+                                                              {"head_dim", 8},
+                                                              {"vocab", 256},
+                                                              {"vocab_multiple", 24},
+                                                              {"max_seq", 64},
+                                                              {"window", 20},
+                                                              {"dense_layers", 1},
+                                                              {"q_lora_rank", 16},
+                                                              {"kv_lora_rank", 16},
+                                                              {"qk_nope_head_dim", 8},
+                                                              {"qk_rope_head_dim", 4},
+                                                              {"v_head_dim", 8},
+                                                              {"moe.experts", 8},
+                                                              {"moe.top_k", 2},
+                                                              {"moe.expert_ffn", 16},
+                                                              {"mamba_heads", 4},
+                                                              {"mamba_head_dim", 8},
+                                                              {"mamba_groups", 2},
+                                                              {"mamba_state", 8},
+                                                              {"hybrid_pattern", "ME*-"},
+                                                              {"yarn_original_max_seq", 32}};
   return sizes;
 }
 
@@ -48,15 +54,18 @@ const std::map<std::string, int64_t>& SmallSizes() {
 std::string ModelOf(const Family& family) {
   const Preset& preset = family.presets.front();
   nlohmann::json overrides;
+  const ModelFacts facts = FactsOf(preset.config);
   for (const Field& field : FieldsOf(preset.config)) {
+    if (absl::string_view(field.rule.name) == "kv_heads") {
+      overrides["kv_heads"] = facts.kv_heads == facts.sizes.heads ? 4 : 2;
+    }
     const auto size = SmallSizes().find(field.rule.name);
     if (size == SmallSizes().end() || field.rule.fixed) continue;
     std::string path = absl::StrCat("/", field.rule.name);
     std::replace(path.begin(), path.end(), '.', '/');
     overrides[nlohmann::json::json_pointer(path)] = size->second;
   }
-  const ModelFacts facts = FactsOf(preset.config);
-  overrides["kv_heads"] = facts.kv_heads == facts.sizes.heads ? 4 : 2;
+  if (overrides.contains("hybrid_pattern")) overrides.erase("layers");  // The pattern says it.
   return absl::StrCat("preset: ", preset.name, ", overrides: ", overrides.dump());
 }
 

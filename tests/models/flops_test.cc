@@ -174,6 +174,15 @@ TEST(FlopsTest, ExactEqualsTheFormulaPartByPart) {
 }
 
 // A part of another label counts by its label.
+TEST(FlopsTest, PaddingOfTheVocabularyDoesNotCount) {
+  const ModelConfig plain = TinyLlama();
+  ModelConfig padded = plain;
+  AsDecoder(padded).vocab_multiple = 16;
+  EXPECT_EQ(FlopsPerToken(padded, 8).total(), FlopsPerToken(plain, 8).total());
+  EXPECT_EQ(CountParameters(padded).total, CountParameters(plain).total);
+  EXPECT_EQ(CountParameters(padded).active, CountParameters(plain).active);
+}
+
 TEST(FlopsTest, PartsOfAnyLabelCount) {
   ModelConfig config = TinyLlama();
   const std::unique_ptr<Model> model = MakeConditioned(AsDecoder(config));

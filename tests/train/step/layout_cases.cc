@@ -88,8 +88,8 @@ void SizeDecoder(LayoutCase& c) {
   decoder.vocab = 5 * tensor;
   // A vocabulary that is padded: of a head of its own, and of one that is the embedding.
   if (model == "qwen2" || model == "gemma3") {
-    decoder.vocab_multiple = decoder.vocab;
-    --decoder.vocab;
+    decoder.vocab_multiple = 2 * decoder.vocab;
+    decoder.vocab = decoder.vocab_multiple - 1;
   }
   decoder.max_seq = 2 * tensor * p.context + 1;
   if (decoder.moe) {

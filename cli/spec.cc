@@ -12,6 +12,8 @@
 #include "common/files.h"
 #include "common/status_macros.h"
 #include "common/text.h"
+#include "models/arch/config_json.h"
+#include "models/hf/model.h"
 #include "train/config/advice.h"
 #include "train/config/parse.h"
 #include "train/config/resolve_model.h"
@@ -141,6 +143,27 @@ absl::StatusOr<SpecDocument> SpecDocument::Parse(absl::string_view name, absl::s
     RETURN_IF_ERROR(document.Set(set, absl::StrCat("--set ", set)));
   }
   return document;
+}
+
+absl::Status SpecDocument::ResolveImport() {
+  Violations found;
+  const ModelChoice choice = ParseSpec(root_, found).model;
+  const bool open = choice.preset.empty() && !choice.architecture;
+  if (choice.import_path.empty() || !open || !found.empty()) return absl::OkStatus();
+  absl::StatusOr<ModelConfig> model = ReadHfConfig(choice.import_path);
+  if (!model.ok()) {
+    found.Add("model.import", model.status().message());
+    return found.ToStatus();
+  }
+  if (choice.overrides) {
+    model = Override(*std::move(model), *choice.overrides, found, "model.overrides");
+    Validate(*model, found, "model.overrides");
+    RETURN_IF_ERROR(found.ToStatus());
+  }
+  YamlNode& section = FindOrMake(root_, "model");
+  Remove(section, {"overrides"});
+  ASSIGN_OR_RETURN(FindOrMake(section, "architecture"), ParseYaml(ToJson(*model).dump()));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<v1::JobSpec> SpecDocument::ToProto() const {

@@ -30,6 +30,12 @@ class SpecDocument {
   static absl::StatusOr<SpecDocument> Parse(absl::string_view name, absl::string_view text,
                                             const std::vector<std::string>& sets);
 
+  // If the spec has model.import, puts the architecture that the directory's config.json describes,
+  // with the spec's overrides, into the spec. Does nothing where the spec has an architecture, or
+  // where a field of the model is wrong, which the controller reports. INVALID_ARGUMENT: the
+  // directory has no model that this program knows; has a violation of model.import.
+  absl::Status ResolveImport();
+
   // Makes one more change, "path=value". Messages about the field give `by` as its place.
   absl::Status Set(const std::string& change, const std::string& by);
 

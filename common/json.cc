@@ -1,8 +1,13 @@
 #include "common/json.h"
 
+#include <algorithm>
+#include <iterator>
 #include <set>
 #include <string>
 #include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 
 namespace trainyard {
 namespace {
@@ -36,6 +41,26 @@ nlohmann::json ParseUniqueJson(absl::string_view text) {
     if (event == Event::object_end) keys.pop_back();
     return event == Event::key && !keys.back().insert(value.get<std::string>()).second;
   });
+}
+
+nlohmann::json ParsePythonJson(absl::string_view text) {
+  static constexpr absl::string_view kWords[] = {"-Infinity", "Infinity", "NaN"};
+  std::string json;
+  bool in_string = false;
+  for (size_t taken = 0; !text.empty(); text.remove_prefix(taken)) {
+    const auto* const word =
+        std::find_if(std::begin(kWords), std::end(kWords),
+                     [&](absl::string_view name) { return absl::StartsWith(text, name); });
+    if (!in_string && word != std::end(kWords)) {
+      taken = word->size();
+      absl::StrAppend(&json, R"({"__float__":")", *word, R"("})");
+      continue;
+    }
+    if (text[0] == '"') in_string = !in_string;
+    taken = std::min<size_t>(in_string && text[0] == '\\' ? 2 : 1, text.size());
+    absl::StrAppend(&json, text.substr(0, taken));
+  }
+  return ParseUniqueJson(json);
 }
 
 template nlohmann::json ParseJson(absl::string_view text);

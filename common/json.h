@@ -21,6 +21,11 @@ Json ParseJson(absl::string_view text);
 // last value; another reader of the text might take the first.
 nlohmann::json ParseUniqueJson(absl::string_view text);
 
+// Does the same for a text from Python, which writes numbers that are not finite as the bare words
+// Infinity, -Infinity and NaN. They become objects, {"__float__": "Infinity"}, as later releases of
+// `transformers` write them.
+nlohmann::json ParsePythonJson(absl::string_view text);
+
 // Reads a whole number. Returns false and leaves `out` alone if the value is not a whole number or
 // does not fit T. nlohmann::json by itself would read 2^32 as the uint32_t 0, and accept 1e300.
 template <typename Json, typename T>

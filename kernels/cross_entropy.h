@@ -15,6 +15,9 @@
 // Then it combines the gathered statistics of all ranks into lse, and adds the loss of its share of
 // the rows.
 //
+// Columns of padding (VocabSlice) stand for no id: whatever their logits are, the sums leave them
+// out, and dlogits is 0 there.
+//
 // Target -1 is not counted. Any other target outside the whole vocabulary is a programmer error
 // that names it. Rows are reduced in f32 (f64 for f64), and the loss in f64: on the CPU in the
 // order of t, on a GPU in an order that depends only on T. Bitwise deterministic, on the CPU for
@@ -30,10 +33,11 @@
 namespace trainyard {
 
 struct CrossEntropyForwardArgs {
-  ConstTensor logits;   // [T, V]  f64 | f32
-  ConstTensor targets;  // [T]     i32
-  Tensor lse;           // [T]     out, dtype of logits; kept for backward
-  StepState* state;     // device memory; `loss` is added to
+  ConstTensor logits;     // [T, V]  f64 | f32
+  ConstTensor targets;    // [T]     i32
+  Tensor lse;             // [T]     out, dtype of logits; kept for backward
+  StepState* state;       // device memory; `loss` is added to
+  VocabSlice slice = {};  // the whole vocabulary, with its padding
 };
 
 struct CrossEntropyStatisticsArgs {
@@ -68,6 +72,7 @@ inline void Check(const CrossEntropyForwardArgs& args) {
   ExpectData("cross_entropy logits", args.logits);
   ExpectElements("cross_entropy targets", args.targets, DType::kI32, args.logits.shape.rows());
   ExpectElements("cross_entropy lse", args.lse, args.logits.dtype, args.logits.shape.rows());
+  ExpectSlice("cross_entropy slice", args.slice, args.logits.shape.back());
   CHECK(args.state != nullptr) << "cross_entropy state: none";
 }
 

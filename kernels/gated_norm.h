@@ -35,8 +35,8 @@ struct GatedNormBackwardArgs {
   ConstTensor gain;
   ConstTensor rstd;
   int64_t groups;
-  Tensor dx;     // [T, D]  out, dtype of x
-  Tensor dz;     // [T, D]  out, dtype of x
+  Tensor dx;     // [T, D]  out, dtype of x; may be x
+  Tensor dz;     // [T, D]  out, dtype of x; may be z
   Tensor dgain;  // [D]     in/out, f32 (f64 when x is f64)
   Write write;   // of dgain
 };

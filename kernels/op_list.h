@@ -69,6 +69,8 @@
   X(RopeTable) \
   X(RouterBackward) \
   X(RouterForward) \
+  X(ScaledSquaredReluBackward) \
+  X(ScaledSquaredReluForward) \
   X(ScaledSwiGluBackward) \
   X(ScaledSwiGluForward) \
   X(SiluBackward) \

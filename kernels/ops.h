@@ -41,6 +41,7 @@
 #include "kernels/rms_norm.h"
 #include "kernels/rope.h"
 #include "kernels/router.h"
+#include "kernels/scaled_squared_relu.h"
 #include "kernels/scaled_swiglu.h"
 #include "kernels/silu.h"
 #include "kernels/squared_relu.h"

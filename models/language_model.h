@@ -14,7 +14,7 @@ namespace trainyard {
 // product, [tokens, vocab], in memory.
 struct Projection {
   Value x;       // The head's result from the last block's value.
-  Value weight;  // [vocab, width], divided over the tensor ranks.
+  Value weight;  // [vocab, width], with padding, divided over the tensor ranks.
 };
 
 // "tokens" and "targets", integers by token below `vocab`; a target of -1 is not counted.
@@ -31,7 +31,7 @@ class LanguageModel : public Model {
   std::vector<InputSpec> inputs() const final { return TokenInputs(vocab_); }
   Carried Start(Recorder& recorder) const final;
   void Loss(Recorder& recorder, const Carried& carried) const final;
-  // Keeps "logits" [tokens, vocab].
+  // Keeps "logits" [tokens, vocab and padding]. Columns of padding mean nothing.
   void KeepOutputs(Recorder& recorder, const Carried& carried) const final;
 
  private:

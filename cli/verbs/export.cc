@@ -10,6 +10,7 @@
 #include "cli/verbs/verbs.h"
 #include "common/bytes.h"
 #include "common/status_macros.h"
+#include "train/hf/pending_directory.h"
 
 namespace trainyard::cli {
 namespace {
@@ -46,6 +47,7 @@ absl::Status Run(const Context& context) {
                    OpenCheckpoint(context.arguments.Text("CKPT"), use, context.output));
   ASSIGN_OR_RETURN(const Exported exported, ExportHf(checkpoint, options));
   Output& output = context.output;
+  for (const std::string& path : exported.left) output.Note(AdviceOnLeft(path));
   if (output.format() == Format::kTable) {
     Print(exported, options, output);
     return absl::OkStatus();

@@ -39,6 +39,7 @@ std::string ModelText(const v1::Model& model) {
   for (const auto& [name, value] : fields.items()) {
     if (name != "family" && name != kFieldsBeside) add(name, value.dump());
   }
+  if (!model.import().empty()) add("import", model.import());
   for (const auto& [name, value] :
        std::map<std::string, std::string>(changed.fields().begin(), changed.fields().end())) {
     add(name, value);

@@ -1,4 +1,4 @@
-// trainyard import: makes a checkpoint of a Hugging Face model directory.
+// trainyard import: makes a checkpoint of a Hugging Face model directory, or only looks at one.
 
 #include "train/hf/import.h"
 
@@ -10,26 +10,36 @@
 #include "common/bytes.h"
 #include "common/status_macros.h"
 #include "models/arch/config_json.h"
+#include "train/hf/pending_directory.h"
 
 namespace trainyard::cli {
 namespace {
 
 absl::Status Run(const Context& context) {
-  const std::string to = context.arguments.Text("--to");
-  if (to.empty()) return UsageError("--to: wanted the path of the new checkpoint, found none");
-  ASSIGN_OR_RETURN(const Imported imported, ImportHf(context.arguments.Text("DIR"), to));
+  const std::string from = context.arguments.Text("DIR"), to = context.arguments.Text("--to");
+  ASSIGN_OR_RETURN(const Imported imported, ImportHf(from, to));
   Output& output = context.output;
+  for (const std::string& path : imported.left) output.Note(AdviceOnLeft(path));
   if (output.format() != Format::kTable) {
-    const nlohmann::ordered_json json = {{"path", to},
-                                         {"model", ToJson(imported.model)},
-                                         {"parameters", imported.parameters},
-                                         {"size_bytes", imported.size_bytes},
-                                         {"carried", imported.carried}};
+    nlohmann::ordered_json json = {{"model", ToJson(imported.model)},
+                                   {"parameters", imported.parameters},
+                                   {"carried", imported.carried}};
+    if (!to.empty()) {
+      json["path"] = to;
+      json["size_bytes"] = imported.size_bytes;
+    }
     output.Line(json.dump(output.format() == Format::kJson ? 2 : -1));
     return absl::OkStatus();
   }
-  output.Line(absl::StrCat("imported  ", to, "  (", imported.model.family(), ", ",
-                           imported.parameters, " parameters, ",
+  const std::string model =
+      absl::StrCat(imported.model.family(), ", ", imported.parameters, " parameters");
+  if (to.empty()) {
+    output.Line(absl::StrCat("can be imported  ", from, "  (", model, ")"));
+    output.Note(absl::StrCat("a job begins with these weights if its spec has model: {import: ",
+                             from, "}; --to CKPT makes a checkpoint of them"));
+    return absl::OkStatus();
+  }
+  output.Line(absl::StrCat("imported  ", to, "  (", model, ", ",
                            FormatBytes(double(imported.size_bytes)), ")"));
   output.Note(absl::StrCat("a job begins with these weights if its spec has init_from: ", to));
   return absl::OkStatus();
@@ -41,9 +51,13 @@ Verb ImportVerb() {
   return {.name = "import",
           .summary = "makes a checkpoint of a Hugging Face model directory",
           .positionals = {{"DIR", "a directory with config.json and safetensors"}},
-          .options = {TextOption("--to", "CKPT", "the new checkpoint; nothing may be there yet")},
+          .options = {TextOption(
+              "--to", "CKPT",
+              "the new checkpoint; nothing may be there yet. Without it, the directory is "
+              "checked and its model shown")},
           .offers = kFormats | kQuiet,
-          .examples = {"trainyard import Llama-3.2-1B --to weights/llama3.2-1b"},
+          .examples = {"trainyard import Llama-3.2-1B -o json",
+                       "trainyard import Llama-3.2-1B --to weights/llama3.2-1b"},
           .run = Run};
 }
 

@@ -36,6 +36,9 @@ std::string RandomUuid() {
 absl::Status Run(const Context& context) {
   ASSIGN_OR_RETURN(SpecDocument document, SpecDocument::Read(context.arguments.Text("SPEC"),
                                                              context.arguments.List("--set")));
+  if (const absl::Status imported = document.ResolveImport(); !imported.ok()) {
+    return document.Explain(imported);
+  }
   Client client(context.ControllerAddress(), context.Places());
   const bool scaled = context.arguments.Has("--scale-to");
   if (scaled) {

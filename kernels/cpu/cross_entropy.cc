@@ -38,16 +38,17 @@ Softmax<A> SoftmaxOf(const A* row, int64_t vocab) {
 
 template <typename A>
 void Forward(const Exec& exec, const CrossEntropyForwardArgs& args) {
-  const int64_t rows = args.logits.shape.rows(), vocab = args.logits.shape.back();
+  const int64_t rows = args.logits.shape.rows(), columns = args.logits.shape.back();
+  const int64_t ids = IdsOf(args.slice, columns);
   const A* logits = args.logits.as<A>();
   A* lse = args.lse.as<A>();
-  ParallelRows(exec, rows, vocab, [=](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) lse[t] = SoftmaxOf(logits + t * vocab, vocab).lse();
+  ParallelRows(exec, rows, columns, [=](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) lse[t] = SoftmaxOf(logits + t * columns, ids).lse();
   });
   const int32_t* targets = args.targets.as<int32_t>();
   double loss = 0;
   for (int64_t t = 0; t < rows; ++t) {
-    if (targets[t] >= 0) loss += double(lse[t]) - double(logits[t * vocab + targets[t]]);
+    if (targets[t] >= 0) loss += double(lse[t]) - double(logits[t * columns + targets[t]]);
   }
   args.state->loss += args.state->loss_scale * loss;
 }
@@ -55,16 +56,16 @@ void Forward(const Exec& exec, const CrossEntropyForwardArgs& args) {
 template <typename A>
 void Statistics(const Exec& exec, const CrossEntropyStatisticsArgs& args) {
   const int64_t rows = args.logits.shape.rows(), columns = args.logits.shape.back();
-  const int64_t first = args.slice.first;
+  const int64_t first = args.slice.first, ids = IdsOf(args.slice, columns);
   const A* logits = args.logits.as<A>();
   const int32_t* targets = args.targets.as<int32_t>();
   A* statistics = args.statistics.as<A>();
   ParallelRows(exec, rows, columns, [=](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       const A* row = logits + t * columns;
-      const auto [largest, sum] = SoftmaxOf(row, columns);
+      const auto [largest, sum] = SoftmaxOf(row, ids);
       const int64_t target = targets[t] - first;
-      const bool held = target >= 0 && target < columns;
+      const bool held = target >= 0 && target < ids;
       A* out = statistics + t * 3;
       out[0] = largest, out[1] = sum, out[2] = held ? row[target] : A(0);
     }
@@ -99,7 +100,7 @@ void Combine(const CrossEntropyCombineArgs& args) {
 template <typename A, typename T>
 void Backward(const Exec& exec, const CrossEntropyBackwardArgs& args) {
   const int64_t rows = args.logits.shape.rows(), columns = args.logits.shape.back();
-  const int64_t first = args.slice.first;
+  const int64_t first = args.slice.first, ids = IdsOf(args.slice, columns);
   const A* logits = args.logits.as<A>();
   const A* lse = args.lse.as<A>();
   const int32_t* targets = args.targets.as<int32_t>();
@@ -115,11 +116,12 @@ void Backward(const Exec& exec, const CrossEntropyBackwardArgs& args) {
       }
       const A offset = lse[t];
       const int64_t target = targets[t] - first;
-      const bool held = target >= 0 && target < columns;
+      const bool held = target >= 0 && target < ids;
       const A probability =
           held ? Exp(row[target] - offset) : A(0);  // Before out is written, which may be row.
 #pragma omp simd
-      for (int64_t v = 0; v < columns; ++v) out[v] = T(scale * Exp(row[v] - offset));
+      for (int64_t v = 0; v < ids; ++v) out[v] = T(scale * Exp(row[v] - offset));
+      std::fill(out + ids, out + columns, T(A(0)));
       if (held) out[target] = T(scale * (probability - A(1)));
     }
   });
@@ -128,7 +130,7 @@ void Backward(const Exec& exec, const CrossEntropyBackwardArgs& args) {
 }  // namespace
 
 void CrossEntropyForward(Exec& exec, const CrossEntropyForwardArgs& args) {
-  CheckTargets(args.targets, args.logits.shape.back());
+  CheckTargets(args.targets, VocabOf(args.slice, args.logits.shape.back()));
   if (args.logits.dtype == DType::kF64) {
     Forward<double>(exec, args);
   } else {

@@ -65,10 +65,11 @@ void Backward(Exec& exec, const GatedNormBackwardArgs& args) {
       const A along = dot * r / A(width);
 #pragma omp simd
       for (int64_t c = 0; c < width; ++c) {
-        const A s = Sigmoid(A(z[c])), gate = A(z[c]) * s;
-        const A dh = r * (A(dy[c]) * A(gain[c]) - A(x[c]) * gate * along);
+        // dx may be x, and dz may be z.
+        const A at = x[c], by = z[c], s = Sigmoid(by), gate = by * s;
+        const A dh = r * (A(dy[c]) * A(gain[c]) - at * gate * along);
         dx[c] = T(dh * gate);
-        dz[c] = T(dh * A(x[c]) * s * (A(1) + A(z[c]) * (A(1) - s)));
+        dz[c] = T(dh * at * s * (A(1) + by * (A(1) - s)));
       }
     }
   };

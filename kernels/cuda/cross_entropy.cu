@@ -15,6 +15,7 @@ namespace {
 struct Targets {
   const int32_t* ids;
   int64_t first, columns, vocab;  // The slice that logits have.
+  int64_t held;                   // Columns before the padding.
 
   __device__ void Check(int64_t t) const {
     if (ids[t] >= -1 && ids[t] < vocab) return;
@@ -24,7 +25,8 @@ struct Targets {
 };
 
 Targets TargetsOf(const ConstTensor& targets, const VocabSlice& slice, int64_t columns) {
-  return {targets.as<int32_t>(), slice.first, columns, VocabOf(slice, columns)};
+  return {targets.as<int32_t>(), slice.first, columns, VocabOf(slice, columns),
+          IdsOf(slice, columns)};
 }
 
 // Number of loads that a thread has in flight.
@@ -37,17 +39,22 @@ __global__ void __launch_bounds__(512)
     StatisticsKernel(const A* logits, Targets targets, int64_t rows, A* statistics) {
   constexpr int kAhead = kAheadOf<A>;
   constexpr A kLeast = std::numeric_limits<A>::lowest();
-  const int64_t columns = targets.columns, stride = blockDim.x * kCount;
+  const int64_t held = targets.held, stride = blockDim.x * kCount;
+  const int64_t whole = held / kCount * kCount;  // Columns in packs without padding.
   for (int64_t t = blockIdx.x; t < rows; t += gridDim.x) {
     if (threadIdx.x == 0) targets.Check(t);
-    const A* row = logits + t * columns;
+    const A* row = logits + t * targets.columns;
     A largest = kLeast, sum = 0;
-    for (int64_t v = threadIdx.x * kCount; v < columns; v += kAhead * stride) {
+    if (kCount > 1 && threadIdx.x < held - whole) {
+      largest = row[whole + threadIdx.x];
+      sum = 1;
+    }
+    for (int64_t v = threadIdx.x * kCount; v < whole; v += kAhead * stride) {
       Pack<A, kCount> packs[kAhead];
 #pragma unroll
       for (int k = 0; k < kAhead; ++k) {
         for (A& x : packs[k].v) x = -std::numeric_limits<A>::infinity();
-        if (v + k * stride < columns) packs[k] = LoadPack<A, kCount>(row + v + k * stride);
+        if (v + k * stride < whole) packs[k] = LoadPack<A, kCount>(row + v + k * stride);
       }
       A larger = largest;
 #pragma unroll
@@ -68,7 +75,7 @@ __global__ void __launch_bounds__(512)
       A* const out = statistics + t * 3;
       out[0] = of_all;
       out[1] = sum;
-      out[2] = target >= 0 && target < columns ? row[target] : A(0);
+      out[2] = target >= 0 && target < held ? row[target] : A(0);
     }
   }
 }
@@ -140,7 +147,8 @@ struct BackwardBody {
       const A scale = A(state->loss_scale), offset = lse[t];
       const int64_t target = targets.ids[t] - targets.first - v;
       for (int n = 0; n < kCount; ++n) {
-        out.v[n] = T(scale * (std::exp(row.v[n] - offset) - (n == target ? A(1) : A(0))));
+        const A dlogit = scale * (std::exp(row.v[n] - offset) - (n == target ? A(1) : A(0)));
+        out.v[n] = T(v + n < targets.held ? dlogit : A(0));
       }
     }
     StorePack(dlogits + at, out);
@@ -163,7 +171,8 @@ template <typename A>
 void Forward(Exec& exec, const CrossEntropyForwardArgs& args) {
   const int64_t rows = args.logits.shape.rows();
   A* const statistics = ScratchOf<A>(exec, rows * 3);
-  Statistics(exec, args.logits, TargetsOf(args.targets, {}, args.logits.shape.back()), statistics);
+  Statistics(exec, args.logits, TargetsOf(args.targets, args.slice, args.logits.shape.back()),
+             statistics);
   Combine<A>(exec, {.statistics = statistics,
                     .ranks = 1,
                     .rows = rows,

@@ -44,6 +44,7 @@ set(TRAINYARD_CUDA_SOURCES
   rms_norm.cu
   rope.cu
   router.cu
+  scaled_squared_relu.cu
   scaled_swiglu.cu
   silu.cu
   squared_relu.cu

@@ -1,5 +1,7 @@
 // Bound by memory: a few states for each part of a sequence.
 
+#include <cmath>
+
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/reduce.h"

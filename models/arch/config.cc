@@ -63,6 +63,20 @@ ModelFacts FactsOf(const ModelConfig& config) {
   return family->facts(config);
 }
 
+std::optional<std::string> FirstDifference(const ModelConfig& found, const ModelConfig& wanted,
+                                           MayDiffer use) {
+  if (found.family() != wanted.family()) {
+    return absl::StrCat("family is ", found.family(), ", wanted ", wanted.family());
+  }
+  const std::vector<Field> mine = FieldsOf(found), others = FieldsOf(wanted);
+  for (size_t i = 0; i < mine.size(); ++i) {
+    if (mine[i].rule.may_differ >= use || mine[i].value == others[i].value) continue;
+    return absl::StrCat(mine[i].rule.name, " is ", TextOf(mine[i].value), ", wanted ",
+                        TextOf(others[i].value));
+  }
+  return std::nullopt;
+}
+
 ModelConfig Override(ModelConfig config, const GivenModel& given, Violations& violations,
                      absl::string_view path) {
   FieldProblems problems(violations, path);

@@ -96,9 +96,17 @@ struct ModelFacts {
   int64_t vocab = 0;          // 0: the model reads no text.
   int64_t kv_heads = 0;       // Replicated if there are more tensor ranks than heads.
   std::optional<ExpertFacts> experts = {};
+  // How many tokens before its own a token reads through the convolution of a recurrent layer. The
+  // state of such a layer passes over from one document to the next. 0: no layer is recurrent.
+  int64_t convolved_tokens = 0;
   FormulaSizes sizes = {};
 };
 ModelFacts FactsOf(const ModelConfig& config);  // The family must be registered.
+
+// Returns the first field, or "family", in which `found` must not differ from `wanted` for this
+// use: "hidden is 64, wanted 128". Returns nullopt if there is none.
+std::optional<std::string> FirstDifference(const ModelConfig& found, const ModelConfig& wanted,
+                                           MayDiffer use);
 
 // The fields of a model that a user gave: overrides of a preset, or an architecture given inline.
 struct GivenModel {
@@ -128,6 +136,7 @@ inline constexpr int64_t kMaxFfn = 1 << 18;
 inline constexpr int64_t kMaxHeads = 1024;
 inline constexpr int64_t kMaxHeadDim = 256;  // kernels/attention.h
 inline constexpr int64_t kMaxVocab = 1 << 21;
+inline constexpr int64_t kMaxVocabMultiple = 1 << 16;  // Divides kMaxVocab.
 inline constexpr int64_t kMaxSequence = 1 << 20;
 inline constexpr int64_t kMaxExperts = 4096;
 

@@ -50,6 +50,9 @@ std::string Take(const Json& json, const FieldRef& field) {
   } else if (auto* const* flag = std::get_if<bool*>(&field)) {
     if (!json.is_boolean()) return "true or false";
     **flag = json.get<bool>();
+  } else if (auto* const* text = std::get_if<std::string*>(&field)) {
+    if (!json.is_string()) return "text";
+    **text = json.get<std::string>();
   } else {
     const std::vector<std::string>& names = std::get<Choice>(field).names;
     const bool known =

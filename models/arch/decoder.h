@@ -83,6 +83,15 @@ class DecoderBlock {
   Feed feed_;
 };
 
+// What a decoder has besides its configuration: the factor of embedded tokens, and the names of its
+// parameters.
+struct DecoderForm {
+  double embedding_scale = 1;
+  const char* embedding = "model.embed_tokens";
+  const char* layers = "model.layers.";  // Prefix of a layer's number.
+  const char* norm = "model.norm";
+};
+
 // A decoder whose blocks are `Layer`s. Layer is constructed from the config, the number of the
 // layer and the prefix of its parameters' names, for example (config, 0, "model.layers.0"). Its
 // operator() takes and returns the residual value, and its Norm is the type of the last norm. A
@@ -90,23 +99,23 @@ class DecoderBlock {
 template <typename Layer, typename Config = DecoderConfig>
 class Decoder : public LanguageModel {
  public:
-  // Embedded tokens are multiplied by `embedding_scale`.
-  explicit Decoder(const Config& c, double embedding_scale = 1)
+  explicit Decoder(const Config& c, const DecoderForm& form = {})
       : LanguageModel(c.vocab),
         config_(c),
-        embedding_scale_(embedding_scale),
-        embedding_("model.embed_tokens", c.vocab, c.hidden, DecoderInputInit()),
-        norm_("model.norm", c.hidden, c.norm_eps),
-        output_(c.tied ? "model.embed_tokens" : "lm_head", c.vocab, c.hidden, DecoderInputInit()) {}
+        form_(form),
+        embedding_(form.embedding, c.vocab, c.hidden, DecoderInputInit(), c.vocab_padding()),
+        norm_(form.norm, c.hidden, c.norm_eps),
+        output_(c.tied ? form.embedding : "lm_head", c.vocab, c.hidden, DecoderInputInit(),
+                c.vocab_padding()) {}
 
   int64_t layers() const override { return config_.layers; }
   int64_t max_sequence() const override { return config_.max_seq; }
   Carried Embed(Recorder& recorder, Value tokens) const override {
-    return ops::Dropout(recorder, embedding_.Embed(recorder, tokens, embedding_scale_),
+    return ops::Dropout(recorder, embedding_.Embed(recorder, tokens, form_.embedding_scale),
                         config_.hidden_dropout, "embedding");
   }
   Carried Block(Recorder& recorder, int64_t layer, const Carried& x_TD) const override {
-    return Layer(config_, layer, absl::StrCat("model.layers.", layer))(recorder, x_TD.only());
+    return Layer(config_, layer, absl::StrCat(form_.layers, layer))(recorder, x_TD.only());
   }
   Projection Head(Recorder& recorder, const Carried& x_TD) const override {
     return {.x = norm_(recorder, x_TD.only()), .weight = output_.Weight(recorder)};
@@ -114,7 +123,7 @@ class Decoder : public LanguageModel {
 
  private:
   Config config_;
-  double embedding_scale_;
+  DecoderForm form_;
   VocabularyTable embedding_;
   typename Layer::Norm norm_;
   VocabularyTable output_;
@@ -131,6 +140,7 @@ struct DecoderPreset {
 template <typename Config = DecoderConfig>
 struct DecoderFamilyOptions {
   std::string name, activation, norm;
+  std::string position = "rope";
   bool bias = false;
   Config defaults;  // For an architecture given inline; sizes are 0.
   std::vector<DecoderPreset<Config>> presets;
@@ -148,7 +158,7 @@ Family DecoderFamily(const DecoderFamilyOptions<Config>& options) {
   family.gated = traits.gated;
   family.norm = options.norm;
   family.bias = options.bias;
-  family.position = traits.rope ? "rope" : "learned_absolute";
+  family.position = options.position;
   for (const DecoderPreset<Config>& preset : options.presets) {
     family.presets.push_back(
         {preset.name, preset.aliases, ModelConfig(options.name, preset.config)});

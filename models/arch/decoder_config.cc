@@ -132,6 +132,23 @@ void VisitRopeScaling(RopeScaling& scaling, FieldVisit visit) {
         &scaling.original_max_seq);
 }
 
+void VisitVocabulary(DecoderConfig& c, FieldVisit visit) {
+  visit({.name = "vocab",
+         .help = "Tokens of the vocabulary.",
+         .most = kMaxVocab,
+         .over_tensor = OverTensor::kDivided,
+         .padded_by = "vocab_multiple",
+         .padded_to = std::max<int64_t>(1, c.vocab_multiple),
+         .required = true},
+        &c.vocab);
+  visit({.name = "vocab_multiple",
+         .help = "Embedding and head have rows without a token, up to a multiple of this number.",
+         .most = kMaxVocabMultiple,
+         .may_differ = MayDiffer::kAlways,
+         .unset = c.vocab_multiple == 1},
+        &c.vocab_multiple);
+}
+
 void VisitHeads(DecoderConfig& c, FieldVisit visit) {
   visit({.name = "heads",
          .help = "Heads of the queries.",
@@ -225,12 +242,7 @@ void VisitDecoder(const DecoderTraits& traits, DecoderConfig& c, FieldVisit visi
          .required = !traits.experts},
         &c.ffn);
   VisitHeads(c, visit);
-  visit({.name = "vocab",
-         .help = "Tokens of the vocabulary.",
-         .most = kMaxVocab,
-         .over_tensor = OverTensor::kDivided,
-         .required = true},
-        &c.vocab);
+  VisitVocabulary(c, visit);
   visit({.name = "max_seq",
          .help = "Longest sequence.",
          .most = kMaxSequence,

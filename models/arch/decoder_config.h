@@ -28,6 +28,7 @@ struct DecoderConfig {
   int64_t kv_heads = 0;  // Divides heads.
   int64_t head_dim = 0;  // Even.
   int64_t vocab = 0;
+  int64_t vocab_multiple = 1;  // See vocab_padding().
   int64_t max_seq = 0;
   double norm_eps = 1e-5;
   double rope_base = 0;  // 0: the family has no rotary positions.
@@ -40,6 +41,12 @@ struct DecoderConfig {
   double hidden_dropout = 0;
   RopeScaling rope_scaling = {};
   std::optional<MoeConfig> moe = {};  // Set in families with experts.
+
+  // Rows that embedding and head have in memory beyond the vocabulary, which stand for no token.
+  // With them, the number of rows is a multiple of vocab_multiple. No checkpoint has them.
+  int64_t vocab_padding() const {
+    return (vocab_multiple - vocab % vocab_multiple) % vocab_multiple;
+  }
 };
 
 // The properties that are the same for all models of a family.

@@ -46,6 +46,10 @@ struct FieldRule {
   // The legal values in words, for messages. Null: "least to most".
   const char* wanted = nullptr;
   OverTensor over_tensor = OverTensor::kWhole;
+  // The ranks divide the size after it was rounded up to a multiple of padded_to, the value of the
+  // field `padded_by`. Null: the size is not rounded.
+  const char* padded_by = nullptr;
+  int64_t padded_to = 1;
   bool required = false;  // An architecture given inline must set the field.
   MayDiffer may_differ = MayDiffer::kNever;
   bool fixed = false;  // Only one value is legal. Files keep the field for older readers.
@@ -62,11 +66,12 @@ struct Choice {
   std::function<void(size_t)> set;
 };
 
-// A pointer to the member that holds a field's value, or a Choice.
-using FieldRef = std::variant<int64_t*, double*, bool*, Choice>;
+// A pointer to the member that holds a field's value, or a Choice. A text has no rule of its own:
+// the family's `check` judges it.
+using FieldRef = std::variant<int64_t*, double*, bool*, std::string*, Choice>;
 using FieldVisit = absl::FunctionRef<void(const FieldRule& rule, const FieldRef& field)>;
 
-// A field's value, copied out of the configuration. A choice is a string.
+// A field's value, copied out of the configuration. A choice is a string, as a text is.
 using FieldValue = std::variant<int64_t, double, bool, std::string>;
 FieldValue ValueOf(const FieldRef& field);
 // CHECKs that the value has the field's type. Ignores a string that is not a name of the choice:

@@ -70,7 +70,8 @@ class Gemma3Block {
 
 class Gemma3 final : public Decoder<Gemma3Block, Gemma3Config> {
  public:
-  explicit Gemma3(const Gemma3Config& c) : Decoder(c, std::sqrt(double(c.hidden))) {}
+  explicit Gemma3(const Gemma3Config& c)
+      : Decoder(c, {.embedding_scale = std::sqrt(double(c.hidden))}) {}
 };
 
 constexpr DecoderTraits kTraits = {.rope_scaling = false};

@@ -72,10 +72,11 @@ class Gpt3 final : public LanguageModel {
   explicit Gpt3(const DecoderConfig& c)
       : LanguageModel(c.vocab),
         config_(c),
-        embedding_("transformer.wte", c.vocab, c.hidden, InputInit()),
+        embedding_("transformer.wte", c.vocab, c.hidden, InputInit(), c.vocab_padding()),
         positions_("transformer.wpe", c.max_seq, c.hidden, InputInit()),
         norm_("transformer.ln_f", c.hidden, c.norm_eps),
-        output_(c.tied ? "transformer.wte" : "lm_head", c.vocab, c.hidden, InputInit()) {}
+        output_(c.tied ? "transformer.wte" : "lm_head", c.vocab, c.hidden, InputInit(),
+                c.vocab_padding()) {}
 
   int64_t layers() const override { return config_.layers; }
   int64_t max_sequence() const override { return config_.max_seq; }
@@ -126,6 +127,7 @@ Family Gpt3Family() {
   return DecoderFamily<kTraits, Gpt3>({.name = "gpt3",
                                        .activation = "gelu",
                                        .norm = "layernorm",
+                                       .position = "learned_absolute",
                                        .bias = true,
                                        .defaults = {.max_seq = 2048, .tied = true},
                                        .presets = {{"gpt3-5b", {}, LargeGpt(24, 4096, 32)},

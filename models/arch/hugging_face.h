@@ -27,7 +27,8 @@ struct HfKey {
   FieldValue (*derived)(const ModelConfig&) = nullptr;
   // Another spelling of the key, which is read and never written.
   const char* alias = nullptr;
-  bool nonzero = false;  // 0 is refused, because it means something else to this program.
+  // 0 is refused, because it means something else to this program, and written as null.
+  bool nonzero = false;
 };
 
 // A key that must have one value, because the architecture has no other. If it is absent, it counts
@@ -87,6 +88,9 @@ struct HfTable {
   // The key that says how many layers come after the model's last one, to predict further tokens;
   // absent: one. Import leaves these layers out. Null: there are none.
   const char* further_layers = nullptr;
+  // What the names of these layers' tensors begin with. Null: their names go on from those of the
+  // model's layers.
+  const char* further_tensors = nullptr;
   // Returns a config.json of another release in the form that the table reads. Whatever it does not
   // know it leaves as it is. Null: all releases have the same form.
   nlohmann::json (*rewritten)(nlohmann::json json) = nullptr;

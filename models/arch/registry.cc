@@ -13,6 +13,7 @@
 #include "models/arch/llama.h"
 #include "models/arch/mixtral.h"
 #include "models/arch/nemotron.h"
+#include "models/arch/nemotron_h.h"
 #include "models/arch/qwen2.h"
 #include "models/arch/qwen3.h"
 #include "models/arch/qwen3_moe.h"
@@ -23,7 +24,7 @@ const std::vector<Family>& Families() {
   static const std::vector<Family>* const families = new std::vector<Family>{
       LlamaFamily(),    Gpt3Family(),   Qwen3MoeFamily(),   GptOssFamily(),
       DitFamily(),      Qwen2Family(),  Qwen3Family(),      MixtralFamily(),
-      NemotronFamily(), Gemma3Family(), DeepseekV3Family(),
+      NemotronFamily(), Gemma3Family(), DeepseekV3Family(), NemotronHFamily(),
   };
   return *families;
 }

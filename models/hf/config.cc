@@ -73,6 +73,10 @@ Field FindField(const ModelConfig& config, absl::string_view name) {
   std::abort();
 }
 
+bool IsZero(const FieldValue& value) {
+  return value == FieldValue(0.0) || value == FieldValue(int64_t{0});
+}
+
 // Returns the value as one of the field's type. If it has another type, returns nullopt, and
 // `wanted` receives what was wanted.
 std::optional<FieldValue> Take(const Json& json, const Field& field, std::string& wanted) {
@@ -86,6 +90,9 @@ std::optional<FieldValue> Take(const Json& json, const Field& field, std::string
   } else if (std::holds_alternative<bool>(field.value)) {
     if (json.is_boolean()) return json.get<bool>();
     wanted = "true or false";
+  } else if (field.choices.empty()) {
+    if (json.is_string()) return json.get<std::string>();
+    wanted = "text";
   } else {
     const bool known = json.is_string() && std::count(field.choices.begin(), field.choices.end(),
                                                       json.get<std::string>()) > 0;
@@ -174,7 +181,7 @@ class ConfigReader {
       wanted = absl::StrCat(TextOf(before->second), ", as another key says");
       value.reset();
     }
-    if (value && key.nonzero && (value == FieldValue(0.0) || value == FieldValue(int64_t{0}))) {
+    if (found != nullptr && key.nonzero && value && IsZero(*value)) {
       wanted = "more than 0";
       value.reset();
     }
@@ -389,7 +396,10 @@ absl::StatusOr<Json> ConfigToHf(const ModelConfig& config, const Json& imported)
   }
   json["model_type"] = table->model_type;
   json["architectures"] = {table->architecture};
-  for (const HfKey& key : table->keys) json[key.key] = ToJson(FindField(config, key.field).value);
+  for (const HfKey& key : table->keys) {
+    const FieldValue value = FindField(config, key.field).value;
+    json[key.key] = key.nonzero && IsZero(value) ? Json() : ToJson(value);
+  }
   if (!table->rope_keys.empty()) WriteRope(*table, config, json);
   for (const HfFixed& fixed : table->fixed) json[fixed.key] = Json::parse(fixed.value);
   for (const HfDerived& derived : table->derived) json[derived.key] = derived.value(config);

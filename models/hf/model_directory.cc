@@ -23,9 +23,9 @@ std::string Shown(absl::string_view text) {
   return absl::StrCat("\"", VisibleUtf8(CutUtf8(text, kShownBytes)), "\"");
 }
 
-absl::StatusOr<Json> ReadObject(const std::string& path, uint64_t limit_bytes) {
-  ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, limit_bytes));
-  Json json = ParseUniqueJson(text);
+absl::StatusOr<Json> ReadObject(const std::string& path, uint64_t limit_bytes, const Roots& roots) {
+  ASSIGN_OR_RETURN(const std::string text, ReadHfFile(path, limit_bytes, roots));
+  Json json = ParsePythonJson(text);
   if (json.is_object()) return json;
   return absl::DataLossError(absl::StrCat(
       path, ": wanted a JSON object, in UTF-8 and with each key once, found another text"));
@@ -57,11 +57,27 @@ bool LegalShardName(absl::string_view name) {
 
 }  // namespace
 
+absl::StatusOr<std::string> ReadHfFile(const std::string& path, uint64_t limit_bytes,
+                                       const Roots& roots) {
+  ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path, roots));
+  if (file.size() > limit_bytes) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, ": wanted at most ", limit_bytes, " bytes, found ", file.size()));
+  }
+  std::string text(size_t(file.size()), '\0');
+  RETURN_IF_ERROR(file.ReadAt(0, text.data(), text.size()));
+  return text;
+}
+
+absl::StatusOr<Json> ReadHfConfigJson(const std::string& directory, const Roots& roots) {
+  return ReadObject(absl::StrCat(directory, "/", kHfConfigName), kMaxConfigBytes, roots);
+}
+
 absl::StatusOr<ModelDirectory> ModelDirectory::Open(const std::string& path, const Roots& roots) {
   ModelDirectory directory;
   ASSIGN_OR_RETURN(directory.path_, roots.FindDirectory(path));
   const auto at = [&](const char* name) { return absl::StrCat(directory.path_, "/", name); };
-  ASSIGN_OR_RETURN(directory.config_, ReadObject(at(kHfConfigName), kMaxConfigBytes));
+  ASSIGN_OR_RETURN(directory.config_, ReadHfConfigJson(directory.path_, roots));
   const bool one = Exists(at(kHfWeightsName)), sharded = Exists(at(kHfIndexName));
   if (one && sharded) {
     return absl::InvalidArgumentError(absl::StrCat(directory.path_, ": wanted ", kHfWeightsName,
@@ -72,7 +88,7 @@ absl::StatusOr<ModelDirectory> ModelDirectory::Open(const std::string& path, con
     return directory;
   }
   if (!sharded) return NoWeights(directory.path_);
-  ASSIGN_OR_RETURN(const Json index, ReadObject(at(kHfIndexName), kMaxIndexBytes));
+  ASSIGN_OR_RETURN(const Json index, ReadObject(at(kHfIndexName), kMaxIndexBytes, roots));
   RETURN_IF_ERROR(directory.OpenShards(index, roots));
   return directory;
 }

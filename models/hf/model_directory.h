@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -20,6 +21,12 @@ namespace trainyard {
 inline constexpr char kHfConfigName[] = "config.json";
 inline constexpr char kHfWeightsName[] = "model.safetensors";
 inline constexpr char kHfIndexName[] = "model.safetensors.index.json";
+
+// Reads all of a regular file below the roots. FAILED_PRECONDITION: it has more than `limit_bytes`.
+absl::StatusOr<std::string> ReadHfFile(const std::string& path, uint64_t limit_bytes,
+                                       const Roots& roots);
+// Reads config.json of a directory, whose path is canonical. DATA_LOSS: it is no JSON object.
+absl::StatusOr<nlohmann::json> ReadHfConfigJson(const std::string& directory, const Roots& roots);
 
 // A tensor of the directory. A view.
 struct HfTensor {

@@ -143,7 +143,11 @@ int64_t FurtherLayers(const ModelDirectory& directory, const HfTable& table) {
 }
 
 // Whether the tensor is of one of the `further` layers after the model's `layers`.
-bool IsOfFurtherLayer(absl::string_view name, int64_t layers, int64_t further) {
+bool IsOfFurtherLayer(const HfTable& table, absl::string_view name, int64_t layers,
+                      int64_t further) {
+  if (table.further_tensors != nullptr) {
+    return further > 0 && absl::StartsWith(name, table.further_tensors);
+  }
   int64_t layer = 0;
   return absl::ConsumePrefix(&name, kLayers) &&
          absl::SimpleAtoi(name.substr(0, name.find('.')), &layer) && layer >= layers &&
@@ -208,6 +212,48 @@ absl::Status ReadBlockFp8(const HfWeight& weight, const HfParameter& parameter, 
   return absl::OkStatus();
 }
 
+void Widen(const std::vector<uint16_t>& halves, void* out) {
+  std::transform(halves.begin(), halves.end(), static_cast<float*>(out), HalfToFloat);
+}
+
+struct Elements {
+  int64_t first, count;
+};
+
+// Reads elements of a parameter that the tensor has as it is.
+absl::Status ReadPlainRows(const HfWeight& weight, const HfParameter& parameter,
+                           const Elements& elements, void* out) {
+  const size_t element = SizeOf(weight.stored), bytes = size_t(elements.count) * element;
+  const uint64_t begin =
+      SliceBegin(*weight.tensor, weight, parameter) + uint64_t(elements.first) * element;
+  if (weight.stored != HfDType::kF16) return weight.tensor->Read(begin, out, bytes);
+  std::vector<uint16_t> halves(size_t(elements.count));
+  RETURN_IF_ERROR(weight.tensor->Read(begin, halves.data(), bytes));
+  Widen(halves, out);
+  return absl::OkStatus();
+}
+
+// Reads a parameter that the tensor has in another form.
+absl::Status ReadWhole(const HfWeight& weight, const HfParameter& parameter, void* out) {
+  const HfTensor& tensor = *weight.tensor;
+  if (weight.scales != nullptr) {
+    const bool fp8 = tensor.info.dtype == HfDType::kF8E4M3;
+    return fp8 ? ReadBlockFp8(weight, parameter, static_cast<bf16*>(out))
+               : ReadMxfp4(weight, parameter, static_cast<bf16*>(out));
+  }
+  const size_t element = SizeOf(weight.stored);
+  std::vector<char> slice(size_t(weight.layout.slice_elements()) * element);
+  RETURN_IF_ERROR(tensor.Read(SliceBegin(tensor, weight, parameter), slice.data(), slice.size()));
+  if (weight.stored != HfDType::kF16) {
+    TakeRows(parameter, element, slice.data(), out);
+    return absl::OkStatus();
+  }
+  std::vector<uint16_t> halves(size_t(parameter.shape.elements()));
+  TakeRows(parameter, element, slice.data(), halves.data());
+  Widen(halves, out);
+  return absl::OkStatus();
+}
+
 // A few words in config.json can describe more parameters than there is memory to list them. No
 // format has less than half a byte for a parameter.
 absl::Status CheckSize(const ModelDirectory& directory, const ModelConfig& config) {
@@ -268,34 +314,26 @@ absl::StatusOr<HfWeights> HfWeights::Find(const ModelDirectory& directory,
     RETURN_IF_ERROR(FindWeight(directory, weight, used));
   }
   for (const auto& [name, tensor] : directory.tensors()) {
-    if (used.contains(name) || IsOfFurtherLayer(name, layers, further)) continue;
+    if (used.contains(name) || IsOfFurtherLayer(table, name, layers, further)) continue;
     RETURN_IF_ERROR(CheckOther(directory, name, tensor, used));
   }
   return found;
 }
 
 absl::Status HfWeights::Read(const HfWeight& weight, const HfParameter& parameter, void* out) {
-  const HfTensor& tensor = *weight.tensor;
-  if (weight.scales != nullptr) {
-    const bool fp8 = tensor.info.dtype == HfDType::kF8E4M3;
-    return fp8 ? ReadBlockFp8(weight, parameter, static_cast<bf16*>(out))
-               : ReadMxfp4(weight, parameter, static_cast<bf16*>(out));
-  }
-  const size_t element = SizeOf(weight.stored);
-  const size_t slice_bytes = size_t(weight.layout.slice_elements()) * element;
-  const bool whole = parameter.parts == 1 && !parameter.transposed;
-  const bool half = weight.stored == HfDType::kF16;
-  const uint64_t begin = SliceBegin(tensor, weight, parameter);
-  if (whole && !half) return tensor.Read(begin, out, slice_bytes);
-  std::vector<char> slice(slice_bytes);
-  RETURN_IF_ERROR(tensor.Read(begin, slice.data(), slice.size()));
-  if (!half) {
-    TakeRows(parameter, element, slice.data(), out);
-    return absl::OkStatus();
-  }
-  std::vector<uint16_t> halves(size_t(parameter.shape.elements()));
-  TakeRows(parameter, element, slice.data(), halves.data());
-  std::transform(halves.begin(), halves.end(), static_cast<float*>(out), HalfToFloat);
+  return ReadRows(weight, parameter, 0, parameter.shape[0], out);
+}
+
+absl::Status HfWeights::ReadRows(const HfWeight& weight, const HfParameter& parameter,
+                                 int64_t first, int64_t rows, void* out) {
+  const int64_t columns = parameter.shape.elements() / parameter.shape[0];
+  const bool plain = weight.scales == nullptr && parameter.parts == 1 && !parameter.transposed;
+  if (plain) return ReadPlainRows(weight, parameter, {first * columns, rows * columns}, out);
+  if (rows == parameter.shape[0]) return ReadWhole(weight, parameter, out);
+  const size_t row_bytes = size_t(columns) * SizeOf(weight.dtype);
+  std::vector<char> all(size_t(parameter.shape[0]) * row_bytes);
+  RETURN_IF_ERROR(ReadWhole(weight, parameter, all.data()));
+  std::memcpy(out, all.data() + size_t(first) * row_bytes, size_t(rows) * row_bytes);
   return absl::OkStatus();
 }
 

@@ -4,12 +4,14 @@
 
 namespace trainyard {
 
-VocabularyTable::VocabularyTable(const std::string& name, int64_t vocab, int64_t width, Init init)
+VocabularyTable::VocabularyTable(const std::string& name, int64_t vocab, int64_t width, Init init,
+                                 int64_t padding)
     : table_{.name = name + ".weight",
              .shape = {vocab, width},
              .shard = Shard::Rows(kTensorAxes),
              .init = init,
-             .decay = true} {}
+             .decay = true,
+             .padding = padding} {}
 
 Value VocabularyTable::Embed(Recorder& recorder, Value tokens, double scale) const {
   const Value rows = ops::Embedding(recorder, Weight(recorder), tokens, scale);

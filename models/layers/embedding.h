@@ -15,11 +15,13 @@ namespace trainyard {
 // the rows of this rank.
 class VocabularyTable {
  public:
-  // `name` is the parameter's name without ".weight".
-  VocabularyTable(const std::string& name, int64_t vocab, int64_t width, Init init);
+  // `name` is the parameter's name without ".weight". `padding` is the number of rows after the
+  // vocabulary that stand for no id (ParameterSpec::padding).
+  VocabularyTable(const std::string& name, int64_t vocab, int64_t width, Init init,
+                  int64_t padding = 0);
   // i32 [n T] to [T, D]. Rows are multiplied by `scale`.
   Value Embed(Recorder& recorder, Value tokens, double scale = 1) const;
-  Value Weight(Recorder& recorder) const;  // This rank's rows: [V/n, D].
+  Value Weight(Recorder& recorder) const;  // This rank's rows: [V/n, D], with the padding.
 
  private:
   ParameterSpec table_;

@@ -5,8 +5,18 @@
 namespace trainyard {
 namespace {
 
+ParameterSpec Matrix(const std::string& name, const Shape& shape, Init init) {
+  return {.name = name + ".weight", .shape = shape, .init = init, .decay = true};
+}
+
 ParameterSpec Experts(const std::string& name, const Shape& shape, Init init) {
   return {.name = name + ".weight", .shape = shape, .init = init, .decay = true, .stacked = true};
+}
+
+// The matrices of the first product: gate and up, or up alone.
+std::vector<std::string> FirstNames(const MoeForm& form) {
+  if (!IsGated(form.activation)) return {form.up_proj};
+  return {form.gate_proj, form.up_proj};
 }
 
 ParameterSpec ExpertBias(const std::string& name, int64_t experts, int64_t width) {
@@ -29,31 +39,32 @@ Moe::Moe(const std::string& name, const MoeConfig& c, int64_t width, const MoeIn
          const MoeForm& form)
     : config_(c),
       form_(form),
-      gate_{.name = name + "." + form.gate + ".weight",
-            .shape = {c.experts, width},
-            .init = init.in,
-            .decay = true},
+      gate_(Matrix(name + "." + form.gate, {c.experts, width}, init.in)),
       gate_bias_{.name = name + "." + form.gate + ".bias", .shape = {c.experts}},
       choice_bias_{.name = name + "." + form.gate + ".e_score_correction_bias",
                    .shape = {c.experts},
                    .balance_rate = c.bias_update_rate},
-      gate_up_{
-          Experts(name + ".experts.*." + form.gate_proj, {c.experts, c.expert_ffn, width}, init.in),
-          Experts(name + ".experts.*." + form.up_proj, {c.experts, c.expert_ffn, width}, init.in)},
-      down_(Experts(name + ".experts.*." + form.down_proj, {c.experts, width, c.expert_ffn},
-                    init.out)),
-      gate_up_bias_{ExpertBias(name + ".experts.*." + form.gate_proj, c.experts, c.expert_ffn),
-                    ExpertBias(name + ".experts.*." + form.up_proj, c.experts, c.expert_ffn)},
+      latent_in_(Matrix(name + "." + form.latent_in, {c.latent, width}, init.in)),
+      latent_out_(Matrix(name + "." + form.latent_out, {width, c.latent}, init.out)),
       down_bias_(ExpertBias(name + ".experts.*." + form.down_proj, c.experts, width)) {
+  CHECK(form.activation == Activation::kSwiGlu || form.activation == Activation::kSquaredRelu)
+      << name << ": experts of another activation";
+  const std::string experts = name + ".experts.*.", shared = name + ".shared_experts.";
+  const int64_t inner = c.latent > 0 ? c.latent : width;
+  std::vector<LinearPart> shared_up;
+  for (const std::string& matrix : FirstNames(form)) {
+    gate_up_.push_back(Experts(experts + matrix, {c.experts, c.expert_ffn, inner}, init.in));
+    gate_up_bias_.push_back(ExpertBias(experts + matrix, c.experts, c.expert_ffn));
+    shared_up.push_back({shared + matrix, c.shared_ffn});
+  }
+  down_ = Experts(experts + form.down_proj, {c.experts, inner, c.expert_ffn},
+                  c.latent > 0 ? init.in : init.out);
   if (c.shared_ffn == 0) return;
   CHECK(!form.bias && form.swiglu_limit == 0) << name << ": shared experts of another form";
-  const std::string shared = name + ".shared_experts";
   shared_.emplace(
-      Activation::kSwiGlu,
-      ColumnLinear({{shared + ".gate_proj", c.shared_ffn}, {shared + ".up_proj", c.shared_ffn}},
-                   width, /*bias=*/false, init.in),
+      form.activation, ColumnLinear(shared_up, width, /*bias=*/false, init.in),
       RowLinear(
-          {.name = shared + ".down_proj", .in = c.shared_ffn, .out = width, .init = init.out}));
+          {.name = shared + form.down_proj, .in = c.shared_ffn, .out = width, .init = init.out}));
 }
 
 Value Moe::operator()(Recorder& recorder, Value x) const {
@@ -73,19 +84,25 @@ Value Moe::operator()(Recorder& recorder, Value x) const {
     spec.shard = Shard::Rows(recorder.mesh().expert_axes);
     return spec;
   };
+  const auto together = [&](std::vector<ParameterSpec> specs) {
+    for (ParameterSpec& spec : specs) spec = divided(spec);
+    return recorder.Parameters(specs);
+  };
+  const bool latent = config_.latent > 0;
   ops::ExpertMlpInputs inputs = {
-      .x = x,
+      .x = latent ? ops::Linear(recorder, x, recorder.Parameter(latent_in_)) : x,
       .experts = routing.experts,
       .weights = routing.weights,
-      .gate_up = recorder.Parameters({divided(gate_up_[0]), divided(gate_up_[1])}),
+      .gate_up = together(gate_up_),
       .down = recorder.Parameter(divided(down_)),
+      .gated = IsGated(form_.activation),
       .swiglu_limit = form_.swiglu_limit};
   if (form_.bias) {
-    inputs.gate_up_bias =
-        recorder.Parameters({divided(gate_up_bias_[0]), divided(gate_up_bias_[1])});
+    inputs.gate_up_bias = together(gate_up_bias_);
     inputs.down_bias = recorder.Parameter(divided(down_bias_));
   }
-  const Value y = ops::ExpertMlp(recorder, inputs);
+  Value y = ops::ExpertMlp(recorder, inputs);
+  if (latent) y = ops::Linear(recorder, y, recorder.Parameter(latent_out_));
   return shared_ ? ops::Add(recorder, y, (*shared_)(recorder, x)) : y;
 }
 

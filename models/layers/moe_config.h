@@ -14,6 +14,8 @@ struct MoeConfig {
   int64_t experts = 0;
   int64_t top_k = 0;       // At most the experts in topk_groups of the groups.
   int64_t expert_ffn = 0;  // Width of one expert.
+  // Width of the vectors that the routed experts read and write. 0: that of the model.
+  int64_t latent = 0;
   // MLPs that every token goes through besides the routed experts, and the width of all of them
   // together.
   int64_t shared_experts = 0;

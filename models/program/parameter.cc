@@ -62,17 +62,20 @@ class BoxList {
     const int dim = spec.shard.dim;
     const int64_t ranks = mesh_.size(spec.shard.axes), rank = mesh_.coordinate(spec.shard.axes);
     std::vector<int64_t> sections = spec.shard.sections;
-    if (ranks == 1 || sections.empty()) sections = {spec.shape[dim]};
+    if (ranks == 1 || sections.empty()) sections = {spec.shape[dim] + spec.padding};
     CHECK(sections.size() == 1 || dim == 0)
         << spec.name << ": sections of columns are not contiguous";
     const Shape local = LocalShape(spec, mesh_);
     int64_t begin = 0;
     for (const int64_t section : sections) {
-      const int64_t piece = section / ranks;
+      const int64_t piece = section / ranks, offset = begin + rank * piece;
+      const int64_t held = std::min(piece, spec.shape[dim] - offset);  // Without the padding.
+      CHECK(held > 0) << spec.name << ": a rank has padding alone";
       Add(spec, {.name = spec.name,
                  .global_shape = spec.shape,
-                 .offset = Zeros(spec.shape).With(dim, begin + rank * piece),
-                 .shape = local.With(dim, piece)});
+                 .offset = Zeros(spec.shape).With(dim, offset),
+                 .shape = local.With(dim, held)});
+      flat_ += (piece - held) * (local.elements() / local[dim]) * Unit();
       begin += section;
     }
   }
@@ -94,9 +97,11 @@ class BoxList {
   }
 
  private:
+  // The coordinate counts elements, or bytes of frozen parameters.
+  int64_t Unit() const { return storage_.frozen ? int64_t(SizeOf(*storage_.frozen)) : 1; }
+
   void Add(const ParameterSpec& spec, ParameterBox box) {
-    const int64_t unit = storage_.frozen ? int64_t(SizeOf(*storage_.frozen)) : 1;
-    box.flat = {.offset = flat_, .elements = box.shape.elements() * unit};
+    box.flat = {.offset = flat_, .elements = box.shape.elements() * Unit()};
     flat_ = box.flat.end();
     box.init = spec.init;
     box.frozen = storage_.frozen;
@@ -120,18 +125,28 @@ class BoxList {
 
 Shape LocalShape(const ParameterSpec& spec, const Mesh& mesh) {
   const int ranks = mesh.size(spec.shard.axes);
-  if (ranks == 1) return spec.shape;
   const int dim = spec.shard.dim;
   std::vector<int64_t> sections = spec.shard.sections;
-  if (sections.empty()) sections = {spec.shape[dim]};
+  CHECK(spec.padding == 0 || (dim == 0 && sections.empty() && !spec.stacked))
+      << spec.name << ": padding is for rows that are divided as a whole";
+  if (ranks == 1 && spec.padding == 0) return spec.shape;
+  const int64_t size = spec.shape[dim] + spec.padding;
+  if (sections.empty()) sections = {size};
   int64_t all = 0;
   for (const int64_t section : sections) {
     CHECK(section % ranks == 0) << spec.name << ' ' << spec.shape << ": a section of " << section
                                 << " along dim " << dim << " does not divide into " << ranks;
     all += section;
   }
-  CHECK(all == spec.shape[dim]) << spec.name << ' ' << spec.shape << ": sections of " << all;
-  return spec.shape.With(dim, spec.shape[dim] / ranks);
+  CHECK(all == size) << spec.name << ' ' << spec.shape << ": sections of " << all;
+  return spec.shape.With(dim, size / ranks);
+}
+
+VocabSlice SliceOf(const ParameterSpec& table, int64_t first, int64_t count) {
+  const int64_t vocab = table.shape[0];
+  return {.first = first,
+          .vocab = vocab,
+          .padding = std::clamp<int64_t>(first + count - vocab, 0, count)};
 }
 
 std::vector<ParameterBox> BoxesOf(const ParameterStorage& storage, const Mesh& mesh) {

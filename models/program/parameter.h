@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "kernels/device/tensor.h"
+#include "kernels/device/vocab_slice.h"
 #include "kernels/state_init.h"
 #include "models/parallel/axis.h"
 #include "models/parallel/mesh.h"
@@ -59,6 +60,10 @@ struct ParameterSpec {
   // Dim 0 numbers tensors that are parameters of their own for users, checkpoints and import. "*"
   // in the name stands for the number. Such a parameter can be divided along dim 0 only.
   bool stacked = false;
+  // Rows of zeroes that memory has after those of `shape`, so that ranks can divide dim 0. No box
+  // has these rows, so nobody saves, loads or initialises them. Their gradient must be 0. Each rank
+  // must have another row, too.
+  int64_t padding = 0;
   bool operator==(const ParameterSpec&) const = default;
 };
 
@@ -103,7 +108,8 @@ struct FlatRange {
 
 // A rank's piece of one parameter: a box of the global tensor. In each dim it has the elements
 // [offset, offset + shape). The box's rows are contiguous at `flat`. A parameter has one box, or
-// one for each section if a sharded dim has sections. Clip divides a box into more.
+// one for each section if a sharded dim has sections. Clip divides a box into more. Padding is in
+// no box.
 struct ParameterBox {
   std::string name;
   Shape global_shape;
@@ -151,7 +157,10 @@ std::span<const ParameterBox> Within(std::span<const ParameterBox> boxes, const 
 // Returns the part of a box that lies within a flat range, as at most 2 rank - 1 boxes in order.
 std::vector<ParameterBox> Clip(const ParameterBox& box, const FlatRange& range);
 
-// The shape of this rank's piece of a parameter. CHECKs that the mesh divides it.
+// The shape of this rank's piece of a parameter, with its padding. CHECKs that the mesh divides it.
 Shape LocalShape(const ParameterSpec& spec, const Mesh& mesh);
+
+// The ids that the rows [first, first + count) of a table have, whose rows are a vocabulary's.
+VocabSlice SliceOf(const ParameterSpec& table, int64_t first, int64_t count);
 
 }  // namespace trainyard

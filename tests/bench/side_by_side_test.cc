@@ -38,6 +38,14 @@ JobConfig TinyJob(const std::string& family, PrecisionName precision) {
        {"q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}) {
     fields[width] = 16;
   }
+  for (const char* size : {"mamba_heads", "mamba_head_dim", "mamba_state", "moe_latent"}) {
+    fields[size] = 16;
+  }
+  fields["mamba_groups"] = 4;
+  if (family == "nemotron_h") {
+    fields["layers"] = 4, fields["ffn"] = 128;
+    fields["hybrid_pattern"] = std::string("ME*-");
+  }
   std::erase_if(fields,
                 [&](const auto& field) { return !testing::HasField(defaults, field.first); });
   job.batch = {.global = 2, .micro = 2, .sequence = 32};

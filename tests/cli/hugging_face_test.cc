@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/command_line.h"
+#include "cli/spec.h"
 #include "cli/verbs/verbs.h"
 #include "common/files.h"
 #include "gmock/gmock.h"
@@ -71,9 +72,50 @@ TEST_F(HuggingFace, GoesInAndOut) {
   EXPECT_THAT(err_.str(), StartsWith("no imported directory is known"));
 }
 
+TEST_F(HuggingFace, ImportWithoutATargetLooks) {
+  ASSERT_EQ(Trainyard({"import", model_}), 0) << err_.str();
+  EXPECT_EQ(out_.str(), absl::StrCat("can be imported  ", model_, "  (llama, 3348 parameters)\n"));
+  ASSERT_EQ(Trainyard({"import", model_, "-o", "json"}), 0) << err_.str();
+  const nlohmann::json answer = nlohmann::json::parse(out_.str());
+  EXPECT_EQ(answer["model"]["family"], "llama");
+  EXPECT_FALSE(answer.contains("path"));
+}
+
+// The spec after `submit` has read the directory.
+absl::StatusOr<v1::JobSpec> Resolved(const std::string& model) {
+  auto document =
+      SpecDocument::Parse("s.yaml", absl::StrCat("name: a\nmodel: ", model, "\nsteps: 1\n"), {});
+  if (!document.ok()) return document.status();
+  const absl::Status resolved = document->ResolveImport();
+  if (!resolved.ok()) return document->Explain(resolved);
+  return document->ToProto();
+}
+
+TEST_F(HuggingFace, ASpecThatImportsGetsTheArchitecture) {
+  const auto spec = Resolved(absl::StrCat("{import: ", model_, ", overrides: {max_seq: 32}}"));
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->model().import(), model_);
+  EXPECT_EQ(spec->model().architecture().family(), "llama");
+  EXPECT_EQ(spec->model().architecture().vocab(), 13);
+  EXPECT_EQ(spec->model().architecture().max_seq(), 32);
+  EXPECT_FALSE(spec->model().has_overrides());
+
+  // A spec that says both is sent as it is.
+  const auto both = Resolved("{import: nowhere, architecture: {family: llama, layers: 7}}");
+  ASSERT_TRUE(both.ok()) << both.status();
+  EXPECT_EQ(both->model().architecture().layers(), 7);
+}
+
+TEST_F(HuggingFace, ASpecThatImportsNothingIsRefusedAtItsLine) {
+  EXPECT_THAT(std::string(Resolved("{import: nowhere}").status().message()),
+              StartsWith("s.yaml:2: model.import: "));
+  EXPECT_THAT(std::string(Resolved(absl::StrCat("{import: ", model_, ", overrides: {heads: 0}}"))
+                              .status()
+                              .message()),
+              HasSubstr("s.yaml:2: model.overrides.heads: wanted 1 to"));
+}
+
 TEST_F(HuggingFace, WrongWordsAreUsageErrors) {
-  EXPECT_EQ(Trainyard({"import", model_}), 2);
-  EXPECT_THAT(err_.str(), HasSubstr("--to: wanted the path of the new checkpoint, found none"));
   EXPECT_EQ(Trainyard({"export", imported_}), 2);
   EXPECT_THAT(err_.str(), HasSubstr("--to: wanted the path of the new directory, found none"));
   EXPECT_EQ(Trainyard({"export", imported_, "--to", exported_, "--dtype", "bf16"}), 2);

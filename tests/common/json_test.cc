@@ -32,6 +32,18 @@ TEST(ParseUniqueJson, RefusesAKeyThatAnObjectHasTwice) {
   EXPECT_TRUE(ParseUniqueJson("{\"a\": \"\xff\"}").is_discarded());
 }
 
+TEST(ParsePythonJson, ReadsNumbersThatAreNotFiniteAsObjects) {
+  EXPECT_EQ(ParsePythonJson(R"({"a": [0.0, Infinity], "b": -Infinity, "c": NaN})").dump(),
+            R"({"a":[0.0,{"__float__":"Infinity"}],"b":{"__float__":"-Infinity"},)"
+            R"("c":{"__float__":"NaN"}})");
+  const char* const in_strings = R"({"Infinity":"a\"NaN\\","b":"-Infinity"})";
+  EXPECT_EQ(ParsePythonJson(in_strings).dump(), in_strings);
+  for (const char* text :
+       {"InfinityNaN", "[1Infinity]", "Infinit", R"({"a": 1, "a": NaN})", "\""}) {
+    EXPECT_TRUE(ParsePythonJson(text).is_discarded()) << text;
+  }
+}
+
 template <typename T>
 bool Reads(const char* text, T wanted) {
   const T before = 7;

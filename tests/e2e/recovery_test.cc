@@ -202,6 +202,14 @@ INSTANTIATE_TEST_SUITE_P(
                          "yarn_original_max_seq: 32, "
                          "moe: {experts: 4, top_k: 2, expert_ffn: 24}}",
                 .more = "parallelism: {pipeline: 2}"},
+        // Context ranks tell each other the states of Mamba-2.
+        Variant{.name = "nemotron_h",
+                .model = "preset: nemotron3-super-120b, overrides: {hybrid_pattern: 'ME*-', "
+                         "hidden: 32, ffn: 48, heads: 4, kv_heads: 2, head_dim: 8, vocab: 256, "
+                         "max_seq: 64, mamba_heads: 8, mamba_head_dim: 6, mamba_groups: 2, "
+                         "mamba_state: 10, moe_latent: 12, "
+                         "moe: {experts: 4, top_k: 2, expert_ffn: 24}}",
+                .more = "parallelism: {context: 2}"},
         // Every epoch of forty samples has noise, times and dropped labels of its own.
         Variant{.name = "dit",
                 .model = "preset: dit-s-2, overrides: {layers: 2, hidden: 32, heads: 4, "

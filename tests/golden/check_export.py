@@ -31,6 +31,9 @@ ARCHITECTURES = {
     "deepseek_v3": MLP | {"kv_heads": None, "head_dim": None, "layers": 3, "dense_layers": 1, "q_lora_rank": 24, "kv_lora_rank": 16,
                           "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8, "yarn_factor": 4,
                           "yarn_original_max_seq": 16, "moe": EXPERTS["moe"] | {"shared_experts": 1}},
+    "nemotron_h": MLP | {"layers": None, "hybrid_pattern": "MEM*E-M", "mamba_heads": 8, "mamba_head_dim": 6, "mamba_groups": 2,
+                         "mamba_state": 10, "mamba_min_step": 0.01, "moe_latent": 12,
+                         "moe": EXPERTS["moe"] | {"shared_experts": 1, "groups": 3, "topk_groups": 2}},
 }
 
 

@@ -48,6 +48,11 @@ EXPERTS = {"num_local_experts": 5, "num_experts_per_tok": 2, "router_aux_loss_co
 GEMMA3 = {"rope_parameters": {"sliding_attention": ROPE, "full_attention": {"rope_type": "linear", "rope_theta": 1000.0,
                                                                             "factor": 4.0}},
           "sliding_window": 3, "query_pre_attn_scalar": 6, "pad_token_id": None}
+# Some steps of Mamba-2 are clamped; chunks end within a sequence.
+NEMOTRON_H = {"rms_norm_eps": None, "num_hidden_layers": None, "mamba_num_heads": 6, "mamba_head_dim": 3, "n_groups": 2,
+              "ssm_state_size": 5, "conv_kernel": 3, "chunk_size": 4, "time_step_min": 0.7, "n_routed_experts": 6,
+              "num_experts_per_tok": 3, "moe_intermediate_size": 7, "moe_shared_expert_intermediate_size": 9,
+              "routed_scaling_factor": 2.5}
 
 # Name: the model's class, and what its configuration has besides SIZES.
 CASES = {
@@ -70,6 +75,8 @@ CASES = {
     "gemma3_tied": ("Gemma3", {"num_hidden_layers": 3, "sliding_window_pattern": 2, "tie_word_embeddings": True, **GEMMA3}),
     "gpt_oss": ("GptOss", {"rope_parameters": YARN, "intermediate_size": 7, "sliding_window": 3, "swiglu_limit": 1.0,
                            **EXPERTS}),
+    "nemotron_h": ("NemotronH", {**NEMOTRON_H, "hybrid_override_pattern": "ME*-M", "n_group": 3, "topk_group": 2}),
+    "nemotron_h_latent": ("NemotronH", {**NEMOTRON_H, "hybrid_override_pattern": "*EME", "moe_latent_size": 5}),
 }
 
 
@@ -82,7 +89,7 @@ def make(kind, fields):
     generator = torch.Generator().manual_seed(SEED)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            gain = name.endswith("norm.weight")
+            gain = name.endswith(("norm.weight", "norm_f.weight"))
             parameter.copy_((1.0 if gain else 0.0) + (0.1 if gain else 0.3) * torch.randn(parameter.shape, generator=generator))
         for name, buffer in model.named_buffers():
             if name.endswith("e_score_correction_bias"):

@@ -214,6 +214,57 @@ TEST(CrossEntropy, GradientMayReplaceTheLogits) {
   EXPECT_EQ(logits.v, want.dlogits.v);
 }
 
+// The columns' content must not matter, so it is NaN. Packs of a GPU end within the padding, too.
+template <typename A, typename T>
+void ExpectPaddingIsNotThere(int64_t tokens, int64_t vocab, int64_t padding) {
+  const auto exact = RoundedTo<A>(Normal<double>({tokens, vocab}, 1));
+  const auto targets = Targets(tokens, vocab);
+  const auto want = Compute<A, T>(exact, targets);
+  const int64_t columns = vocab + padding;
+  auto logits = Poison<A>({tokens, columns});
+  for (int64_t i = 0; i < tokens * columns; ++i) {
+    const int64_t v = i % columns;
+    logits.v[i] = v < vocab ? A(exact.v[i / columns * vocab + v]) : A(NAN);
+  }
+  const VocabSlice slice = {.padding = padding};
+  StepState state{.loss_scale = kScale};
+  auto lse = Poison<A>({tokens});
+  auto dlogits = Poison<T>({tokens, columns});
+  auto statistics = Poison<A>({tokens, 3});
+  Call(CrossEntropyForwardArgs{
+      .logits = logits, .targets = targets, .lse = lse, .state = &state, .slice = slice});
+  Call(CrossEntropyStatisticsArgs{
+      .logits = logits, .targets = targets, .slice = slice, .statistics = statistics});
+  Call(CrossEntropyBackwardArgs{.logits = logits,
+                                .targets = targets,
+                                .lse = lse,
+                                .state = &state,
+                                .dlogits = dlogits,
+                                .slice = slice});
+  EXPECT_NEAR(state.loss, want.loss, Tolerance(DTypeOf<A>::value, vocab) * std::abs(want.loss));
+  for (int64_t i = 0; i < tokens * columns; ++i) {
+    const int64_t t = i / columns, v = i % columns;
+    if (v >= vocab) {
+      EXPECT_EQ(double(dlogits.v[i]), 0) << t << ", " << v;
+    } else {
+      EXPECT_NEAR(double(dlogits.v[i]), double(want.dlogits.v[t * vocab + v]), 1e-3);
+    }
+  }
+  for (int64_t t = 0; t < tokens; ++t) {
+    EXPECT_NEAR(double(statistics.v[t * 3] + std::log(statistics.v[t * 3 + 1])),
+                double(want.lse.v[t]), 1e-5 * std::abs(double(want.lse.v[t])));
+  }
+}
+
+TEST(CrossEntropy, PaddingHasNoProbabilityAndNoGradient) {
+  for (const auto& [vocab, padding] : {std::pair{13, 3}, {5, 3}, {8, 8}, {7, 1}, {2050, 46}}) {
+    SCOPED_TRACE(vocab);
+    ExpectPaddingIsNotThere<double, double>(5, vocab, padding);
+    ExpectPaddingIsNotThere<float, float>(5, vocab, padding);
+    ExpectPaddingIsNotThere<float, bf16>(5, vocab, padding);
+  }
+}
+
 // exp(500) overflows; the largest logit must be taken out first.
 TEST(CrossEntropy, LargeLogitsDoNotOverflow) {
   const Array<double> logits = {{1, 3}, {500, 499, -500}};
@@ -257,6 +308,8 @@ TEST(CrossEntropyDeathTest, ChecksTargetsAgainstTheWholeVocabulary) {
   run(6, {.first = 3, .vocab = 7});
   EXPECT_DEATH(run(7, {.first = 3, .vocab = 7}), "target 7 at 0, the vocabulary has 7");
   EXPECT_DEATH(run(0, {.first = 5, .vocab = 7}), "slice: ids 5 to 8 of a vocabulary of 7");
+  run(6, {.first = 5, .vocab = 7, .padding = 1});
+  EXPECT_DEATH(run(0, {.first = 7, .vocab = 7, .padding = 3}), "slice: padding 3 of 3");
 }
 
 TEST(CrossEntropyDeathTest, NamesTheStatisticsAndRowsThatDoNotFit) {

@@ -124,6 +124,27 @@ TEST(GatedNorm, BackwardMatchesNumericGradient) {
   for (size_t i = 0; i < 10; ++i) EXPECT_NEAR(added.dgain.v[i], got.dgain.v[i] + 0.5, 1e-12);
 }
 
+// Rows that a block of a GPU holds, and rows that it reads twice.
+TEST(GatedNorm, GradientsMayReplaceTheInputs) {
+  for (const Size size : {Size{3, 10, 2}, Size{2, 20000, 2}}) {
+    Inputs in = Make(size);
+    const auto want = Compute<double>(in, size.groups);
+    auto dgain = Poison<double>(in.gain.shape);
+    Call(GatedNormBackwardArgs{.dy = in.dy,
+                               .x = in.x,
+                               .z = in.z,
+                               .gain = in.gain,
+                               .rstd = want.rstd,
+                               .groups = size.groups,
+                               .dx = in.x,
+                               .dz = in.z,
+                               .dgain = dgain,
+                               .write = Write::kOverwrite});
+    EXPECT_EQ(in.x.v, want.dx.v);
+    EXPECT_EQ(in.z.v, want.dz.v);
+  }
+}
+
 TEST(GatedNorm, ThreadsDoNotChangeBits) {
   const Size size = {140, 96, 3};
   const Inputs in = Make(size);

@@ -16,11 +16,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Runs for which the tolerances below do not hold, with the reason.
-const std::map<std::string, std::string> kExceptions = {
-    {"automodel-nemotron3-nano-30b-bf16-8", "no preset of its family"},
-};
-
 double GigaFlops(const std::string& preset, int64_t sequence, FlopsConvention convention) {
   return FlopsPerToken(FindPreset(preset)->config, sequence, convention).total() / 1e9;
 }
@@ -35,7 +30,6 @@ TEST(PublishedRuns, TheirSpeedsGiveThePrintedFlopsAndMfu) {
   for (const PublishedRun& run : PublishedRuns()) {
     if (!run.has("tflops_per_gpu") && !run.has("mfu")) continue;
     SCOPED_TRACE(run.name());
-    if (kExceptions.contains(run.name())) continue;
     const FlopsConvention convention = ParseFlopsConvention(run.text("page")).value();
     const ModelConfig config = FindPreset(run.text("preset"))->config;
     const Flops flops = FlopsPerToken(config, int64_t(run.number("sequence")), convention,
@@ -51,7 +45,7 @@ TEST(PublishedRuns, TheirSpeedsGiveThePrintedFlopsAndMfu) {
       ++mfu_checked;
     }
   }
-  EXPECT_EQ(flops_checked + mfu_checked + int(kExceptions.size()), 60);
+  EXPECT_EQ(flops_checked + mfu_checked, 60);
 }
 
 // To the last printed digit.

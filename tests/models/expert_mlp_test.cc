@@ -21,7 +21,7 @@ ParameterSpec Matrix(const std::string& name, const Shape& shape, bool stacked =
 // Embedding, one layer of experts that the host chooses, output projection.
 class ExpertModel final : public LanguageModel {
  public:
-  ExpertModel() : LanguageModel(kVocab) {}
+  explicit ExpertModel(bool gated = true) : LanguageModel(kVocab), gated_(gated) {}
   int64_t layers() const override { return 1; }
   int64_t max_sequence() const override { return kTokens; }
   Carried Embed(Recorder& recorder, Value tokens) const override {
@@ -33,18 +33,22 @@ class ExpertModel final : public LanguageModel {
     recorder.set_label("mlp");
     const Value experts = recorder.Input("experts", {kTokens, kChoices}, DType::kI32, {});
     const Value gate = recorder.Parameter(Matrix("gate", {kChoices, kWidth}));
+    std::vector<ParameterSpec> first = {Matrix("e.*.up", {kExperts, kFfn, kWidth}, true)};
+    if (gated_) first.insert(first.begin(), Matrix("e.*.gate", {kExperts, kFfn, kWidth}, true));
     return ops::ExpertMlp(
-        recorder,
-        {.x = x,
-         .experts = experts,
-         .weights = ops::Logits(recorder, ProductKind::kRouter, x, gate),
-         .gate_up = recorder.Parameters({Matrix("e.*.gate", {kExperts, kFfn, kWidth}, true),
-                                         Matrix("e.*.up", {kExperts, kFfn, kWidth}, true)}),
-         .down = recorder.Parameter(Matrix("e.*.down", {kExperts, kWidth, kFfn}, true))});
+        recorder, {.x = x,
+                   .experts = experts,
+                   .weights = ops::Logits(recorder, ProductKind::kRouter, x, gate),
+                   .gate_up = recorder.Parameters(first),
+                   .down = recorder.Parameter(Matrix("e.*.down", {kExperts, kWidth, kFfn}, true)),
+                   .gated = gated_});
   }
   Projection Head(Recorder& recorder, const Carried& carried) const override {
     return {.x = carried.only(), .weight = recorder.Parameter(Matrix("output", {kVocab, kWidth}))};
   }
+
+ private:
+  const bool gated_;
 };
 
 // None chose expert 3.
@@ -76,10 +80,19 @@ std::vector<double> Times(const std::vector<double>& matrix, const std::vector<d
   return y;
 }
 
-class ExpertMlpTest : public ::testing::TestWithParam<double> {};
+struct Form {
+  bool gated;
+  double expert_rows;
+};
+
+class ExpertMlpTest : public ::testing::TestWithParam<Form> {
+ protected:
+  ExpertModel model{GetParam().gated};
+  RecordOptions options = Options(GetParam().expert_rows);
+};
 
 TEST_P(ExpertMlpTest, OutputIsTheWeightedSumOfEachTokensExperts) {
-  const auto executable = BindChosen(RecordInference(ExpertModel(), Options(GetParam())));
+  const auto executable = BindChosen(RecordInference(model, options));
   executable->Run(Action::kForward);
   std::vector<double> got(kTokens * kVocab), want;
   executable->ReadOutput("logits", 0, got.data(), got.size() * sizeof(double));
@@ -93,9 +106,13 @@ TEST_P(ExpertMlpTest, OutputIsTheWeightedSumOfEachTokensExperts) {
     std::vector<double> y(kWidth);
     for (size_t k = 0; k < size_t(kChoices); ++k) {
       const std::string expert = "e." + std::to_string(kChosen[t * kChoices + k]);
-      const std::vector<double> gate = Times(weights[expert + ".gate"], x);
       std::vector<double> hidden = Times(weights[expert + ".up"], x);
-      for (size_t f = 0; f < hidden.size(); ++f) hidden[f] *= gate[f] / (1 + std::exp(-gate[f]));
+      if (GetParam().gated) {
+        const std::vector<double> gate = Times(weights[expert + ".gate"], x);
+        for (size_t f = 0; f < hidden.size(); ++f) hidden[f] *= gate[f] / (1 + std::exp(-gate[f]));
+      } else {
+        for (double& h : hidden) h = h > 0 ? h * h : 0;
+      }
       const std::vector<double> out = Times(weights[expert + ".down"], hidden);
       for (size_t d = 0; d < y.size(); ++d) y[d] += scale[k] * out[d];
     }
@@ -105,8 +122,7 @@ TEST_P(ExpertMlpTest, OutputIsTheWeightedSumOfEachTokensExperts) {
 }
 
 TEST_P(ExpertMlpTest, EveryGradientMatchesCentralDifferences) {
-  const auto executable =
-      BindChosen(RecordTraining(ExpertModel(), {.record = Options(GetParam()), .adamw = {}}));
+  const auto executable = BindChosen(RecordTraining(model, {.record = options, .adamw = {}}));
   executable->WriteInput("targets", 0, Tokens(kTokens, kVocab, 2));
   const auto loss = [&] {
     executable->WriteStepState({.step = 1, .loss_scale = 1.0 / kTokens});
@@ -179,7 +195,9 @@ TEST(StackedParametersTest, AreTensorsOfTheirOwn) {
 }
 
 // All rows at once, and in rounds of 4 and of 1.
-INSTANTIATE_TEST_SUITE_P(Rounds, ExpertMlpTest, ::testing::Values(2.0, 0.3, 0.01));
+INSTANTIATE_TEST_SUITE_P(Rounds, ExpertMlpTest,
+                         ::testing::Values(Form{true, 2}, Form{true, 0.3}, Form{true, 0.01},
+                                           Form{false, 2}, Form{false, 0.3}));
 
 }  // namespace
 }  // namespace trainyard::testing

@@ -45,6 +45,7 @@ TEST(FieldsTest, EveryFieldOfEveryPresetSurvivesJson) {
 TEST(FieldsTest, AFieldThatIsNotUsedIsLeftOut) {
   ModelConfig config = FindPreset("llama3-8b")->config;
   EXPECT_FALSE(ToJson(config).contains("attention_soft_cap"));
+  EXPECT_FALSE(ToJson(config).contains("vocab_multiple"));
   EXPECT_EQ(*ModelFromJson(ToJson(config)), config);
   AsDecoder(config).attention_soft_cap = 50;
   EXPECT_EQ(ToJson(config).at("attention_soft_cap"), 50);
@@ -66,15 +67,18 @@ TEST(FieldsTest, AFieldWithTheValueOfEarlierReleasesIsLeftOut) {
 }
 
 TEST(FieldsTest, JsonOfAnotherTypeIsRefusedByItsField) {
-  const auto json = ToJson(FindPreset("qwen3-30b-a3b")->config);
-  for (const Field& field : FieldsOf(FindPreset("qwen3-30b-a3b")->config)) {
-    if (field.rule.unset) continue;
-    auto wrong = json;
-    const std::string pointer =
-        absl::StrCat("/", absl::StrReplaceAll(field.rule.name, {{".", "/"}}));
-    wrong[nlohmann::ordered_json::json_pointer(pointer)] = nullptr;
-    EXPECT_THAT(std::string(ModelFromJson(wrong).status().message()),
-                HasSubstr(absl::StrCat("model.", field.rule.name, ": wanted ")));
+  for (const char* preset : {"qwen3-30b-a3b", "nemotron3-nano-30b"}) {
+    const ModelConfig config = FindPreset(preset)->config;
+    const auto json = ToJson(config);
+    for (const Field& field : FieldsOf(config)) {
+      if (field.rule.unset) continue;
+      auto wrong = json;
+      const std::string pointer =
+          absl::StrCat("/", absl::StrReplaceAll(field.rule.name, {{".", "/"}}));
+      wrong[nlohmann::ordered_json::json_pointer(pointer)] = nullptr;
+      EXPECT_THAT(std::string(ModelFromJson(wrong).status().message()),
+                  HasSubstr(absl::StrCat("model.", field.rule.name, ": wanted ")));
+    }
   }
 }
 

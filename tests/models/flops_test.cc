@@ -23,6 +23,12 @@ TEST(FlopsTest, ExpertsCountWhereATokenGoesThroughThem) {
   EXPECT_NEAR(GigaFlops("kimi-k2", 4096), 205.5, 0.05);
   EXPECT_NEAR(GigaFlops("kimi-k2", 8192), 220.8, 0.05);
 
+  // The layers of a pattern, with the state of Mamba-2 and with experts of a latent width.
+  EXPECT_NEAR(GigaFlops("nemotron3-nano-30b", 4096), 20.04, 0.005);
+  EXPECT_NEAR(GigaFlops("nemotron3-nano-30b", 8192), 20.64, 0.005);
+  EXPECT_NEAR(GigaFlops("nemotron3-super-120b", 4096), 74.44, 0.005);
+  EXPECT_NEAR(GigaFlops("nemotron3-super-120b", 8192), 75.25, 0.005);
+
   // A gate of 8, and two experts.
   const Flops mixtral = FlopsPerToken(FindPreset("mixtral-8x7b")->config, 4096);
   EXPECT_DOUBLE_EQ(mixtral.mlp, 32 * 6 * 4096.0 * (3 * 2 * 14336 + 8));
@@ -73,11 +79,41 @@ double OfDecoder(const ModelConfig& config, double s) {
   return flops;
 }
 
+// Each layer by its letter.
+double OfNemotronH(const NemotronHConfig& c, double s) {
+  const double h = double(c.hidden), a = double(c.heads), d = double(c.head_dim);
+  const double inner = double(c.mamba_heads * c.mamba_head_dim), state = double(c.mamba_state);
+  const double mamba =
+      h * (3 * inner + 2 * double(c.mamba_groups) * state + double(c.mamba_heads)) + inner * state;
+  const double attention = h * d * (2 * a + 2 * double(c.kv_heads)) + a * d * (s + 1);
+  const double latent = double(c.moe->latent), width = latent > 0 ? latent : h;
+  const double experts = h * double(c.moe->experts) + 2 * h * (double(c.moe->shared_ffn) + latent) +
+                         2 * width * double(c.moe->top_k * c.moe->expert_ffn);
+  return 6 *
+         (double(c.vocab) * h + double(c.count('M')) * mamba + double(c.count('*')) * attention +
+          double(c.count('E')) * experts + double(c.count('-')) * 2 * h * double(c.ffn));
+}
+
 // What belongs to a sample counts once for its tokens. The first products have no input gradient.
 double OfDit(const DitConfig& c, double tokens) {
   const double layers = double(c.layers), d = double(c.hidden), elements = 16;
   const double of_sample = layers * 6 * 6 * d * d + 6 * 2 * d * d + 6 * d * d + 4 * 256 * d;
   return layers * (6 * 12 * d * d + 12 * d * tokens) + (6 + 4) * d * elements + of_sample / tokens;
+}
+
+// A layer of each kind, by the parts of the model.
+TEST(FlopsTest, NemotronHCountsEachLayerByItsLetter) {
+  const ModelConfig config = TinyNemotronH();
+  const double h = 12, s = 8, inner = 4 * 3, state = 5, latent = 7;
+  const Flops flops = FlopsPerToken(config, int64_t(s));
+  EXPECT_DOUBLE_EQ(flops.qkvo, 6 * h * 4 * (2 * 4 + 2 * 2));
+  EXPECT_DOUBLE_EQ(flops.attention, 6 * 4 * 4 * (s + 1));
+  EXPECT_DOUBLE_EQ(flops.mlp,
+                   12 * h * 20 + 6 * h * 6 + 12 * h * latent + 12 * h * 4 + 3 * 12 * latent * 5);
+  EXPECT_DOUBLE_EQ(flops.other.at("mamba"),
+                   6 * h * (2 * inner + 2 * 2 * state + 4) + 6 * inner * h);
+  EXPECT_DOUBLE_EQ(flops.other.at("scan"), 6 * inner * state);
+  EXPECT_DOUBLE_EQ(flops.output, 6 * 13 * h);
 }
 
 // The recorded program of every preset counts what its sizes say.
@@ -91,8 +127,11 @@ TEST(FlopsTest, EveryPresetCountsItsClosedForm) {
       continue;
     }
     for (const int64_t sequence : {100, 4096, 32768}) {
-      const double flops = FlopsPerToken(config, sequence).total();
-      EXPECT_NEAR(flops / OfDecoder(config, double(sequence)), 1, 1e-12) << sequence;
+      const double flops = FlopsPerToken(config, sequence).total(), s = double(sequence);
+      const double closed = config.family() == "nemotron_h"
+                                ? OfNemotronH(config.As<NemotronHConfig>(), s)
+                                : OfDecoder(config, s);
+      EXPECT_NEAR(flops / closed, 1, 1e-12) << sequence;
     }
   }
 }

@@ -182,7 +182,7 @@ INSTANTIATE_TEST_SUITE_P(
         NamedConfig{"qwen3", TinyAs("qwen3")}, NamedConfig{"gpt3", TinyGpt3()},
         NamedConfig{"gpt3_capped", Capped(TinyGpt3())}, NamedConfig{"mixtral", TinyMixtral()},
         NamedConfig{"deepseek_v3", TinyDeepseekV3()}, NamedConfig{"nemotron", TinyAs("nemotron")},
-        NamedConfig{"gemma3", TinyGemma3()},
+        NamedConfig{"nemotron_h", TinyNemotronH()}, NamedConfig{"gemma3", TinyGemma3()},
         NamedConfig{"gemma3_untied", TinyGemma3(/*tied=*/false)},
         NamedConfig{"qwen3_moe", TinyMoe()}, NamedConfig{"qwen3_moe_in_rounds", TinyMoe(), 0.3},
         NamedConfig{"qwen3_moe_grouped", GroupedMoe()}, NamedConfig{"dit", TinyDit()},

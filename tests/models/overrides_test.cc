@@ -242,6 +242,7 @@ TEST(ValidateTest, GptOssNamesItsFieldsAndTheNearestLegalValue) {
                                           "kv_heads",
                                           "head_dim",
                                           "vocab",
+                                          "vocab_multiple",
                                           "max_seq",
                                           "norm_eps",
                                           "rope_base",
@@ -345,6 +346,95 @@ TEST(ValidateTest, DeepseekV3NamesItsFieldsAndTheNearestLegalValue) {
     EXPECT_EQ(violations.list()[0].field, absl::StrCat("model.", wrong.field));
     EXPECT_THAT(violations.list()[0].description, HasSubstr(wrong.says));
   }
+}
+
+TEST(ValidateTest, NemotronHNamesItsFieldsAndTheNearestLegalValue) {
+  struct Case {
+    const char* field;
+    const char* says;
+    void (*change)(NemotronHConfig&);
+  };
+  for (const Case& wrong :
+       {Case{"hybrid_pattern",
+             "wanted letters M (Mamba-2), E (experts), * (attention) and - (MLP), found 'm' as "
+             "letter 3; nearest MEM*",
+             [](NemotronHConfig& c) { c.hybrid_pattern = "MEm*"; }},
+        Case{"hybrid_pattern", "found 'X' as letter 1; nearest M",
+             [](NemotronHConfig& c) { c.hybrid_pattern = "XM"; }},
+        Case{"hybrid_pattern", "found '?' as letter 2; nearest M",
+             [](NemotronHConfig& c) { c.hybrid_pattern = "M\xff"; }},
+        Case{"hybrid_pattern", "wanted 1 to 1024 letters, found 0",
+             [](NemotronHConfig& c) { c.hybrid_pattern = ""; }},
+        Case{"hybrid_pattern", "wanted 1 to 1024 letters, found 1025",
+             [](NemotronHConfig& c) { c.hybrid_pattern = std::string(1025, '*'); }},
+        Case{"layers", "wanted 52, the letters of hybrid_pattern, found 51; nearest 52",
+             [](NemotronHConfig& c) { c.layers = 51; }},
+        Case{"ffn", "wanted 1 to 262144, found 0; nearest 1",
+             [](NemotronHConfig& c) { c.hybrid_pattern[0] = '-', c.ffn = 0; }},
+        Case{"mamba_heads", "wanted 1 to 1024, found 0; nearest 1",
+             [](NemotronHConfig& c) { c.mamba_heads = 0; }},
+        Case{"mamba_head_dim", "found 257; nearest 256",
+             [](NemotronHConfig& c) { c.mamba_head_dim = 257; }},
+        Case{"mamba_groups", "wanted a divisor of mamba_heads = 64, found 7; nearest 8",
+             [](NemotronHConfig& c) { c.mamba_groups = 7; }},
+        Case{"mamba_state", "found 0; nearest 1", [](NemotronHConfig& c) { c.mamba_state = 0; }},
+        Case{"mamba_taps", "wanted 2 to 8, found 9; nearest 8",
+             [](NemotronHConfig& c) { c.mamba_taps = 9; }},
+        Case{"mamba_min_step", "found -0.1", [](NemotronHConfig& c) { c.mamba_min_step = -0.1; }},
+        Case{"moe_latent", "found -1; nearest 0", [](NemotronHConfig& c) { c.moe->latent = -1; }},
+        Case{"moe.experts", "wanted 1 to 4096, found 0; nearest 1",
+             [](NemotronHConfig& c) { c.moe->experts = 0; }},
+        Case{"moe.groups", "wanted 1 to 128, found 129; nearest 128",
+             [](NemotronHConfig& c) { c.moe->groups = 129; }},
+        Case{"moe.groups", "wanted a divisor of experts = 128, found 96; nearest 128",
+             [](NemotronHConfig& c) { c.moe->groups = 96; }}}) {
+    SCOPED_TRACE(wrong.says);
+    ModelConfig config = FindPreset("nemotron3-nano-30b")->config;
+    wrong.change(config.As<NemotronHConfig>());
+    Violations violations;
+    Validate(config, violations, "model");
+    ASSERT_EQ(violations.list().size(), 1u) << violations.ToStatus();
+    EXPECT_EQ(violations.list()[0].field, absl::StrCat("model.", wrong.field));
+    EXPECT_THAT(violations.list()[0].description, HasSubstr(wrong.says));
+  }
+}
+
+TEST(OverrideTest, FewerLayersOfNemotronHAreTheFirst) {
+  const auto overridden = [](const GivenFields& fields) {
+    Violations none;
+    return Override(FindPreset("nemotron3-nano-30b")->config, {"", fields}, none, "")
+        .As<NemotronHConfig>();
+  };
+  EXPECT_EQ(overridden({{"layers", 7}}).hybrid_pattern, "MEMEM*E");
+  EXPECT_EQ(overridden({{"hidden", 64}}).hybrid_pattern.size(), 52u);
+  EXPECT_EQ(overridden({{"hybrid_pattern", std::string("M-*")}}).layers, 3);
+  const NemotronHConfig more = overridden({{"layers", 53}});
+  EXPECT_EQ(more.hybrid_pattern.size(), 52u);
+  EXPECT_EQ(more.layers, 53);  // Which Validate refuses.
+}
+
+// Sizes that no letter of the pattern uses may be missing.
+TEST(FromFieldsTest, APatternSaysHowManyLayersThereAreAndWhatTheyNeed) {
+  const auto from = [](const GivenFields& more, Violations& violations) {
+    GivenFields fields = {{"hidden", 64}, {"heads", 4}, {"vocab", 256}};
+    fields.insert(more.begin(), more.end());
+    const ModelConfig config = FromFields({"nemotron_h", fields}, violations, "");
+    if (violations.empty()) Validate(config, violations, "");
+    return config.family().empty() ? NemotronHConfig() : config.As<NemotronHConfig>();
+  };
+  Violations none, pattern, sizes;
+  const GivenFields dense = {{"hybrid_pattern", std::string("*-*-*")}, {"ffn", 96}};
+  EXPECT_EQ(from(dense, none).layers, 5);
+  EXPECT_TRUE(none.empty()) << none.ToStatus();
+  from({}, pattern);
+  ASSERT_EQ(pattern.list().size(), 1u) << pattern.ToStatus();
+  EXPECT_EQ(pattern.list()[0].field, "hybrid_pattern");
+  from({{"hybrid_pattern", std::string("M*E-")}}, sizes);
+  std::set<std::string> missing;
+  for (const FieldViolation& violation : sizes.list()) missing.insert(violation.field);
+  EXPECT_EQ(missing,
+            (std::set<std::string>{"ffn", "mamba_groups", "mamba_head_dim", "mamba_heads",
+                                   "mamba_state", "moe.expert_ffn", "moe.experts", "moe.top_k"}));
 }
 
 TEST(ValidateTest, NemotronRotatesAnEvenNumberOfDims) {

@@ -134,7 +134,8 @@ TEST(RegistryTest, Gemma3HasThePapersParametersAndLayers) {
 }
 
 // As the public checkpoints' safetensors files count them. A head that shares the embedding counts
-// once. The active parameters of Mixtral are published as 12.9 and 39 billion.
+// once. The active parameters of Mixtral are published as 12.9 and 39 billion. Those of Nemotron 3
+// Super, 12.7 billion, include the embedding of tokens; those of Nano, 3.2 billion, do not.
 TEST(RegistryTest, ParameterCountsAreThoseOfThePublicCheckpoints) {
   struct Count {
     const char* preset;
@@ -150,11 +151,41 @@ TEST(RegistryTest, ParameterCountsAreThoseOfThePublicCheckpoints) {
                            Count{"qwen3-32b", 32'762'123'264, 32'762'123'264},
                            Count{"deepseek-v3-671b", 671'026'419'200, 37'552'297'472},
                            Count{"gemma3-1b", 999'885'952, 999'885'952},
+                           Count{"nemotron3-nano-30b", 31'577'940'288, 3'580'076'352},
+                           Count{"nemotron3-super-120b", 120'668'707'840, 12'770'237'440},
                            Count{"mixtral-8x7b", 46'702'792'704, 12'879'925'248},
                            Count{"mixtral-8x22b", 140'620'634'112, 39'152'031'744}}) {
     const ParameterCount count = CountParameters(FindPreset(row.preset)->config);
     EXPECT_EQ(count.total, row.total) << row.preset;
     EXPECT_EQ(count.active, row.active) << row.preset;
+  }
+}
+
+// As in the recipes of Megatron-LM and the released config.json files.
+TEST(RegistryTest, Nemotron3HasThePublishedLayersAndParameters) {
+  struct Published {
+    const char* preset;
+    int64_t mamba, experts, attention;
+    double total, active;
+    bool embedding;  // Counts as active.
+  };
+  for (const Published& row :
+       {Published{"nemotron3-nano-30b", 23, 23, 6, 31.6e9, 3.2e9, false},
+        Published{"nemotron3-super-120b", 40, 40, 8, 120.6e9, 12.7e9, true}}) {
+    SCOPED_TRACE(row.preset);
+    const ModelConfig config = FindPreset(row.preset)->config;
+    const NemotronHConfig& c = config.As<NemotronHConfig>();
+    EXPECT_EQ(c.count('M'), row.mamba);
+    EXPECT_EQ(c.count('E'), row.experts);
+    EXPECT_EQ(c.count('*'), row.attention);
+    EXPECT_EQ(c.layers, row.mamba + row.experts + row.attention);
+    const ParameterCount count = CountParameters(config);
+    const int64_t embedding = row.embedding ? 0 : c.vocab * c.hidden;
+    EXPECT_NEAR(double(count.total), row.total, 0.1e9);
+    EXPECT_NEAR(double(count.active - embedding), row.active, 0.1e9);
+    EXPECT_EQ(c.mamba_min_step, 0);
+    EXPECT_EQ(c.moe->router, RouterScoring::kSigmoid);
+    EXPECT_TRUE(c.moe->expert_bias && c.moe->norm_topk);
   }
 }
 
@@ -255,6 +286,8 @@ TEST(RegistryTest, PositionsAndNormsAreThePublished) {
       {"qwen3-32b", kQwen3},
       {"deepseek-v3-671b", {.rope_base = 1e4, .max_seq = 163840, .norm_eps = 1e-6}},
       {"kimi-k2", {.rope_base = 5e4, .max_seq = 131072, .norm_eps = 1e-6}},
+      {"nemotron3-nano-30b", {.max_seq = 262144}},
+      {"nemotron3-super-120b", {.max_seq = 262144}},
       {"gpt-oss-20b", {.rope_base = 1.5e5, .max_seq = 131072}},
       {"gpt-oss-120b", {.rope_base = 1.5e5, .max_seq = 131072}}};
   std::vector<std::string> names = PresetNames();
@@ -292,7 +325,7 @@ TEST(RegistryTest, EveryPresetIsValidAndItsNameUnique) {
       EXPECT_EQ(FindPreset(alias)->name, name);
     }
   }
-  EXPECT_EQ(names.size(), 46u + 3u);
+  EXPECT_EQ(names.size(), 48u + 3u);
 }
 
 TEST(RegistryTest, AnUnknownPresetIsAnsweredWithTheNearest) {

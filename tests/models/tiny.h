@@ -14,6 +14,7 @@
 #include "models/arch/gemma3.h"
 #include "models/arch/gpt_oss.h"
 #include "models/arch/nemotron.h"
+#include "models/arch/nemotron_h.h"
 #include "models/arch/registry.h"
 #include "models/model.h"
 #include "models/program/executable.h"
@@ -25,6 +26,7 @@ inline DecoderConfig& AsDecoder(ModelConfig& config) {
   if (config.family() == "gpt_oss") return config.As<GptOssConfig>();
   if (config.family() == "gemma3") return config.As<Gemma3Config>();
   if (config.family() == "nemotron") return config.As<NemotronConfig>();
+  if (config.family() == "nemotron_h") return config.As<NemotronHConfig>();
   if (config.family() == "deepseek_v3") return config.As<DeepseekV3Config>();
   return config.As<DecoderConfig>();
 }
@@ -135,6 +137,33 @@ inline ModelConfig TinyDeepseekV3() {
                     .expert_ffn = 5,
                     .shared_experts = 1,
                     .shared_ffn = 5,
+                    .router = RouterScoring::kSigmoid,
+                    .expert_bias = true,
+                    .groups = 3,
+                    .topk_groups = 2,
+                    .routed_scaling = 2.5};
+  return config;
+}
+
+// A layer of each kind. The experts read narrower vectors; some of Mamba's steps are clamped.
+inline ModelConfig TinyNemotronH() {
+  ModelConfig config = Tiny("nemotron_h", 4, 2);
+  NemotronHConfig& c = config.As<NemotronHConfig>();
+  c.hybrid_pattern = "ME*-";
+  c.layers = 4;
+  c.ffn = 20;
+  c.mamba_heads = 4;
+  c.mamba_head_dim = 3;
+  c.mamba_groups = 2;
+  c.mamba_state = 5;
+  c.mamba_taps = 3;
+  c.mamba_min_step = 0.6;
+  c.moe = MoeConfig{.experts = 6,
+                    .top_k = 3,
+                    .expert_ffn = 5,
+                    .latent = 7,
+                    .shared_experts = 1,
+                    .shared_ffn = 4,
                     .router = RouterScoring::kSigmoid,
                     .expert_bias = true,
                     .groups = 3,

@@ -34,11 +34,12 @@ def spec(rng, order):
               "checkpoint": lambda: job.update(checkpoint={"directory": order, "every_steps": 1}),
               "text": lambda: job.update(data={"text": {"path": order}}),
               "init_from": lambda: job.update(init_from=order),
+              "import": lambda: job["model"].update({"import": order}),
               "profile": lambda: job.update(profile={"directory": order, "start_step": 1, "steps": 1}),
               "field": lambda: job.update({order: order}),
               "override": lambda: job["model"]["overrides"].update({order: 1})}
     # Most specs must be taken, or nothing is shown.
-    for place in rng.choices(list(places), weights=[1, 1, 9, 7, 6, 6, 1, 1], k=rng.choice([1, 1, 2])):
+    for place in rng.choices(list(places), weights=[1, 1, 9, 7, 6, 1, 6, 1, 1], k=rng.choice([1, 1, 2])):
         places[place]()
     return json.dumps(job)
 

@@ -15,6 +15,7 @@ import unittest
 from real_service import BIN, RealService, until
 
 SPECS = 200
+SIZES = {"family": "llama", "layers": 1, "hidden": 32, "ffn": 32, "heads": 2, "kv_heads": 1, "vocab": 256}
 BASE = {"name": "paths", "model": {"preset": "llama3-8b", "overrides": {"layers": 1, "hidden": 32, "ffn": 32, "heads": 2, "kv_heads": 1, "vocab": 256}},
         "precision": "F32", "batch": {"global": 1, "micro": 1, "sequence": 8}, "data": {"synthetic": {}},
         "optimizer": {"adamw": {"learning_rate": 1e-3}}, "steps": 1, "devices": 1}
@@ -49,7 +50,7 @@ class PathsOfJobs(RealService):
         path = self.paths(rng, links)
         job = json.loads(json.dumps(BASE))
         rng.choice([lambda: job.update(checkpoint={"directory": path, "every_steps": 1}), lambda: job.update(data={"text": {"path": path}}),
-                    lambda: job.update(init_from=path), lambda: job.update(profile={"directory": path, "start_step": 1, "steps": 1})])()
+                    lambda: job.update(init_from=path), lambda: job.update(model={"import": path, "architecture": SIZES}), lambda: job.update(profile={"directory": path, "start_step": 1, "steps": 1})])()
         return json.dumps(job)
 
     def flip(self, stop):

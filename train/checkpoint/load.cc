@@ -8,7 +8,6 @@
 #include "common/files.h"
 #include "common/sha256.h"
 #include "common/status_macros.h"
-#include "kernels/device/dtype.h"
 #include "train/checkpoint/paths.h"
 #include "train/checkpoint/read_box.h"
 
@@ -17,54 +16,6 @@ namespace {
 
 absl::Status WithPath(const std::string& path, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
-}
-
-// Whether every number of dtype `narrow` is also one of dtype `wide`.
-bool Holds(DType wide, DType narrow) {
-  return SizeOf(wide) > SizeOf(narrow) && wide != DType::kI32 && wide != DType::kI64;
-}
-
-bool Converts(const TargetBox& target, DType stored) {
-  switch (target.conversion) {
-    case Conversion::kNone:
-      break;
-    case Conversion::kWiden:
-      if (Holds(target.dtype, stored)) return true;
-      break;
-    case Conversion::kRound:
-      return true;
-  }
-  return target.dtype == stored;
-}
-
-absl::Status CheckTarget(const StoredTensor* stored, const TargetBox& target) {
-  const std::string what = absl::StrCat("tensor ", target.name, " (", Name(target.kind), ")");
-  const std::string wanted = absl::StrCat(Name(target.dtype), " ", ToString(target.global_shape));
-  if (stored == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(what, ": wanted ", wanted, ", the checkpoint has none"));
-  }
-  if (!Converts(target, stored->dtype) || !(stored->shape == target.global_shape)) {
-    return absl::InvalidArgumentError(absl::StrCat(what, ": wanted ", wanted,
-                                                   ", the checkpoint has ", Name(stored->dtype),
-                                                   " ", ToString(stored->shape)));
-  }
-  const std::optional<Box> inside = Intersection(target.box, WholeBox(target.global_shape));
-  CHECK(inside && *inside == target.box) << what << ": box " << ToString(target.box);
-  return absl::OkStatus();
-}
-
-// Rounds as kernels/cast.h.
-void Convert(const char* from, DType from_dtype, char* to, DType to_dtype, int64_t elements) {
-  DispatchFloat(from_dtype, [&](auto source) {
-    DispatchFloat(to_dtype, [&](auto target) {
-      using From = decltype(source);
-      using To = decltype(target);
-      const From* const x = reinterpret_cast<const From*>(from);
-      To* const y = reinterpret_cast<To*>(to);
-      for (int64_t i = 0; i < elements; ++i) y[i] = To(Accumulate<To>(Accumulate<From>(x[i])));
-    });
-  });
 }
 
 // A directory that was renamed or copied by hand must not pass for another step of the job.
@@ -205,11 +156,15 @@ absl::Status Checkpoint::Load(std::span<const TargetBox> boxes, const BoxCopy& t
                               std::set<std::string>* absent) const {
   // Checks all boxes first, so that a checkpoint that does not fit overwrites nothing.
   for (const TargetBox& target : boxes) {
-    if (absent != nullptr && Find(target.name, target.kind) == nullptr) {
+    const StoredTensor* const stored = Find(target.name, target.kind);
+    if (absent != nullptr && stored == nullptr) {
       absent->insert(target.name);
       continue;
     }
-    if (absl::Status status = CheckTarget(Find(target.name, target.kind), target); !status.ok()) {
+    const std::optional<SourceForm> form =
+        stored == nullptr ? std::nullopt
+                          : std::make_optional(SourceForm{stored->dtype, stored->shape});
+    if (absl::Status status = CheckTarget(target, form, "the checkpoint"); !status.ok()) {
       return WithPath(path(), status);
     }
   }
@@ -217,35 +172,19 @@ absl::Status Checkpoint::Load(std::span<const TargetBox> boxes, const BoxCopy& t
     for (const TargetBox& target : boxes) {
       const StoredTensor* tensor = part.manifest.Find(target.name, target.kind);
       if (tensor == nullptr) continue;
-      const int64_t elements = target.box.elements();
-      const size_t bytes = size_t(elements) * SizeOf(target.dtype);
-      const bool converts = tensor->dtype != target.dtype;
-      std::vector<char> staged(to_device ? bytes : 0);
-      std::vector<char> stored(converts ? size_t(elements) * SizeOf(tensor->dtype) : 0);
-      char* const on_host = to_device ? staged.data() : static_cast<char*>(target.data);
-      RETURN_IF_ERROR(FillBox(*tensor, target.box, converts ? stored.data() : on_host, files));
-      if (converts) Convert(stored.data(), tensor->dtype, on_host, target.dtype, elements);
-      if (to_device) to_device(target.data, on_host, bytes);
+      RETURN_IF_ERROR(FillTarget(target, tensor->dtype, to_device, [&](char* data) {
+        return FillBox(*tensor, target.box, data, files);
+      }));
     }
     return absl::OkStatus();
   });
 }
 
 absl::Status Checkpoint::CheckModel(const ModelConfig& model, MayDiffer use) const {
-  const auto differs = [&](absl::string_view field, absl::string_view found,
-                           absl::string_view wanted) {
-    return absl::InvalidArgumentError(absl::StrCat(path(), ": another model's checkpoint: ", field,
-                                                   " is ", found, ", wanted ", wanted));
-  };
-  if (state().model.family() != model.family()) {
-    return differs("family", state().model.family(), model.family());
-  }
-  const std::vector<Field> mine = FieldsOf(state().model), wanted = FieldsOf(model);
-  for (size_t i = 0; i < mine.size(); ++i) {
-    if (mine[i].rule.may_differ >= use || mine[i].value == wanted[i].value) continue;
-    return differs(mine[i].rule.name, TextOf(mine[i].value), TextOf(wanted[i].value));
-  }
-  return absl::OkStatus();
+  const std::optional<std::string> differs = FirstDifference(state().model, model, use);
+  if (!differs) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(path(), ": another model's checkpoint: ", *differs));
 }
 
 }  // namespace trainyard

@@ -16,26 +16,9 @@
 #include "absl/status/statusor.h"
 #include "common/roots.h"
 #include "train/checkpoint/manifest.h"
+#include "train/checkpoint/target_box.h"
 
 namespace trainyard {
-
-// How a tensor's numbers may be converted if the checkpoint has another dtype.
-enum class Conversion : uint8_t {
-  kNone,
-  kWiden,  // To a dtype that holds each number exactly.
-  kRound,  // To any dtype, rounded to nearest even (kernels/cast.h).
-};
-
-// A box of a tensor in this rank's memory, rows contiguous, to be filled. A view.
-struct TargetBox {
-  std::string name;
-  TensorKind kind = TensorKind::kParameter;
-  DType dtype = DType::kF32;
-  Shape global_shape;
-  Box box;
-  void* data = nullptr;
-  Conversion conversion = Conversion::kNone;
-};
 
 // A checkpoint that was opened. Immutable, thread-safe.
 class Checkpoint {

@@ -1,8 +1,10 @@
 // Chooses the checkpoints that stay, and removes the others.
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <set>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
@@ -55,6 +57,18 @@ absl::StatusOr<std::vector<std::string>> UnnamedBases(const std::string& directo
   return std::vector<std::string>(bases.begin(), bases.end());
 }
 
+// Removes a directory, its files, and the directories in it with their files.
+absl::Status RemoveWithFiles(const std::string& directory, Storage& storage) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory));
+  for (const std::string& name : names) {
+    const std::string path = absl::StrCat(directory, "/", name);
+    std::error_code error;  // Then it is no directory.
+    const bool within = std::filesystem::is_directory(std::filesystem::symlink_status(path, error));
+    RETURN_IF_ERROR(within ? RemoveWithFiles(path, storage) : storage.Remove(path));
+  }
+  return storage.Remove(directory);
+}
+
 }  // namespace
 
 absl::Status RemoveCheckpoint(const std::string& path, Storage& storage) {
@@ -63,10 +77,7 @@ absl::Status RemoveCheckpoint(const std::string& path, Storage& storage) {
     RETURN_IF_ERROR(storage.Remove(manifest));
     RETURN_IF_ERROR(storage.SyncDirectory(path));
   }
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(path));
-  for (const std::string& name : names)
-    RETURN_IF_ERROR(storage.Remove(absl::StrCat(path, "/", name)));
-  return storage.Remove(path);
+  return RemoveWithFiles(path, storage);
 }
 
 absl::Status ApplyRetention(const std::string& directory, const Retention& retention,

@@ -81,6 +81,7 @@ std::vector<JobPath> PathsOf(const JobConfig& job) {
     }
   }
   if (job.checkpoint) paths.push_back({"checkpoint.directory", job.checkpoint->directory});
+  if (!job.model.import_path.empty()) paths.push_back({"model.import", job.model.import_path});
   if (!job.init_from.empty()) paths.push_back({"init_from", job.init_from});
   if (job.profile) paths.push_back({"profile.directory", job.profile->directory});
   return paths;

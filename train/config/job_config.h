@@ -24,9 +24,12 @@ const char* Name(PrecisionName precision);       // "BF16", "F32", "F64".
 // Exactly one of preset and architecture must be given; overrides are legal with a preset.
 // resolve_model.h makes the complete model.
 struct ModelChoice {
-  std::string preset;
-  std::optional<GivenModel> overrides;
-  std::optional<GivenModel> architecture;
+  std::string preset = {};
+  std::optional<GivenModel> overrides = {};
+  std::optional<GivenModel> architecture = {};
+  // `import` in a spec: the Hugging Face directory from which the job takes its first parameters.
+  // May be "". `architecture` must be what its config.json says; only ranks can compare the two.
+  std::string import_path = {};
 };
 
 // The axes over which the experts of a layer are divided.

@@ -110,6 +110,7 @@ void VisitModel(Fields& fields, ModelChoice& out) {
       .name = kFieldsBeside, .most = kMaxFieldsBeside, .most_name_bytes = kMaxFieldNameBytes};
   fields.Section("architecture", beside,
                  [&](Fields& f) { ReadArchitecture(f, "", out.architecture.emplace()); });
+  fields.Field("import", out.import_path);
   if (fields.resolved()) return;
   fields.Field("preset", out.preset);
   const absl::StatusOr<Preset> preset = FindPreset(out.preset);

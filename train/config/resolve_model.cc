@@ -7,16 +7,38 @@
 #include "train/config/fields.h"
 
 namespace trainyard {
+
 const char* ModelPath(const ModelChoice& choice) {
   if (choice.architecture) return "model.architecture";
   return choice.overrides ? "model.overrides" : "model";
 }
 
-std::optional<ModelConfig> ResolveModel(const ModelChoice& choice, Violations& violations) {
-  if (!choice.preset.empty() && choice.architecture) {
-    violations.Add("model", Wanted("preset or architecture", "both"));
-    return std::nullopt;
+namespace {
+
+// Returns whether the spec names its model in one way, and adds a violation otherwise.
+bool IsOneChoice(const ModelChoice& choice, Violations& violations) {
+  const bool imports = !choice.import_path.empty();
+  if (!choice.preset.empty() && (choice.architecture || imports)) {
+    violations.Add("model",
+                   Wanted(imports ? "preset or import" : "preset or architecture", "both"));
+    return false;
   }
+  if (imports && !choice.architecture) {
+    violations.Add("model.import",
+                   Wanted(absl::StrCat("model.architecture beside it, the \"model\" that "
+                                       "`trainyard import ",
+                                       choice.import_path,
+                                       " -o json` prints (`trainyard submit` adds it by itself)"),
+                          "none"));
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::optional<ModelConfig> ResolveModel(const ModelChoice& choice, Violations& violations) {
+  if (!IsOneChoice(choice, violations)) return std::nullopt;
   if (choice.preset.empty() && !choice.architecture) {
     violations.Add("model.preset",
                    Wanted(absl::StrCat("one of ", absl::StrJoin(PresetNames(), ", "),

@@ -80,6 +80,7 @@ void VisitModel(FieldWriter& fields, const ModelChoice& model) {
     const std::string name = field.rule.name;
     if (field.rule.unset) architecture[name.substr(0, name.find('.'))] = nullptr;
   }
+  fields.Field("import", model.import_path);
 }
 
 std::string ResolvedJobText(JobConfig job) {

@@ -153,6 +153,13 @@ std::optional<ModelConfig> CheckModel(const JobConfig& job, Violations& violatio
                    Wanted("at least 256 for byte tokens", tokens->limit, kByteVocabulary));
   }
   CheckInputs(inputs, job.data, violations);
+  if (ResetsAttentionMask(job.data) && FactsOf(*model).convolved_tokens > 0) {
+    violations.Add(
+        "data.indexed.reset_attention_mask",
+        Wanted("false for a model with recurrent layers, whose state passes over from one "
+               "document to the next",
+               "true", "false"));
+  }
   return model;
 }
 
@@ -329,6 +336,10 @@ void Validate(const JobConfig& job, Violations& violations) {
   check.Range("priority", job.priority, -kMaxPriority, kMaxPriority);
   if (job.init_from.empty() && job.init_from_subset) {
     violations.Add("init_from_subset", Wanted("false without init_from", "true", "false"));
+  }
+  if (!job.init_from.empty() && !job.model.import_path.empty()) {
+    violations.Add("init_from", Wanted("none beside model.import, which has all parameters",
+                                       Quoted(job.init_from)));
   }
   ValidateFrozen(job, model ? &*model : nullptr, violations);
   check.Range("max_restarts", job.max_restarts, 0, kMaxRestarts);

@@ -1,6 +1,8 @@
 #include "train/config/validate_layout.h"
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,14 +41,18 @@ class TensorRule {
   TensorRule(const ModelConfig& model, int64_t rows) : rows_(rows) {
     for (const Field& field : FieldsOf(model)) {
       if (field.rule.over_tensor == OverTensor::kWhole) continue;
+      if (field.value == FieldValue(int64_t{0})) continue;  // Of a part that the model lacks.
       const absl::string_view name = field.rule.name;
-      const Size size{std::string(name.substr(name.find('.') + 1)), std::get<int64_t>(field.value)};
+      const Size size{.name = std::string(name.substr(name.find('.') + 1)),
+                      .value = std::get<int64_t>(field.value),
+                      .padded_by = field.rule.padded_by,
+                      .padded_to = field.rule.padded_to};
       (field.rule.over_tensor == OverTensor::kDivided ? divided_ : replicated_).push_back(size);
     }
   }
 
   bool Legal(int64_t tensor) const {
-    const auto divides = [&](const Size& size) { return size.value % tensor == 0; };
+    const auto divides = [&](const Size& size) { return size.Divides(tensor); };
     return rows_ % tensor == 0 && std::all_of(divided_.begin(), divided_.end(), divides) &&
            std::all_of(replicated_.begin(), replicated_.end(),
                        [&](const Size& size) { return divides(size) || tensor % size.value == 0; });
@@ -55,13 +61,20 @@ class TensorRule {
   // A larger number of ranks is not legal.
   int64_t most() const {
     int64_t most = rows_;
-    for (const Size& size : divided_) most = std::min(most, std::max<int64_t>(size.value, 1));
+    for (const Size& size : divided_) most = std::min(most, size.padded());
     return most;
   }
 
-  std::string Text() const {
-    const auto name = [](std::string* out, const Size& size) {
+  // What is wanted of a number of ranks that is not legal.
+  std::string Text(int64_t tensor) const {
+    const auto name = [&](std::string* out, const Size& size) {
       absl::StrAppend(out, size.name, " = ", size.value);
+      if (size.padded_to > 1) absl::StrAppend(out, " rounded up to ", size.padded());
+      if (size.padded_by == nullptr || size.Divides(tensor)) return;
+      if (const auto multiple = size.MultipleFor(tensor)) {
+        absl::StrAppend(out, " (or ", size.padded_by, " = ", *multiple, ", found ", size.padded_to,
+                        ")");
+      }
     };
     return absl::StrCat("a number that divides ", absl::StrJoin(divided_, ", ", name), " and the ",
                         rows_, " tokens of a micro-batch on a rank",
@@ -75,6 +88,25 @@ class TensorRule {
   struct Size {
     std::string name;
     int64_t value;
+    const char* padded_by;  // As in FieldRule, and the next.
+    int64_t padded_to;
+
+    int64_t padded() const { return (value + padded_to - 1) / padded_to * padded_to; }
+    // No rank may have padding alone.
+    bool Divides(int64_t tensor) const {
+      const int64_t each = padded() / tensor;
+      return padded() % tensor == 0 && (each * (tensor - 1) < value || value == 0);
+    }
+    // A value of padded_to with which the ranks divide the size, if there is one: preferably a
+    // multiple of the present one.
+    std::optional<int64_t> MultipleFor(int64_t tensor) const {
+      for (const int64_t multiple : {std::lcm(padded_to, tensor), tensor}) {
+        const Size other{
+            .name = name, .value = value, .padded_by = padded_by, .padded_to = multiple};
+        if (other.Divides(tensor)) return multiple;
+      }
+      return std::nullopt;
+    }
   };
   int64_t rows_;  // Rows of a micro-batch on a rank.
   std::vector<Size> divided_, replicated_;
@@ -89,9 +121,9 @@ void CheckTensor(const JobConfig& job, const ModelConfig& model, Violations& vio
   const auto legal = [&](int64_t t) { return rule.Legal(t); };
   const auto fits = [&](int64_t t) { return legal(t) && DividesOver(job, t * others); };
   const int64_t nearest = Nearest(tensor, rule.most(), fits);
-  violations.Add(
-      "parallelism.tensor",
-      Wanted(rule.Text(), tensor, fits(nearest) ? nearest : Nearest(tensor, rule.most(), legal)));
+  violations.Add("parallelism.tensor",
+                 Wanted(rule.Text(tensor), tensor,
+                        fits(nearest) ? nearest : Nearest(tensor, rule.most(), legal)));
 }
 
 // Checks that the experts divide over their ranks.
@@ -208,6 +240,17 @@ void CheckRecompute(const JobConfig& job, int64_t layers, Violations& violations
   violations.Add("recompute.blocks",
                  Wanted(absl::StrCat("0 to ", most, ", the layers on a pipeline stage"), blocks,
                         std::clamp<int64_t>(blocks, 0, most)));
+}
+
+// Checks that the convolution of recurrent layers reads tokens of the preceding part alone.
+void CheckParts(const JobConfig& job, const ModelFacts& facts, Violations& violations) {
+  const int64_t parts = 2 * job.parallelism.context;
+  const int64_t least = parts * std::max<int64_t>(facts.convolved_tokens, 1);
+  if (parts == 2 || job.batch.sequence >= least) return;
+  violations.Add("batch.sequence",
+                 Wanted(absl::StrCat("at least 2 x context x the ", facts.convolved_tokens,
+                                     " tokens that the model's convolutions look back = ", least),
+                        job.batch.sequence, least));
 }
 
 // Returns whether the context ranks divide the sequence.
@@ -329,7 +372,10 @@ void ValidateLayout(const JobConfig& job, const ModelConfig* model, Violations& 
   }
   const bool axes_legal = CheckAxes(job, violations);
   if (!CheckBatch(job, axes_legal, violations) || model == nullptr) return;
-  if (CheckSequence(job, facts, violations)) CheckTensor(job, *model, violations);
+  if (CheckSequence(job, facts, violations)) {
+    CheckParts(job, facts, violations);
+    CheckTensor(job, *model, violations);
+  }
   CheckExperts(job, *model, violations);
   CheckExpertSlots(job, *model, violations);
   CheckPipeline(job, facts.layers, violations);

@@ -19,27 +19,33 @@ BlendOrder::BlendOrder(const std::vector<double>& weights) : weights_(weights) {
   // Rounding must not hide a dataset that lags behind by exactly the threshold.
   constexpr double kRounding = 1e-6;
   if (weights.size() > 1) threshold_ = 1 / (2 * double(weights.size()) - 2) - kRounding;
+  for (auto* of_datasets : {&releases_, &deadlines_}) of_datasets->resize(weights.size());
   counts_.resize(weights.size());
+  Restart();
+}
+
+void BlendOrder::Take(size_t dataset, int64_t count) const {
+  counts_[dataset] = count;
+  releases_[dataset] = (double(count) + threshold_) / weights_[dataset];
+  deadlines_[dataset] = (double(count) + 1 - threshold_) / weights_[dataset];
 }
 
 void BlendOrder::Restart() const {
-  std::fill(counts_.begin(), counts_.end(), 0.0);
+  for (size_t d = 0; d < weights_.size(); ++d) Take(d, 0);
   next_ = 0;
 }
 
 int BlendOrder::Next() const {
+  constexpr double kNever = std::numeric_limits<double>::infinity();
   const double n = double(++next_);
-  double soonest = std::numeric_limits<double>::infinity();
+  double soonest = kNever;
   size_t chosen = 0;
   for (size_t d = 0; d < weights_.size(); ++d) {
-    const double lag = weights_[d] * n - counts_[d];
-    const double steps_left = (1 - threshold_ - lag) / weights_[d];
-    if (lag >= threshold_ && steps_left < soonest) {
-      soonest = steps_left;
-      chosen = d;
-    }
+    const double deadline = releases_[d] <= n ? deadlines_[d] : kNever;
+    chosen = deadline < soonest ? d : chosen;
+    soonest = deadline < soonest ? deadline : soonest;
   }
-  counts_[chosen] += 1;
+  Take(chosen, counts_[chosen] + 1);
   return int(chosen);
 }
 
@@ -55,7 +61,7 @@ BlendOrder::Choice BlendOrder::At(int64_t sample) const {
     block.choices.clear();
     while (next_ < (number + 1) * kBlock) {
       const int dataset = Next();
-      block.choices.push_back({dataset, int64_t(counts_[size_t(dataset)]) - 1});
+      block.choices.push_back({dataset, counts_[size_t(dataset)] - 1});
     }
   }
   return block.choices[size_t(sample % kBlock)];

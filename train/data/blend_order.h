@@ -21,8 +21,8 @@ namespace trainyard {
 // datasets, some prefixes miss their share by two samples.
 // Source: Tijdeman 1980, "The chairman assignment problem", Discrete Mathematics 32, section 2.
 //
-// The order has no closed form, so it is computed from its beginning, once: 1e9 samples of four
-// datasets take some seconds, and no memory. Thread-safe.
+// The order has no closed form, so it is computed from its beginning, without memory for it. A job
+// that resumes after 1e8 samples of ten datasets does that once, in 3 s. Thread-safe.
 class BlendOrder {
  public:
   // CHECKs that there are weights, and that all are finite and above 0.
@@ -43,6 +43,8 @@ class BlendOrder {
     int64_t number = -1;
     std::vector<Choice> choices;
   };
+  // Sets the number of samples that a dataset has had.
+  void Take(size_t dataset, int64_t count) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Restart() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int Next() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // The dataset of the next sample.
 
@@ -50,8 +52,12 @@ class BlendOrder {
   double threshold_ = 0;         // t
 
   mutable Mutex mutex_;
-  mutable std::vector<double> counts_ ABSL_GUARDED_BY(mutex_);   // c, whole numbers.
   mutable int64_t next_ ABSL_GUARDED_BY(mutex_) = 0;             // n
+  mutable std::vector<int64_t> counts_ ABSL_GUARDED_BY(mutex_);  // c
+  // The prefixes in which each dataset lags behind by t, and by 1 - t, if none of its samples comes
+  // before. Not whole numbers.
+  mutable std::vector<double> releases_ ABSL_GUARDED_BY(mutex_);
+  mutable std::vector<double> deadlines_ ABSL_GUARDED_BY(mutex_);
   mutable std::array<Block, 2> blocks_ ABSL_GUARDED_BY(mutex_);  // The last ones, by parity.
 };
 

@@ -129,7 +129,10 @@ absl::Status Generate(const GenerateOptions& options, const Backend& backend,
   std::vector<int32_t> text;
   for (char c : prompt) text.push_back(uint8_t(c));
   std::vector<int32_t> tokens(static_cast<size_t>(window));
-  std::vector<float> logits(size_t(window * kBytes));
+  const Program& program = executable->program();
+  // Columns after the bytes are padding.
+  const size_t columns = size_t(program.info(program.outputs.at("logits")).shape[1]);
+  std::vector<float> logits(size_t(window) * columns);
   Utf8Stream readable;
   for (int64_t i = 0; i < options.tokens; ++i) {
     // The last token of the text does not see the tokens after it, because attention is causal.
@@ -139,7 +142,7 @@ absl::Status Generate(const GenerateOptions& options, const Backend& backend,
     executable->WriteInput("tokens", 0, tokens);
     executable->Run(Action::kForward);
     ReadLogits(*executable, logits);
-    const std::span<const float> last(&logits[(seen - 1) * size_t(kBytes)], size_t(kBytes));
+    const std::span<const float> last(&logits[(seen - 1) * columns], size_t(kBytes));
     const double u = Uniform(options.seed, HashName("generate"), uint64_t(i));
     text.push_back(int32_t(SampleToken(last, options.temperature, u)));
     write(readable.Add(char(text.back())));

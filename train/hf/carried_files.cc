@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
@@ -55,19 +56,38 @@ absl::StatusOr<HfDTypes> ParseDTypes(const std::string& text) {
   return dtypes;
 }
 
-absl::StatusOr<HfOrigin> ReadOrigin(const std::string& path) {
-  HfOrigin origin{.path = path, .config = {}, .dtypes = {}};
-  const std::string config = absl::StrCat(path, "/", kHfConfigName),
-                    import = absl::StrCat(path, "/", kImportName);
-  ASSIGN_OR_RETURN(const std::string config_text, ReadRegularFile(config));
-  ASSIGN_OR_RETURN(const std::string import_text, ReadRegularFile(import, kMaxCarriedBytes));
-  origin.config = ParseUniqueJson(config_text);
-  if (!origin.config.is_object()) {
-    return absl::DataLossError(absl::StrCat(config, ": wanted a JSON object"));
+// The path of what the checkpoint keeps.
+std::string KeptPath(const std::string& checkpoint) {
+  return absl::StrCat(checkpoint, "/", kCarriedName);
+}
+
+// Reads those of the files that are in the directory.
+absl::Status ReadFiles(const std::string& directory, std::span<const char* const> names,
+                       const Roots& roots, KeptFiles& files) {
+  for (const char* name : names) {
+    const std::string path = absl::StrCat(directory, "/", name);
+    if (!Exists(path)) continue;
+    ASSIGN_OR_RETURN(files[name], ReadHfFile(path, kMaxCarriedBytes, roots));
   }
-  absl::StatusOr<HfDTypes> dtypes = ParseDTypes(import_text);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<HfOrigin> ReadOrigin(const std::string& checkpoint) {
+  HfOrigin origin{.path = KeptPath(checkpoint), .config = {}, .dtypes = {}, .files = {}};
+  ASSIGN_OR_RETURN(origin.files, FilesKept(checkpoint));
+  for (const char* name : {kHfConfigName, kImportName}) {
+    if (origin.files.contains(name)) continue;
+    return absl::NotFoundError(absl::StrCat(origin.path, "/", name, ": missing"));
+  }
+  origin.config = ParseUniqueJson(origin.files[kHfConfigName]);
+  if (!origin.config.is_object()) {
+    return absl::DataLossError(
+        absl::StrCat(origin.path, "/", kHfConfigName, ": wanted a JSON object"));
+  }
+  absl::StatusOr<HfDTypes> dtypes = ParseDTypes(origin.files[kImportName]);
   if (!dtypes.ok()) {
-    return absl::DataLossError(absl::StrCat(import, ": ", dtypes.status().message()));
+    return absl::DataLossError(
+        absl::StrCat(origin.path, "/", kImportName, ": ", dtypes.status().message()));
   }
   origin.dtypes = *std::move(dtypes);
   return origin;
@@ -100,40 +120,49 @@ absl::Status WriteFile(const std::string& path, absl::string_view text, Storage&
   return file->Sync();
 }
 
-absl::StatusOr<std::vector<std::string>> CarryFiles(const std::string& from, const std::string& to,
-                                                    Storage& storage) {
-  std::vector<std::string> names;
-  for (const char* name : kCarried) {
-    const std::string path = absl::StrCat(from, "/", name);
-    if (!Exists(path)) continue;
-    ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, kMaxCarriedBytes));
-    RETURN_IF_ERROR(WriteFile(absl::StrCat(to, "/", name), text, storage));
-    names.push_back(name);
+absl::StatusOr<KeptFiles> FilesToKeep(const HfModel& model, const Roots& roots) {
+  KeptFiles files;
+  RETURN_IF_ERROR(ReadFiles(model.directory.path(), kCarried, roots, files));
+  std::map<std::string, HfDType> dtypes;
+  for (const HfWeight& weight : model.weights.all()) {
+    dtypes[weight.layout.tensor] = weight.stored;
   }
-  return names;
+  files[kHfConfigName] = model.directory.config().dump(2) + "\n";
+  files[kImportName] = ToJson(MostAndOthers(dtypes)).dump(1) + "\n";
+  return files;
 }
 
-absl::StatusOr<std::vector<std::string>> KeepOrigin(const ModelDirectory& directory,
-                                                    const HfDTypes& dtypes,
-                                                    const std::string& checkpoint,
-                                                    Storage& storage) {
-  const std::string path = absl::StrCat(checkpoint, "/", kCarriedName);
+absl::StatusOr<KeptFiles> FilesKept(const std::string& checkpoint, const Roots& roots) {
+  KeptFiles files;
+  const std::string path = KeptPath(checkpoint);
+  constexpr const char* kOthers[] = {kHfConfigName, kImportName};
+  RETURN_IF_ERROR(ReadFiles(path, kCarried, roots, files));
+  RETURN_IF_ERROR(ReadFiles(path, kOthers, roots, files));
+  return files;
+}
+
+absl::Status WriteKept(const KeptFiles& files, const std::string& checkpoint, Storage& storage) {
+  const std::string path = KeptPath(checkpoint);
   RETURN_IF_ERROR(storage.MakeDirectory(path));
-  ASSIGN_OR_RETURN(std::vector<std::string> names, CarryFiles(directory.path(), path, storage));
-  RETURN_IF_ERROR(WriteFile(absl::StrCat(path, "/", kHfConfigName),
-                            directory.config().dump(2) + "\n", storage));
-  RETURN_IF_ERROR(
-      WriteFile(absl::StrCat(path, "/", kImportName), ToJson(dtypes).dump(1) + "\n", storage));
-  RETURN_IF_ERROR(storage.SyncDirectory(path));
+  for (const auto& [name, text] : files) {
+    RETURN_IF_ERROR(WriteFile(absl::StrCat(path, "/", name), text, storage));
+  }
+  return storage.SyncDirectory(path);
+}
+
+std::vector<std::string> CarriedOf(const KeptFiles& files) {
+  std::vector<std::string> names;
+  for (const char* name : kCarried) {
+    if (files.contains(name)) names.push_back(name);
+  }
   return names;
 }
 
 absl::StatusOr<std::optional<HfOrigin>> FindOrigin(const std::string& checkpoint) {
   std::filesystem::path at = checkpoint;
   for (int i = 0; i < kMostGenerations; ++i) {
-    const std::string path = absl::StrCat(at.string(), "/", kCarriedName);
-    if (Exists(path)) {
-      ASSIGN_OR_RETURN(HfOrigin origin, ReadOrigin(path));
+    if (Exists(KeptPath(at.string()))) {
+      ASSIGN_OR_RETURN(HfOrigin origin, ReadOrigin(at.string()));
       return origin;
     }
     ASSIGN_OR_RETURN(const std::optional<InitialisedFrom> from,

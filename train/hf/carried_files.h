@@ -1,5 +1,5 @@
-// What an imported checkpoint keeps of the Hugging Face directory that it was made from, so that an
-// export of it, or of a model trained from it, is as complete:
+// What a checkpoint keeps of the Hugging Face directory that its model was imported from, so that
+// an export of it, or of a model trained from it, is as complete:
 //
 //   CHECKPOINT/hugging_face/config.json, tokenizer.json, ...   as they were
 //   CHECKPOINT/hugging_face/import.json                        the tensors' dtypes
@@ -15,7 +15,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "models/hf/model_directory.h"
+#include "absl/strings/string_view.h"
+#include "common/roots.h"
+#include "models/hf/model.h"
 #include "train/checkpoint/storage.h"
 
 namespace trainyard {
@@ -30,25 +32,27 @@ struct HfDTypes {
 };
 HfDTypes MostAndOthers(const std::map<std::string, HfDType>& all);
 
-// Copies the tokenizer's and the generation's files from the directory `from` to `to`, and syncs
-// them. Returns their names. Both are optional, so none may be there.
-absl::StatusOr<std::vector<std::string>> CarryFiles(const std::string& from, const std::string& to,
-                                                    Storage& storage);
 // Writes and syncs a file.
 absl::Status WriteFile(const std::string& path, absl::string_view text, Storage& storage);
 
-// Writes everything that the checkpoint in `checkpoint` keeps of `directory`. Returns the names of
-// the files.
-absl::StatusOr<std::vector<std::string>> KeepOrigin(const ModelDirectory& directory,
-                                                    const HfDTypes& dtypes,
-                                                    const std::string& checkpoint,
-                                                    Storage& storage);
+// The files of CHECKPOINT/hugging_face, by name.
+using KeptFiles = std::map<std::string, std::string>;
+// Returns what a checkpoint of the model has to keep. Errors name a file that cannot be read.
+absl::StatusOr<KeptFiles> FilesToKeep(const HfModel& model, const Roots& roots = Roots());
+// Returns what a checkpoint keeps. Empty: nothing.
+absl::StatusOr<KeptFiles> FilesKept(const std::string& checkpoint, const Roots& roots = Roots());
+// Writes and syncs the files in CHECKPOINT/hugging_face.
+absl::Status WriteKept(const KeptFiles& files, const std::string& checkpoint, Storage& storage);
+// The names of the tokenizer's and the generation's files. All of them are optional, so there may
+// be none.
+std::vector<std::string> CarriedOf(const KeptFiles& files);
 
 // What was kept.
 struct HfOrigin {
   std::string path;  // CHECKPOINT/hugging_face.
   nlohmann::json config;
   HfDTypes dtypes;
+  KeptFiles files;
 };
 // Returns what the checkpoint keeps, or else what the one keeps from which its job began
 // (init_from), and so on. Nullopt: none of them was imported, or it is no longer there.

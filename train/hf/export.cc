@@ -240,8 +240,13 @@ absl::StatusOr<Exported> ExportHf(const Checkpoint& checkpoint, const ExportOpti
       WriteFile(absl::StrCat(pending.path(), "/", kHfConfigName), config.dump(2) + "\n", storage));
   if (origin) {
     exported.origin = origin->path;
-    ASSIGN_OR_RETURN(exported.carried, CarryFiles(origin->path, pending.path(), storage));
+    exported.carried = CarriedOf(origin->files);
+    for (const std::string& name : exported.carried) {
+      RETURN_IF_ERROR(
+          WriteFile(absl::StrCat(pending.path(), "/", name), origin->files.at(name), storage));
+    }
   }
+  exported.left = pending.left();
   RETURN_IF_ERROR(pending.Commit());
   return exported;
 }

@@ -32,6 +32,7 @@ struct Exported {
   // Empty: no imported directory is known.
   std::string origin;
   std::vector<std::string> carried;
+  std::vector<std::string> left = {};  // As PendingDirectory::left.
 };
 
 // If an error is returned, nothing was changed at `options.to`:

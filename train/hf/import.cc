@@ -1,13 +1,11 @@
 #include "train/hf/import.h"
 
-#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/build_info.h"
 #include "common/status_macros.h"
-#include "models/hf/config.h"
-#include "models/hf/weights.h"
+#include "models/hf/model.h"
 #include "train/checkpoint/save.h"
 #include "train/hf/carried_files.h"
 #include "train/hf/pending_directory.h"
@@ -16,13 +14,6 @@ namespace trainyard {
 namespace {
 
 constexpr char kJobId[] = "import";
-
-absl::StatusOr<ModelConfig> ReadConfig(const ModelDirectory& directory) {
-  absl::StatusOr<ModelConfig> config = ConfigFromHf(directory.config());
-  if (config.ok()) return config;
-  return absl::Status(config.status().code(), absl::StrCat(directory.path(), "/", kHfConfigName,
-                                                           ":\n", config.status().message()));
-}
 
 // Writes all parameters, one after the other.
 absl::StatusOr<std::vector<StoredTensor>> WriteParameters(const HfWeights& weights,
@@ -48,21 +39,17 @@ absl::StatusOr<std::vector<StoredTensor>> WriteParameters(const HfWeights& weigh
 
 absl::StatusOr<Imported> ImportHf(const std::string& from, const std::string& to,
                                   Storage& storage) {
-  ASSIGN_OR_RETURN(const ModelDirectory directory, ModelDirectory::Open(from));
-  Imported imported;
-  ASSIGN_OR_RETURN(imported.model, ReadConfig(directory));
-  ASSIGN_OR_RETURN(const HfTable* const table, FindHfTable(imported.model));
-  ASSIGN_OR_RETURN(const HfWeights weights, HfWeights::Find(directory, imported.model, *table));
-  std::map<std::string, HfDType> dtypes;
-  for (const HfWeight& weight : weights.all()) {
-    dtypes[weight.layout.tensor] = weight.stored;
+  ASSIGN_OR_RETURN(const HfModel model, HfModel::Open(from));
+  ASSIGN_OR_RETURN(const KeptFiles kept, FilesToKeep(model));
+  Imported imported{.model = model.config, .carried = CarriedOf(kept)};
+  for (const HfWeight& weight : model.weights.all()) {
     imported.parameters += uint64_t(weight.layout.slice_elements() * weight.layout.slices());
   }
+  if (to.empty()) return imported;
   ASSIGN_OR_RETURN(PendingDirectory pending, PendingDirectory::Create(to, storage));
   ASSIGN_OR_RETURN(std::vector<StoredTensor> written,
-                   WriteParameters(weights, pending.path(), storage));
-  ASSIGN_OR_RETURN(imported.carried,
-                   KeepOrigin(directory, MostAndOthers(dtypes), pending.path(), storage));
+                   WriteParameters(model.weights, pending.path(), storage));
+  RETURN_IF_ERROR(WriteKept(kept, pending.path(), storage));
   const RunState state{.job_id = kJobId,
                        .model = imported.model,
                        .layout = {},
@@ -70,6 +57,7 @@ absl::StatusOr<Imported> ImportHf(const std::string& from, const std::string& to
   ASSIGN_OR_RETURN(const Manifest manifest,
                    CommitAlone(pending.path(), state, std::move(written), storage));
   imported.size_bytes = manifest.size_bytes();
+  imported.left = pending.left();
   RETURN_IF_ERROR(pending.Commit());
   return imported;
 }

@@ -17,12 +17,14 @@ namespace trainyard {
 struct Imported {
   ModelConfig model;
   uint64_t parameters = 0;
-  uint64_t size_bytes = 0;           // Of the tensors in the checkpoint.
-  std::vector<std::string> carried;  // Files of tokenizer and generation (carried_files.h).
+  uint64_t size_bytes = 0;             // Of the tensors in the checkpoint.
+  std::vector<std::string> carried;    // Files of tokenizer and generation (carried_files.h).
+  std::vector<std::string> left = {};  // As PendingDirectory::left.
 };
 
 // Reads the directory `from` and makes the checkpoint `to`, at which nothing may be, or an empty
-// directory. If an error is returned, nothing was changed there:
+// directory. If `to` is empty, checks all that an import would check and writes nothing. If an
+// error is returned, nothing was changed:
 // - NOT_FOUND: a file of the directory is missing.
 // - INVALID_ARGUMENT: names the key of config.json, or the tensor, that is not supported.
 // - DATA_LOSS: names the file, and the tensor, that is damaged.

@@ -1,17 +1,30 @@
 #include "train/hf/pending_directory.h"
 
-#include <unistd.h>
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <system_error>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/check.h"
 #include "common/files.h"
 #include "common/status_macros.h"
 
 namespace trainyard {
 namespace {
+
+constexpr char kSuffix[] = ".partial";
+
+// Nothing can be renamed to a mount point, even if it is empty.
+bool IsMountPoint(const std::string& path) {
+  struct statx found = {};
+  const int error = ::statx(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW, 0, &found);
+  return error == 0 && (found.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+}
 
 absl::Status CheckFree(const std::string& target) {
   std::error_code error;
@@ -22,6 +35,7 @@ absl::Status CheckFree(const std::string& target) {
         target, ": wanted a path at which there is nothing, or an empty directory; found ", what));
   };
   if (status.type() != std::filesystem::file_type::directory) return taken("something else");
+  if (IsMountPoint(target)) return taken("a mount point; name a directory in it");
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(target));
   return names.empty() ? absl::OkStatus() : taken("files");
 }
@@ -29,6 +43,13 @@ absl::Status CheckFree(const std::string& target) {
 std::string ParentOf(const std::string& path) {
   const std::string parent = std::filesystem::path(path).parent_path().string();
   return parent.empty() ? "." : parent;
+}
+
+// Names of pending directories are drawn, since processes in two containers may have one number.
+uint64_t RandomNumber() {
+  uint64_t number = 0;
+  CHECK(getrandom(&number, sizeof(number), 0) == sizeof(number));
+  return number;
 }
 
 }  // namespace
@@ -43,15 +64,26 @@ absl::StatusOr<PendingDirectory> PendingDirectory::Create(const std::string& tar
     return absl::InvalidArgumentError(
         absl::StrCat(target, ": wanted a directory by its name, which is made or replaced"));
   }
-  const std::string pending = absl::StrCat(ParentOf(path), "/.", name, ".", ::getpid(), ".partial");
-  RETURN_IF_ERROR(CheckFree(pending));
+  const std::string prefix = absl::StrCat(".", name, "."), parent = ParentOf(path);
+  std::vector<std::string> left;
+  ASSIGN_OR_RETURN(const std::vector<std::string> beside, ListDirectory(parent));
+  for (const std::string& other : beside) {
+    if (!absl::StartsWith(other, prefix) || !absl::EndsWith(other, kSuffix)) continue;
+    left.push_back(absl::StrCat(parent, "/", other));
+  }
+  const std::string pending = absl::StrCat(parent, "/", prefix, absl::Hex(RandomNumber()), kSuffix);
   RETURN_IF_ERROR(storage.MakeDirectory(pending));
-  return PendingDirectory(path, pending, storage);
+  return PendingDirectory({.target = path, .pending = pending, .left = std::move(left)}, storage);
 }
 
 PendingDirectory::~PendingDirectory() {
   // The caller reports why the directory was not committed. A second error would add nothing.
   if (!path_.empty()) RemoveTree(path_).IgnoreError();
+}
+
+std::string AdviceOnLeft(const std::string& path) {
+  return absl::StrCat(path, ": a killed import or export has left it, unless one is running now; ",
+                      "remove it then");
 }
 
 absl::Status PendingDirectory::Commit() {

@@ -5,6 +5,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -14,29 +15,44 @@ namespace trainyard {
 
 class PendingDirectory {
  public:
-  // Makes the directory beside `target`, hidden and of a name that has the process in it.
-  // FAILED_PRECONDITION: there is something at `target`, other than an empty directory. `storage`
-  // must outlive this object.
+  // Makes the directory beside `target`, hidden: .NAME.RANDOM.partial. FAILED_PRECONDITION: there
+  // is something at `target`, other than an empty directory that is no mount point. `storage` must
+  // outlive this object.
   static absl::StatusOr<PendingDirectory> Create(const std::string& target, Storage& storage);
   PendingDirectory(PendingDirectory&& other) noexcept
       : target_(std::move(other.target_)),
         path_(std::exchange(other.path_, {})),
+        left_(std::move(other.left_)),
         storage_(other.storage_) {}
   PendingDirectory& operator=(PendingDirectory&&) = delete;
   ~PendingDirectory();  // Removes the directory and what is in it, unless it was committed.
 
   const std::string& path() const { return path_; }
+  // Directories of the same kind beside it: what killed processes have left, unless another process
+  // is writing one now.
+  const std::vector<std::string>& left() const { return left_; }
 
   // Renames the directory to `target`. The files must have been synced. After OK, it survives a
   // power cut.
   absl::Status Commit();
 
  private:
-  PendingDirectory(std::string target, std::string path, Storage& storage)
-      : target_(std::move(target)), path_(std::move(path)), storage_(&storage) {}
+  struct Paths {
+    std::string target, pending;
+    std::vector<std::string> left;
+  };
+  PendingDirectory(Paths paths, Storage& storage)
+      : target_(std::move(paths.target)),
+        path_(std::move(paths.pending)),
+        left_(std::move(paths.left)),
+        storage_(&storage) {}
 
   std::string target_, path_;
+  std::vector<std::string> left_;
   Storage* storage_;
 };
+
+// Tells a person what to do about one of PendingDirectory::left.
+std::string AdviceOnLeft(const std::string& path);
 
 }  // namespace trainyard

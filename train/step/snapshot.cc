@@ -10,6 +10,7 @@
 #include "common/status_macros.h"
 #include "train/checkpoint/paths.h"
 #include "train/checkpoint/remove.h"
+#include "train/hf/load.h"
 #include "train/step/agree.h"
 
 namespace trainyard {
@@ -119,13 +120,19 @@ absl::Status WriteTogether(const SharedDirectory& shared, std::span<const Source
 
 }  // namespace
 
-absl::StatusOr<Manifest> SaveSnapshot(const std::string& directory, const RunState& state,
-                                      const Executable& executable, Collective& everyone,
-                                      Storage& storage) {
+absl::StatusOr<Manifest> SaveSnapshot(const Snapshot& snapshot, const Executable& executable,
+                                      Collective& everyone, Storage& storage) {
   Manifest manifest;
+  const std::string& directory = snapshot.directory;
+  const RunState& state = snapshot.state;
+  const std::string path = CheckpointPath(directory, state.epoch, state.step);
   const SharedDirectory shared{
-      .path = CheckpointPath(directory, state.epoch, state.step),
-      .begin = [&] { return BeginCheckpoint(directory, state.epoch, state.step, storage); },
+      .path = path,
+      .begin = [&]() -> absl::Status {
+        RETURN_IF_ERROR(BeginCheckpoint(directory, state.epoch, state.step, storage));
+        const bool none = snapshot.kept == nullptr || snapshot.kept->empty();
+        return none ? absl::OkStatus() : WriteKept(*snapshot.kept, path, storage);
+      },
       .commit = [&](std::vector<StoredTensor> all) -> absl::Status {
         ASSIGN_OR_RETURN(manifest, CommitCheckpoint(directory, state, std::move(all), storage));
         return absl::OkStatus();
@@ -153,8 +160,10 @@ absl::StatusOr<BaseReference> SaveBase(const std::string& directory, RunState st
   return base;
 }
 
-absl::Status LoadSnapshot(const Checkpoint& checkpoint, LoadWhat what, Executable& executable,
-                          std::set<std::string>* absent) {
+namespace {
+
+// The boxes that this rank has to fill.
+std::vector<TargetBox> TargetBoxes(const Executable& executable, LoadWhat what) {
   const bool exact = what == LoadWhat::kEverything;
   std::vector<TargetBox> boxes;
   const auto add = [&](const ParameterBox& parameter, TensorKind kind, const Tensor& elements,
@@ -174,7 +183,18 @@ absl::Status LoadSnapshot(const Checkpoint& checkpoint, LoadWhat what, Executabl
   for (const ParameterBox& parameter : executable.program().FrozenParameters()) {
     add(parameter, TensorKind::kParameter, executable.frozen(parameter), Conversion::kRound);
   }
-  return checkpoint.Load(boxes, ToDevice(executable), absent);
+  return boxes;
+}
+
+}  // namespace
+
+absl::Status LoadSnapshot(const Checkpoint& checkpoint, LoadWhat what, Executable& executable,
+                          std::set<std::string>* absent) {
+  return checkpoint.Load(TargetBoxes(executable, what), ToDevice(executable), absent);
+}
+
+absl::Status LoadImported(const HfModel& model, Executable& executable) {
+  return LoadHf(model, TargetBoxes(executable, LoadWhat::kParameters), ToDevice(executable));
 }
 
 }  // namespace trainyard

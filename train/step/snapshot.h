@@ -12,6 +12,7 @@
 #include "models/program/executable.h"
 #include "train/checkpoint/load.h"
 #include "train/checkpoint/save.h"
+#include "train/hf/carried_files.h"
 
 namespace trainyard {
 
@@ -23,13 +24,18 @@ std::vector<SourceBox> SourceBoxes(const Executable& executable);
 // Returns what this rank writes of the base: frozen parameters, by the same rule.
 std::vector<SourceBox> FrozenSourceBoxes(const Executable& executable);
 
+// A checkpoint to be written. A view.
+struct Snapshot {
+  const std::string& directory;  // The job's.
+  const RunState& state;
+  const KeptFiles* kept = nullptr;  // What it keeps of an imported directory. Null: nothing.
+};
 // Writes a checkpoint of all ranks together: each rank writes its boxes, and rank 0 commits. Every
 // rank must call this with the same directory and state. All ranks return the same status; only
 // rank 0 gets the manifest. If an attempt fails, its files are removed, so that a full disk does
 // not become fuller.
-absl::StatusOr<Manifest> SaveSnapshot(const std::string& directory, const RunState& state,
-                                      const Executable& executable, Collective& everyone,
-                                      Storage& storage);
+absl::StatusOr<Manifest> SaveSnapshot(const Snapshot& snapshot, const Executable& executable,
+                                      Collective& everyone, Storage& storage);
 
 // Writes the base of the attempt, the frozen parameters of all ranks, in the same way. Later
 // checkpoints name the base (RunState::base). All ranks return the same.
@@ -46,5 +52,7 @@ enum class LoadWhat {
 // `absent`: as in Checkpoint::Load.
 absl::Status LoadSnapshot(const Checkpoint& checkpoint, LoadWhat what, Executable& executable,
                           std::set<std::string>* absent = nullptr);
+// Does the same with the parameters of a Hugging Face directory (LoadHf).
+absl::Status LoadImported(const HfModel& model, Executable& executable);
 
 }  // namespace trainyard

@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "train/step/agree.h"
+#include "train/step/load_import.h"
 
 namespace trainyard {
 namespace {
@@ -48,8 +49,17 @@ bool StartState::BegunBefore() {
   return begun != 0;
 }
 
-absl::Status StartState::BeforeClaim() {
-  return BegunBefore() ? absl::OkStatus() : FillFromInitFrom();
+absl::Status StartState::BeforeClaim() { return BegunBefore() ? absl::OkStatus() : Fill(); }
+
+// Loads the parameters that the job names, if it names any and they are not loaded yet.
+absl::Status StartState::Fill() {
+  if (filled_) return absl::OkStatus();
+  if (!job_.init_from.empty()) RETURN_IF_ERROR(FillFromInitFrom());
+  if (!job_.model.import_path.empty()) {
+    ASSIGN_OR_RETURN(kept_, LoadImport(job_.model.import_path, rank_.claimed, gang_));
+  }
+  filled_ = true;
+  return absl::OkStatus();
 }
 
 // On rank 0. If the directory cannot be read, returns nullopt, and the claim fails later.
@@ -61,7 +71,6 @@ std::optional<InitialisedFrom> StartState::TakenBefore() const {
 }
 
 absl::Status StartState::FillFromInitFrom() {
-  if (job_.init_from.empty() || init_from_) return absl::OkStatus();
   const absl::StatusOr<InitialParameters> loaded =
       LoadInitFrom({job_.init_from, job_.init_from_subset, rank_.claimed, TakenBefore()}, gang_);
   if (!loaded.ok()) {
@@ -78,6 +87,15 @@ absl::Status StartState::FillFromInitFrom() {
   return absl::OkStatus();
 }
 
+// Takes over what the checkpoint keeps of an imported directory, which may be gone by now. Without
+// it, only exports are less complete.
+void StartState::KeepOf(const std::string& checkpoint) {
+  if (job_.model.import_path.empty()) return;
+  absl::StatusOr<KeptFiles> kept = FilesKept(checkpoint, gang_.roots);
+  if (!kept.ok()) LogWarning("kept_files_unreadable", {{"error", kept.status().message()}});
+  kept_ = std::move(kept).value_or(KeptFiles());
+}
+
 // Loads the checkpoint at which the run continues. Returns nullopt if there is none.
 absl::StatusOr<std::optional<Continued>> StartState::Resume(
     const std::vector<std::string>& candidates) {
@@ -88,6 +106,7 @@ absl::StatusOr<std::optional<Continued>> StartState::Resume(
   data_position_ = state.data_position;
   base_ = state.base;
   refused_ = std::move(chosen.refused);
+  if (first_rank()) KeepOf(chosen.checkpoint->path());
   LogInfo("resumed", {{"checkpoint", chosen.checkpoint->path()}, {"step", step_}});
   if (state.layout != layout_) {
     LogWarning("layout_changed", {{"before", ToString(state.layout)}, {"now", ToString(layout_)}});
@@ -97,7 +116,7 @@ absl::StatusOr<std::optional<Continued>> StartState::Resume(
 
 absl::Status StartState::Load(StartPoint& start) {
   ASSIGN_OR_RETURN(const std::optional<Continued> continued, Resume(start.candidates));
-  if (!continued) RETURN_IF_ERROR(FillFromInitFrom());
+  if (!continued) RETURN_IF_ERROR(Fill());
   absl::Status written;
   if (first_rank() && job_.checkpoint) {
     written = ContinueFrom(continued, rank_, start, LocalStorage(), init_from_);

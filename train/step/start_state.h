@@ -1,6 +1,6 @@
 // The state from which an attempt starts. It is the same on all ranks: the state of the job's
-// newest checkpoint. A job without a checkpoint starts from initial values, and from init_from's
-// parameters if the job names them.
+// newest checkpoint. A job without a checkpoint starts from initial values, or from the parameters
+// of its init_from or its model.import.
 
 #pragma once
 
@@ -13,6 +13,7 @@
 #include "train/checkpoint/lineage.h"
 #include "train/checkpoint/manifest.h"
 #include "train/config/trainer_config.h"
+#include "train/hf/carried_files.h"
 #include "train/step/load_together.h"
 #include "train/step/start_point.h"
 
@@ -27,27 +28,32 @@ class StartState {
   StartState(const JobConfig& job, const RankConfig& rank, CheckpointLayout layout,
              LoadingGang gang);
 
-  // Call before the job's checkpoint directory is claimed. Loads init_from if the job has not begun
-  // before: a job with an unusable init_from then fails before it changes the directory. The
-  // message of an error begins with "init_from: ".
+  // Call before the job's checkpoint directory is claimed. Loads init_from or model.import if the
+  // job has not begun before: if they cannot be used, the job then fails before it changes the
+  // directory. The message of an error begins with the field.
   absl::Status BeforeClaim();
 
   // Call after the directory is claimed. Loads the newest good checkpoint of `start.candidates`;
-  // only rank 0's list counts. If there is none, loads init_from, unless BeforeClaim has loaded it.
-  // Then rank 0 writes down which checkpoint the attempt continues (ContinueFrom).
+  // only rank 0's list counts. If there is none, loads as BeforeClaim, unless that has loaded
+  // already. Then rank 0 writes down which checkpoint the attempt continues (ContinueFrom).
   absl::Status Load(StartPoint& start);
 
   int64_t step() const { return step_; }                    // The steps that are finished.
   int64_t data_position() const { return data_position_; }  // The samples that they consumed.
   // The base of the checkpoint from which the attempt resumed. Later checkpoints name it, too.
   const std::optional<BaseReference>& base() const { return base_; }
+  // What checkpoints keep of the imported directory. Empty if there is none, and on other ranks
+  // than rank 0.
+  const KeptFiles& kept() const { return kept_; }
   // Why newer checkpoints were not loaded, in words for people. Empty on all ranks but rank 0.
   const std::vector<std::string>& refused() const { return refused_; }
 
  private:
   bool BegunBefore();
   std::optional<InitialisedFrom> TakenBefore() const;
+  absl::Status Fill();
   absl::Status FillFromInitFrom();
+  void KeepOf(const std::string& checkpoint);
   absl::StatusOr<std::optional<Continued>> Resume(const std::vector<std::string>& candidates);
   bool first_rank() const { return gang_.everyone.rank() == 0; }
 
@@ -59,7 +65,9 @@ class StartState {
   int64_t step_ = 0;
   int64_t data_position_ = 0;
   std::optional<BaseReference> base_;
+  bool filled_ = false;
   std::optional<InitialisedFrom> init_from_;  // Set if parameters were loaded from init_from.
+  KeptFiles kept_;
   std::vector<std::string> refused_;
 };
 

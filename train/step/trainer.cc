@@ -92,7 +92,7 @@ class RankTrainer final : public Trainer {
   absl::Status Prepare();
   absl::Status MakeEngine();
   absl::Status MakeProfiler();
-  // Sets initial values, or those of init_from if the job cannot have a checkpoint of its own yet.
+  // Sets initial values, or those that the job names if it cannot have a checkpoint of its own yet.
   absl::Status Initialise();
   absl::Status Begin();  // On rank 0: BeginAttempt.
   // Finds the directory that rank 0 has claimed, to which every rank writes.
@@ -522,8 +522,9 @@ absl::StatusOr<CheckpointRecord> RankTrainer::Save(int64_t step) {
         base_, SaveBase(checkpoint_directory_, state, executable(), *everyone_, LocalStorage()));
   }
   state.base = base_;
-  ASSIGN_OR_RETURN(const Manifest manifest, SaveSnapshot(checkpoint_directory_, state, executable(),
-                                                         *everyone_, LocalStorage()));
+  ASSIGN_OR_RETURN(const Manifest manifest,
+                   SaveSnapshot({checkpoint_directory_, state, &starting_->kept()}, executable(),
+                                *everyone_, LocalStorage()));
   CheckpointRecord record{.step = step,
                           .path = CheckpointPath(checkpoint_directory_, rank_.epoch, step),
                           .size_bytes = int64_t(manifest.size_bytes()),

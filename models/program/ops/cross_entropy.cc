@@ -79,6 +79,7 @@ class LinearCrossEntropyOp final : public Op {
     std::ostringstream out;
     out << "chunk=" << division_.chunk;
     if (!division_.axes.empty()) out << " axes=" << division_.axes;
+    if (division_.slice.padding > 0) out << " padding=" << division_.slice.padding;
     if (!wanted_.x) out << " of the weight alone";
     if (!wanted_.weight) out << " of the input alone";
     return out.str();
@@ -86,8 +87,10 @@ class LinearCrossEntropyOp final : public Op {
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
     const double products = role_ == Role::kLoss ? 1 : 1 + wanted_.count();
+    // Products with padding are not useful work.
+    const Shape& weight = program.info(instance.inputs[1]).shape;
     cost.flops =
-        products * ProductFlops(division_.rows, program.info(instance.inputs[1]).shape.elements());
+        products * ProductFlops(division_.rows, IdsOf(division_.slice, weight[0]) * weight[1]);
     return cost;
   }
   std::vector<Communication> CommunicationOf(const Program& program,
@@ -177,7 +180,8 @@ void LinearCrossEntropyOp::BindLoss(const Binder& binder, const Tensors& chunk,
     calls.push_back(binder.Kernel(CrossEntropyForwardArgs{.logits = chunk.logits,
                                                           .targets = chunk.targets,
                                                           .lse = chunk.lse,
-                                                          .state = binder.step_state()}));
+                                                          .state = binder.step_state(),
+                                                          .slice = division_.slice}));
     return;
   }
   Collective& group = binder.collective(division_.axes);
@@ -299,11 +303,11 @@ void LinearCrossEntropy(Recorder& recorder, Value x, Value weight, Value targets
   const int64_t columns = w.shape[0];
   const int64_t row_bytes =
       columns * int64_t(SizeOf(recorder.precision().product(kHeadForward).result));
-  const Division division{
-      .axes = axes,
-      .slice = {.first = mesh.coordinate(axes) * columns, .vocab = mesh.size(axes) * columns},
-      .rows = rows,
-      .chunk = ChunkRows(rows, row_bytes)};
+  const ParameterSpec& spec = recorder.program().storage(weight).parameters.front();
+  const Division division{.axes = axes,
+                          .slice = SliceOf(spec, mesh.coordinate(axes) * columns, columns),
+                          .rows = rows,
+                          .chunk = ChunkRows(rows, row_bytes)};
   recorder.set_when(When::kValidation);
   Emit(recorder, LinearCrossEntropyOp(Role::kLoss, division, {}), {x, weight, targets}, {});
   recorder.set_when(When::kAlways);

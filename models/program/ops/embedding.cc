@@ -65,8 +65,8 @@ Value Embedding(Recorder& recorder, Value table, Value tokens, double scale) {
   const ValueInfo t = recorder.info(table), i = recorder.info(tokens);
   CHECK(t.shape.rank() == 2 && i.dtype == DType::kI32) << "embedding: " << t << " by " << i;
   const ParameterSpec& spec = recorder.program().storage(table).parameters.front();
-  const VocabSlice slice{.first = recorder.mesh().coordinate(spec.shard.axes) * t.shape[0],
-                         .vocab = spec.shape[0]};
+  const VocabSlice slice =
+      SliceOf(spec, recorder.mesh().coordinate(spec.shard.axes) * t.shape[0], t.shape[0]);
   return recorder.Emit(
       std::make_shared<EmbeddingOp>(slice, scale), {table, tokens},
       {{.shape = {i.shape.elements(), t.shape[1]}, .dtype = t.dtype, .name = "rows"}})[0];

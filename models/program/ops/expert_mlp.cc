@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "kernels/grouped_bias.h"
+#include "kernels/scaled_squared_relu.h"
 #include "kernels/scaled_swiglu.h"
 #include "models/program/binder.h"
 #include "models/program/ops/expert_dispatch.h"
@@ -25,8 +26,12 @@ using Row = ExpertDispatch::Row;
 // The sizes and options of an expert.
 struct ExpertForm {
   int64_t ffn = 0;
+  bool gated = true;  // SwiGLU; otherwise squared ReLU.
   bool bias = false;  // Both products have a bias.
   double swiglu_limit = 0;
+
+  int up_matrices() const { return gated ? 2 : 1; }
+  int matrices() const { return up_matrices() + 1; }
 };
 
 // The base of both directions. Kept from forward to backward: counts and order, and on the experts'
@@ -42,6 +47,7 @@ class ExpertMlpBase : public Op {
     std::ostringstream out;
     out << "experts=" << shape_.experts << " top_k=" << shape_.top_k << " axes=" << shape_.axes
         << " rows=" << shape_.bound;
+    if (!form_.gated) out << " squared_relu";
     if (form_.bias) out << " bias";
     if (form_.swiglu_limit > 0) out << " swiglu_limit=" << form_.swiglu_limit;
     return out.str();
@@ -65,7 +71,7 @@ class ExpertMlpBase : public Op {
     const int64_t bytes = shape_.ranks * shape_.experts * int64_t(SizeOf(DType::kI32));
     return CallsOf(CollectiveOp::kAllGather, 1, bytes, int(shape_.ranks));
   }
-  // FLOPs of the products of all slots with this many of the matrices gate, up and down.
+  // FLOPs of the products of all slots with so many of an expert's matrices.
   double FlopsOf(int matrices) const {
     return ProductFlops(shape_.slots(), shape_.width * form_.ffn) * matrices;
   }
@@ -78,6 +84,24 @@ class ExpertMlpBase : public Op {
     }
     return std::make_shared<ExpertDispatch>(binder, shape_, memory, binder.tensor(counts),
                                             binder.tensor(order));
+  }
+
+  // y is what the second product takes.
+  Call Activate(const Binder& binder, Tensor x, Tensor w, Tensor count, Tensor y) const {
+    if (!form_.gated) {
+      return binder.Kernel(ScaledSquaredReluForwardArgs{.x = x, .w = w, .count = count, .y = y});
+    }
+    return binder.Kernel(ScaledSwiGluForwardArgs{
+        .x = x, .w = w, .count = count, .y = y, .limit = form_.swiglu_limit});
+  }
+  // Replaces x and w by their gradients.
+  Call ActivateBackward(const Binder& binder, Tensor dy, Tensor x, Tensor w, Tensor count) const {
+    if (!form_.gated) {
+      return binder.Kernel(ScaledSquaredReluBackwardArgs{
+          .dy = dy, .x = x, .w = w, .count = count, .dx = x, .dw = w});
+    }
+    return binder.Kernel(ScaledSwiGluBackwardArgs{
+        .dy = dy, .x = x, .w = w, .count = count, .dx = x, .dw = w, .limit = form_.swiglu_limit});
   }
 
   const ExpertDispatchShape shape_;
@@ -125,7 +149,9 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
   // The forward that further rounds repeat is not counted.
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
-    cost.flops = FlopsOf(3) + FlopsOf((trainable_.gate_up ? 2 : 0) + (trainable_.down ? 1 : 0));
+    cost.flops =
+        FlopsOf(form_.matrices()) +
+        FlopsOf((trainable_.gate_up ? form_.up_matrices() : 0) + (trainable_.down ? 1 : 0));
     return cost;
   }
   std::vector<Communication> CommunicationOf(const Program& program,
@@ -178,8 +204,7 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
     calls.push_back(dispatch.ToExperts(binder, Row::kToken, dy, drows));
     if (trainable_.down) {
       const int gradient = 2 + int(trainable_.gate_up);
-      then(ScaledSwiGluForwardArgs{
-          .x = up, .w = row_weights, .count = count, .y = hidden, .limit = form_.swiglu_limit});
+      calls.push_back(Activate(binder, up, row_weights, count, hidden));
       multiply({.role = ProductRole::kWeightGradient,
                 .a = drows,
                 .b = hidden,
@@ -199,13 +224,7 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
               .b = down,
               .offsets = offsets,
               .out = hidden});
-    then(ScaledSwiGluBackwardArgs{.dy = hidden,
-                                  .x = up,
-                                  .w = row_weights,
-                                  .count = count,
-                                  .dx = up,
-                                  .dw = row_weights,
-                                  .limit = form_.swiglu_limit});
+    calls.push_back(ActivateBackward(binder, hidden, up, row_weights, count));
     if (form_.bias) {
       // The weight multiplies the second bias, too, so its gradient has a term with that bias.
       then(GroupedBiasFactorGradientArgs{
@@ -252,7 +271,7 @@ class ExpertMlpArrivalOp final : public ExpertMlpBase {
   absl::string_view name() const override { return "expert_mlp_arrival"; }
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
-    cost.flops = FlopsOf(2);
+    cost.flops = FlopsOf(form_.up_matrices());
     return cost;
   }
   std::vector<Communication> CommunicationOf(const Program& program,
@@ -290,7 +309,7 @@ class ExpertMlpOp final : public ExpertMlpBase {
   absl::string_view name() const override { return "expert_mlp"; }
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
-    cost.flops = FlopsOf(3);
+    cost.flops = FlopsOf(form_.matrices());
     return cost;
   }
   std::vector<Communication> CommunicationOf(const Program& program,
@@ -321,11 +340,7 @@ class ExpertMlpOp final : public ExpertMlpBase {
                           .up = up,
                           .gate_up_bias = form_.bias ? in(5) : Tensor{}};
     std::vector<Call> round = arrival.Calls(binder, *dispatch);
-    round.push_back(binder.Kernel(ScaledSwiGluForwardArgs{.x = up,
-                                                          .w = out(4),
-                                                          .count = dispatch->received(),
-                                                          .y = hidden,
-                                                          .limit = form_.swiglu_limit}));
+    round.push_back(Activate(binder, up, out(4), dispatch->received(), hidden));
     Product product{.role = ProductRole::kForward,
                     .a = hidden,
                     .b = in(4),
@@ -398,14 +413,18 @@ Value ExpertMlp(Recorder& recorder, const ExpertMlpInputs& inputs) {
   CHECK((axes - x.varying).empty())
       << "gradients of " << x << " do not vary along " << axes << ", over which it is sent";
   const int64_t ranks = mesh.size(axes);
+  ExpertForm form = {.gated = inputs.gated,
+                     .bias = inputs.gate_up_bias.valid(),
+                     .swiglu_limit = inputs.swiglu_limit};
   CHECK(x.shape.rank() == 2 && experts.shape.rank() == 2 && experts.shape == weights.shape &&
         experts.shape[0] == x.shape[0] && gate_up.rank() == 3 && down.rank() == 3 &&
-        down == Shape({gate_up[0], x.shape[1], gate_up[1] / 2}) && gate_up[2] == x.shape[1])
+        down == Shape({gate_up[0], x.shape[1], gate_up[1] / form.up_matrices()}) &&
+        gate_up[2] == x.shape[1])
       << "expert_mlp: " << x << " with " << experts << ", " << weights << ", gate_up " << gate_up
       << ", down " << down;
-  const bool bias = inputs.gate_up_bias.valid();
-  CHECK(bias == inputs.down_bias.valid()) << "expert_mlp: a bias of one product alone";
-  if (bias) {
+  CHECK(form.bias == inputs.down_bias.valid()) << "expert_mlp: a bias of one product alone";
+  CHECK(form.gated || form.swiglu_limit == 0) << "expert_mlp: a limit without SwiGLU";
+  if (form.bias) {
     const Shape first = recorder.info(inputs.gate_up_bias).shape;
     const Shape second = recorder.info(inputs.down_bias).shape;
     CHECK(first == Shape({gate_up[0], gate_up[1]}) && second == Shape({down[0], down[1]}))
@@ -423,7 +442,8 @@ Value ExpertMlp(Recorder& recorder, const ExpertMlpInputs& inputs) {
   const double rows = std::ceil(recorder.program().expert_rows * double(shape.slots()));
   shape.bound = std::clamp<int64_t>(int64_t(rows), 1, most);
 
-  const int64_t ffn = down[2], bound = shape.bound;
+  form.ffn = down[2];
+  const int64_t bound = shape.bound;
   const ProductUse forward{ProductKind::kExperts, ProductRole::kForward};
   const DType product = FormatOf(recorder, forward, inputs.x, inputs.gate_up).result;
   const std::vector<Recorder::Output> outputs =
@@ -432,14 +452,13 @@ Value ExpertMlp(Recorder& recorder, const ExpertMlpInputs& inputs) {
               Recorder::Output::Memory("order", {shape.slots()}, DType::kI32),
               Recorder::Output::Memory("rows", {bound, shape.width}, x.dtype),
               Recorder::Output::Memory("row_weights", {bound}, weights.dtype),
-              Recorder::Output::Memory("up", {bound, 2 * ffn}, product),
-              Recorder::Output::Memory("hidden", {bound, ffn}, x.dtype),
+              Recorder::Output::Memory("up", {bound, gate_up[1]}, product),
+              Recorder::Output::Memory("hidden", {bound, form.ffn}, x.dtype),
               Recorder::Output::Memory("result", {bound, shape.width}, product)},
              ExpertDispatch::Memory(shape, recorder.precision()));
-  const ExpertForm form = {.ffn = ffn, .bias = bias, .swiglu_limit = inputs.swiglu_limit};
   std::vector<Value> values = {inputs.x, inputs.experts, inputs.weights, inputs.gate_up,
                                inputs.down};
-  if (bias) values.insert(values.end(), {inputs.gate_up_bias, inputs.down_bias});
+  if (form.bias) values.insert(values.end(), {inputs.gate_up_bias, inputs.down_bias});
   return recorder.Emit(std::make_shared<ExpertMlpOp>(shape, form), std::move(values), outputs)[0];
 }
 

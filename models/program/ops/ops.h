@@ -231,13 +231,14 @@ void LoadBalance(Recorder& recorder, Value logits, Value experts,
                  const LoadBalanceOptions& options);
 
 struct ExpertMlpInputs {
-  Value x;        // [T, D]
-  Value experts;  // [T, K] i32: the experts, of E, that each token chose.
-  Value weights;  // [T, K] dtype of statistics: the weights of their outputs.
-  Value gate_up;  // [G, 2F, D]: this rank's G experts, gate first.
-  Value down;     // [G, D, F]
+  Value x;            // [T, D]
+  Value experts;      // [T, K] i32: the experts, of E, that each token chose.
+  Value weights;      // [T, K] dtype of statistics: the weights of their outputs.
+  Value gate_up;      // [G, 2F, D]: this rank's G experts, gate first. [G, F, D] without gates.
+  Value down;         // [G, D, F]
+  bool gated = true;  // An expert computes SwiGLU; otherwise squared ReLU.
   // Biases of the two products. Give both or none.
-  Value gate_up_bias = {};  // [G, 2F]
+  Value gate_up_bias = {};  // [G, 2F], or [G, F]
   Value down_bias = {};     // [G, D]
   double swiglu_limit = 0;  // As in ScaledSwiGluForwardArgs.
 };

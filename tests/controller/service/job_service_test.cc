@@ -61,10 +61,11 @@ TEST_F(JobServiceTest, LayoutsThatCannotWorkAreRefusedWithTheFieldAndTheNearestV
     const char* description;
   };
   for (const BadLayout& bad : {
-           BadLayout{
-               "parallelism {tensor: 3} devices: 3", "parallelism.tensor",
-               "divides ffn = 128, heads = 4, vocab = 256 and the 32 tokens of a micro-batch "
-               "on a rank, and divides kv_heads = 2 or is a multiple of it, found 3; nearest 2"},
+           BadLayout{"parallelism {tensor: 3} devices: 3", "parallelism.tensor",
+                     "divides ffn = 128, heads = 4, vocab = 256 (or vocab_multiple = 3, found 1) "
+                     "and the 32 "
+                     "tokens of a micro-batch on a rank, and divides kv_heads = 2 or is a multiple "
+                     "of it, found 3; nearest 2"},
            {"parallelism {pipeline: 5} devices: 5", "parallelism.pipeline",
             "wanted at most 4 parts of 2 layers, embedding and head, found 5 x 1; nearest 4"},
            {"parallelism {pipeline: 2 virtual_pipeline: 3} devices: 2",

@@ -44,6 +44,30 @@ TEST(SpecPaths, OfArraysAndOfEverythingBesideTheDataAreKnown) {
                                  "init_from=runs/b", "profile.directory=traces"));
 }
 
+TEST(SpecPaths, OfAnImportIsKnown) {
+  v1::JobSpec spec;
+  spec.set_name("imported");
+  v1::Architecture& model = *spec.mutable_model()->mutable_architecture();
+  model.set_family("llama");
+  model.set_layers(2);
+  model.set_hidden(32);
+  model.set_ffn(64);
+  model.set_heads(4);
+  model.set_vocab(256);
+  spec.mutable_model()->set_import("weights/model");
+  spec.mutable_batch()->set_global(4);
+  spec.mutable_batch()->set_micro(4);
+  spec.mutable_batch()->set_sequence(64);
+  spec.mutable_data()->mutable_synthetic();
+  spec.mutable_optimizer()->mutable_adamw()->set_learning_rate(1e-4);
+  spec.set_steps(10);
+  const auto read = FromProto(spec);
+  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_EQ((*read)->facts.paths.size(), 1u);
+  EXPECT_EQ((*read)->facts.paths[0].field, "model.import");
+  EXPECT_EQ((*read)->facts.paths[0].path, "weights/model");
+}
+
 v1::JobSpec Blended() {
   v1::JobSpec spec;
   spec.set_name("blend");
@@ -99,6 +123,7 @@ TEST(SpecPaths, EachTextOfASpecIsAPathOrKnownToBeNone) {
       "data.text.path",     "data.indexed.prefix",        "data.blend.datasets.path",
       "data.arrays.labels", "data.blend.datasets.prefix", "data.arrays.latents",
       "init_from",          "checkpoint.directory",       "profile.directory",
+      "model.import",
   };
   std::set<std::string> others;
   std::set_difference(texts.begin(), texts.end(), paths.begin(), paths.end(),

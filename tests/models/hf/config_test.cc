@@ -311,6 +311,74 @@ TEST(HfConfigTest, ReadsTheReleasedConfigOfQwen3Moe) {
   ExpectRefused(other, "use_sliding_window: wanted false");
 }
 
+// The keys of NVIDIA's release of Nemotron 3 Nano that are about the model.
+json NemotronH() {
+  json config = PresetConfig("nemotron3-nano-30b");
+  config["chunk_size"] = 128;
+  config["expand"] = 2;
+  config["norm_eps"] = 1e-5;
+  config["partial_rotary_factor"] = 1.0;
+  config["rescale_prenorm_residual"] = true;
+  config["rope_theta"] = 10000;
+  config["sliding_window"] = nullptr;
+  return config;
+}
+
+TEST(HfConfigTest, NemotronHReadsAPatternOrAListOfWords) {
+  json config = NemotronH();
+  EXPECT_TRUE(config["moe_latent_size"].is_null());
+  const ModelConfig wanted = *ConfigFromHf(config);
+  const std::string pattern = config["hybrid_override_pattern"];
+  config.erase("hybrid_override_pattern");
+  EXPECT_THAT(RefusalOf(config), HasSubstr("hybrid_override_pattern: wanted a value, found none"));
+  const std::map<char, std::pair<const char*, const char*>> words = {
+      {'M', {"linear_attention", "mamba"}},
+      {'*', {"full_attention", "attention"}},
+      {'E', {"moe", "moe"}}};
+  for (const bool early : {false, true}) {
+    json list = json::array();
+    for (const char letter : pattern) {
+      list.push_back(early ? words.at(letter).second : words.at(letter).first);
+    }
+    json with_list = config;
+    with_list[early ? "layer_types" : "layers_block_type"] = list;
+    EXPECT_EQ(*ConfigFromHf(with_list), wanted);
+    with_list["hybrid_override_pattern"] = pattern;
+    EXPECT_THAT(RefusalOf(with_list), HasSubstr("wanted no such key")) << "which of both?";
+  }
+  config["layers_block_type"] = {"linear_attention", "sliding_attention"};
+  EXPECT_THAT(RefusalOf(config), HasSubstr("layers_block_type: wanted no such key"));
+}
+
+TEST(HfConfigTest, NemotronHReadsWhatAbsentKeysMean) {
+  json config = NemotronH();
+  config["time_step_min"] = 0.001;
+  EXPECT_EQ(ConfigFromHf(config)->As<NemotronHConfig>().mamba_min_step, 0.001);
+  config.erase("time_step_min");
+  EXPECT_EQ(ConfigFromHf(config)->As<NemotronHConfig>().mamba_min_step, 0.001);
+  config["moe_latent_size"] = 64;
+  EXPECT_EQ(ConfigFromHf(config)->As<NemotronHConfig>().moe->latent, 64);
+  config["moe_latent_size"] = 0;
+  EXPECT_THAT(RefusalOf(config), HasSubstr("moe_latent_size: wanted more than 0"));
+  config["moe_latent_size"] = nullptr;
+  config["num_key_value_heads"] = nullptr;
+  EXPECT_EQ(FactsOf(*ConfigFromHf(config)).kv_heads, 32);
+  config["num_hidden_layers"] = 51;
+  EXPECT_THAT(RefusalOf(config), HasSubstr("num_hidden_layers: wanted 52, found 51"));
+  config["num_hidden_layers"] = 52;
+  for (const auto& [key, value] : {std::pair<const char*, json>("time_step_limit", {0.0, 0.1}),
+                                   {"use_bias", true},
+                                   {"mlp_hidden_act", "silu"},
+                                   {"use_conv_bias", false},
+                                   {"residual_in_fp32", true},
+                                   {"n_shared_experts", 0},
+                                   {"hybrid_override_pattern", "MEX"}}) {
+    json other = config;
+    other[key] = value;
+    EXPECT_FALSE(ConfigFromHf(other).ok()) << key;
+  }
+}
+
 // No field is lost without a word: with another value, each is read back with that value, or is
 // refused. Fields of a run alone, the balance of experts for example, may be lost.
 TEST(HfConfigTest, WritesEveryFieldOrRefusesIt) {
@@ -350,7 +418,7 @@ TEST(HfConfigTest, RefusesToWriteFieldsThatTheFormLacks) {
   refuse(config, "model.moe.shared");
   config = TinyGptOss();
   config.As<GptOssConfig>().swiglu_limit = 0;
-  refuse(config, "swiglu_limit: wanted more than 0");
+  refuse(config, "model.swiglu_limit: wanted 7");
   config.As<GptOssConfig>() = TinyGptOss().As<GptOssConfig>();
   config.As<GptOssConfig>().yarn_factor = 0;
   EXPECT_TRUE(ConfigToHf(config, json::object()).ok());

@@ -116,6 +116,17 @@ labels: {team: a, note: "ünï \"x\" \\"}
   ExpectSameAfterReading(job);
 }
 
+TEST(ResolvedJob, AnImportSurvives) {
+  const JobConfig job = Valid(absl::StrCat(
+      "{name: a, model: {import: weights/a, architecture: {family: llama, layers: 2, hidden: 64, "
+      "ffn: 128, heads: 4, vocab: 257, vocab_multiple: 8}}",
+      kRest));
+  const JobConfig read = Reread(ResolvedJobText(job));
+  EXPECT_EQ(read.model.import_path, "weights/a");
+  EXPECT_TRUE(*ResolveModel(read.model) == *ResolveModel(job.model));
+  ExpectSameAfterReading(job);
+}
+
 TEST(ResolvedJob, EveryFieldOfArraysSurvives) {
   JobConfig job = Valid(absl::StrCat("{name: a, model: {preset: gpt2-124m}", kRest));
   const auto read = ParseJobConfig(

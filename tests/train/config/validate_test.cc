@@ -264,8 +264,9 @@ INSTANTIATE_TEST_SUITE_P(
     Layouts, BadJobs,
     testing::Values(
         BAD("tensor over heads", Divide(job, {.tensor = 3}), "parallelism.tensor",
-            "divides ffn = 128, heads = 4, vocab = 256 and the 128 tokens of a micro-batch on a "
-            "rank, "
+            "divides ffn = 128, heads = 4, vocab = 256 (or vocab_multiple = 3, found 1) and the "
+            "128 "
+            "tokens of a micro-batch on a rank, "
             "and divides kv_heads = 2 or is a "
             "multiple "
             "of it, found 3; nearest 1"),

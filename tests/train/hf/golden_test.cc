@@ -189,6 +189,32 @@ TEST_P(GoldenModel, ExportedAndImportedAgainItIsTheSameToTheBit) {
   EXPECT_EQ(*again.Digest(), *checkpoint_.Digest());
 }
 
+// The 13 tokens of these models do not divide over ranks.
+class PaddedGoldenModel : public GoldenModel {};
+
+TEST_P(PaddedGoldenModel, TwelveStepsAreThoseAndNothingOfThePaddingIsSeen) {
+  for (const int tensor : {1, 2}) {
+    SCOPED_TRACE(tensor);
+    JobConfig job = Job(absl::StrCat("padded-", tensor));
+    job.batch.micro = kSamples;
+    job.model.architecture->fields["vocab_multiple"] = 8;
+    job.parallelism.tensor = tensor;
+    ExpectGolden(RunJob(job, {.ranks = tensor}), job);
+    std::filesystem::remove_all(scratch_ + "/after");
+    const Checkpoint trained = Newest(job.checkpoint->directory);
+    const StoredTensor* const embedding =
+        trained.Find("model.embed_tokens.weight", TensorKind::kParameter);
+    ASSERT_NE(embedding, nullptr);
+    EXPECT_EQ(embedding->shape[0], 13);
+    const std::string to = absl::StrCat(scratch_, "/trained-", tensor);
+    ASSERT_TRUE(ExportHf(trained, {.to = to}).ok());
+    EXPECT_EQ(Import(to, absl::StrCat("again-", tensor)).state().model, checkpoint_.state().model);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Hf, PaddedGoldenModel, ::testing::Values("llama", "llama_tied"),
+                         [](const auto& info) { return info.param; });
+
 INSTANTIATE_TEST_SUITE_P(Hf, GoldenModel, ::testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param; });
 

@@ -12,6 +12,7 @@
 #include "tests/train/hf/directory.h"
 #include "train/checkpoint/load.h"
 #include "train/hf/export.h"
+#include "train/hf/pending_directory.h"
 
 namespace trainyard::testing {
 namespace {
@@ -98,6 +99,26 @@ TEST_F(HfImport, RefusesATargetThatCannotBeReplaced) {
   EXPECT_THAT(*ListDirectory(scratch_), ElementsAre());
 }
 
+TEST_F(HfImport, RefusesAMountPointBeforeItWrites) {
+  const auto imported = ImportHf(SourceFile("tests/golden/hf/llama"), "/proc");
+  EXPECT_TRUE(absl::IsFailedPrecondition(imported.status())) << imported.status();
+  EXPECT_THAT(std::string(imported.status().message()), HasSubstr("found a mount point; name a"));
+}
+
+// Processes in two containers may have the same number, and a killed one leaves its directory.
+TEST_F(HfImport, PendingDirectoriesHaveNamesOfTheirOwn) {
+  const std::string target = scratch_ + "/model";
+  auto first = PendingDirectory::Create(target, LocalStorage());
+  ASSERT_TRUE(first.ok()) << first.status();
+  const auto second = PendingDirectory::Create(target, LocalStorage());
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_NE(first->path(), second->path());
+  EXPECT_THAT(second->left(), ElementsAre(first->path()));
+  const auto imported = ImportHf(SourceFile("tests/golden/hf/llama"), target);
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_THAT(imported->left, ::testing::UnorderedElementsAre(first->path(), second->path()));
+}
+
 TEST_F(HfImport, ExportsNoInfinityForANumberThatF16DoesNotHave) {
   for (const double number : {65519.0, 65520.0, -65520.0}) {
     DirectoryContent content = Llama();
@@ -151,6 +172,19 @@ TEST_F(HfImport, LeavesOutFurtherLayersWhereTheFamilyMayHaveThem) {
   std::filesystem::create_directories(scratch_);
   content.config["num_nextn_predict_layers"] = 0;
   ExpectRefused(content, "tensor model.layers.3.eh_proj.weight: the model that config.json");
+}
+
+// Nemotron 3's have names of their own.
+TEST_F(HfImport, LeavesOutFurtherLayersOfOtherNames) {
+  DirectoryContent content = DirectoryContent::Of(SourceFile("tests/golden/hf/nemotron_h"));
+  const std::string wanted = DigestOf(Import(content, "without"));
+  content.config["num_nextn_predict_layers"] = 1;
+  content.tensors["mtp.layers.0.norm.weight"] = content.tensors["backbone.norm_f.weight"];
+  EXPECT_EQ(DigestOf(Import(content, "with")), wanted);
+  std::filesystem::remove_all(scratch_);
+  std::filesystem::create_directories(scratch_);
+  content.config["num_nextn_predict_layers"] = 0;
+  ExpectRefused(content, "tensor mtp.layers.0.norm.weight: the model that config.json");
 }
 
 // The other directory has what `transformers` makes of the quantised one (make_quantized.py).

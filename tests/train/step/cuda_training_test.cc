@@ -50,16 +50,28 @@ JobConfig JobOf(const Case& c, const std::string& directory, PrecisionName preci
   JobConfig job = TinyJob(FreshDirectory(absl::StrCat(c.name, "_", directory)));
   auto& [family, fields] = *job.model.architecture;
   family = c.family;
-  if (family == "gpt3") fields["kv_heads"] = fields["heads"];
+  if (family == "gpt3") {
+    fields["kv_heads"] = fields["heads"];
+    fields["attention_dropout"] = 0.2, fields["hidden_dropout"] = 0.1;
+  }
   const ModelConfig& defaults = FindFamily(family)->defaults;
   if (FactsOf(defaults).experts) {
     fields["moe.experts"] = 4, fields["moe.top_k"] = 2, fields["moe.expert_ffn"] = 8;
     fields["moe.aux_loss"] = 0.01;
   }
+  if (c.name == "expert") {  // Two sequences at once, each with a loss of its own.
+    fields["moe.aux_loss_scope"] = "SEQUENCE";
+    job.batch.micro = 2;
+  }
   for (const char* width :
        {"q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}) {
     fields[width] = 8;
   }
+  for (const char* size : {"mamba_heads", "mamba_head_dim", "mamba_state", "moe_latent"}) {
+    fields[size] = 8;
+  }
+  fields["mamba_groups"] = 4;
+  if (family == "nemotron_h") fields["layers"] = 4, fields["hybrid_pattern"] = std::string("ME*-");
   if (family == "gpt_oss") fields["window"] = 3, fields["swiglu_limit"] = 0.02;
   std::erase_if(fields, [&](const auto& field) { return !HasField(defaults, field.first); });
   if (family == "dit") {
@@ -131,6 +143,7 @@ std::vector<Case> Cases() {
       {.name = "tensor", .parallelism = {.tensor = 2}, .ranks = 2},
       {.name = "pipeline", .parallelism = {.pipeline = 2}, .ranks = 2},
       {.name = "context", .parallelism = {.context = 2}, .ranks = 2},
+      {.name = "dropout", .family = "gpt3", .parallelism = {.context = 2}, .ranks = 2},
       {.name = "zero_full", .parallelism = {.zero = Zero::kFull}, .ranks = 2},
       {.name = "expert", .family = "qwen3_moe", .parallelism = {.expert = 2}, .ranks = 2}};
   for (const std::string& family : FamilyNames()) {

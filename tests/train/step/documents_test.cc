@@ -202,6 +202,47 @@ TEST(DocumentJobs, AreTheSameForEveryGangAndCountFlopsWithinDocuments) {
   EXPECT_NEAR(mixed.records[0].model_flops, all, 1e-9 * all);
 }
 
+// The corpus above and one of its own documents in another order, packed. The state of a job is the
+// number of samples alone, whatever reads them.
+TEST(BlendJobs, ResumeToTheBitAndAreTheSameForEveryGang) {
+  JobConfig job = JobOf("blend_jobs");
+  const std::string prefix = std::get<IndexedData>(job.data).prefix;
+  const auto writer = IndexedWriter::Create(prefix + "2", IndexDType::kInt32);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  for (const int64_t length : {40, 3, 9, 1, 6}) {
+    ASSERT_TRUE((*writer)->AddDocument(Tokens(length, 32, uint64_t(length + 7))).ok());
+  }
+  ASSERT_TRUE((*writer)->Finish().ok());
+  job.data =
+      BlendData{.datasets = {{2, prefix, ""}, {1, prefix + "2", ""}}, .reset_attention_mask = true};
+  job.steps = 4;  // Some epochs of both.
+  job.checkpoint = CheckpointConfig{.directory = FreshDirectory("blend_whole"), .keep = 3};
+  const RankRun alone = RunJob(job)[0];
+  ASSERT_TRUE(alone.status.ok()) << alone.status;
+
+  JobConfig parts = job;
+  parts.checkpoint->directory = FreshDirectory("blend_parts");
+  RunJob(parts, {.stop = [](int, int64_t step) { return step == 1; }});
+  const RankRun rest = RunJob(parts, {.epoch = 2, .resume = true})[0];
+  ASSERT_TRUE(rest.status.ok()) << rest.status;
+  EXPECT_EQ(rest.records.front().step, 2);
+  EXPECT_EQ(NewestDigest(parts.checkpoint->directory), NewestDigest(job.checkpoint->directory));
+
+  for (const Gang& gang : kGangs) {
+    SCOPED_TRACE(gang.name);
+    JobConfig divided = job;
+    divided.checkpoint.reset();
+    divided.parallelism = gang.parallelism;
+    for (const RankRun& run : RunJob(divided, {.ranks = gang.ranks})) {
+      ASSERT_TRUE(run.status.ok()) << run.status;
+      for (size_t step = 0; step < 4; ++step) {
+        const double want = alone.records[step].loss;
+        EXPECT_NEAR(run.records[step].loss, want, kTolerance * want);
+      }
+    }
+  }
+}
+
 // A window limits the pairs of half of the layers, and frozen projections need no gradients.
 TEST(DocumentJobs, CountTheFlopsOfWindowsAndOfFrozenLayers) {
   JobConfig job = JobOf("document_windows");

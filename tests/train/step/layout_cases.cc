@@ -47,6 +47,26 @@ int64_t LayersOf(const ParallelismConfig& p) {
   return std::max<int64_t>(2, p.pipeline * p.virtual_pipeline - 1);
 }
 
+// Parts of a sequence are long enough for the convolution.
+void SizeNemotronH(LayoutCase& c) {
+  const ParallelismConfig& p = c.job.parallelism;
+  NemotronHConfig& own = c.model.As<NemotronHConfig>();
+  own.layers = std::max<int64_t>(3, own.layers);
+  own.hybrid_pattern.clear();
+  for (int64_t i = 0; i < own.layers; ++i) own.hybrid_pattern += "ME*-"[i % 4];
+  own.ffn = 3 * p.tensor;
+  own.mamba_heads = 2 * p.tensor;
+  own.mamba_groups = p.tensor;
+  own.mamba_head_dim = 2;
+  own.mamba_state = 3;
+  own.mamba_taps = 3;
+  own.mamba_min_step = 0.01;  // Longer than some of the initial steps.
+  own.norm_eps = 0.01;        // As of gemma3.
+  own.moe->latent = 5;
+  c.job.batch.sequence = 4 * p.tensor * p.context;
+  own.max_seq = 2 * c.job.batch.sequence;
+}
+
 // Sizes for the case's layout.
 void SizeDecoder(LayoutCase& c) {
   const std::string model = c.model.family();
@@ -66,6 +86,11 @@ void SizeDecoder(LayoutCase& c) {
   decoder.hidden = model == "gpt3" ? decoder.heads * decoder.head_dim : 6;
   decoder.ffn = model == "gpt3" ? 4 * decoder.hidden : 3 * tensor;
   decoder.vocab = 5 * tensor;
+  // A vocabulary that is padded: of a head of its own, and of one that is the embedding.
+  if (model == "qwen2" || model == "gemma3") {
+    decoder.vocab_multiple = decoder.vocab;
+    --decoder.vocab;
+  }
   decoder.max_seq = 2 * tensor * p.context + 1;
   if (decoder.moe) {
     decoder.ffn = 0;
@@ -85,6 +110,7 @@ void SizeDecoder(LayoutCase& c) {
     own.yarn_factor = 4;
     own.yarn_original_max_seq = 16;
   }
+  if (model == "nemotron_h") SizeNemotronH(c);
   if (model == "gemma3") {
     Gemma3Config& own = c.model.As<Gemma3Config>();
     own.global_every = 2;
@@ -146,7 +172,7 @@ LayoutCase WithRouter(LayoutCase c, int router) {
   c.router = router;
   DecoderConfig& decoder = AsDecoder(c.model);
   MoeConfig& moe = *decoder.moe;
-  moe = {.experts = moe.experts, .top_k = 2, .expert_ffn = moe.expert_ffn};
+  moe = {.experts = moe.experts, .top_k = 2, .expert_ffn = moe.expert_ffn, .latent = moe.latent};
   const std::string name = kRouters[router];
   if (name == "softmax") moe.aux_loss = 0.05;
   if (name == "sigmoid" || name == "biased") moe.router = RouterScoring::kSigmoid;
@@ -281,20 +307,23 @@ std::vector<LayoutCase> FrozenLayouts(const std::string& model, int64_t max_rank
     const char* name;
     std::vector<std::string> frozen, trainable;
   };
-  const bool gpt = model == "gpt3", dit = model == "dit";
+  const bool gpt = model == "gpt3", dit = model == "dit", hybrid = model == "nemotron_h";
   const bool experts = FactsOf(FindFamily(model)->defaults).experts.has_value();
   const DecoderConfig* const decoder = FindDecoder(FindFamily(model)->defaults);
-  const std::string embedding = gpt ? "transformer.wte.weight" : "model.embed_tokens.weight";
+  const std::string embedding = gpt      ? "transformer.wte.weight"
+                                : hybrid ? "backbone.embeddings.weight"
+                                         : "model.embed_tokens.weight";
   const std::string head =
       decoder != nullptr && decoder->tied ? embedding : std::string("lm_head.weight");
-  const std::string first = gpt ? "transformer.h.0." : "model.layers.0.";
-  std::vector<Part> parts = {
-      {"lower", {gpt ? "transformer.w*" : "model.embed_tokens.weight", first + "*"}, {}},
-      {"matrices", {"*proj*", "*.c_*weight", "lm_head.weight"}, {}},
-      {"all_but_norms", {}, {gpt ? "*ln_*" : "*norm*"}},
-      {"all_but_head", {}, {head}},
-      {"all_but_one_layer", {}, {first + "*"}},
-      {"upper", {"*lm_head*", "*layers.1.*", "*h.1.*"}, {}}};
+  const std::string first = gpt      ? "transformer.h.0."
+                            : hybrid ? "backbone.layers.0."
+                                     : "model.layers.0.";
+  std::vector<Part> parts = {{"lower", {gpt ? "transformer.w*" : embedding, first + "*"}, {}},
+                             {"matrices", {"*proj*", "*.c_*weight", "lm_head.weight"}, {}},
+                             {"all_but_norms", {}, {gpt ? "*ln_*" : "*norm*"}},
+                             {"all_but_head", {}, {head}},
+                             {"all_but_one_layer", {}, {first + "*"}},
+                             {"upper", {"*lm_head*", "*layers.1.*", "*h.1.*"}, {}}};
   if (dit) {
     parts = {{"embedder", {"*.emb.*"}, {}},
              {"embedder_and_patches", {"*.emb.*", "pos_embed.*"}, {}},
@@ -308,6 +337,7 @@ std::vector<LayoutCase> FrozenLayouts(const std::string& model, int64_t max_rank
   if (!gpt && !dit)
     parts.push_back({"of_a_product", {"*q_proj*", "*.up_proj.*", "*gate_proj*"}, {}});
   if (experts) parts.push_back({"experts", {"*.experts.*"}, {}});
+  if (hybrid) parts.push_back({"of_mamba", {"*.A_log", "*.conv1d.weight", "*latent_proj*"}, {}});
   if (model == "gpt_oss") parts.push_back({"biases_and_sinks", {"*.bias", "*.sinks"}, {}});
   const std::vector<LayoutCase> all = AllLayouts(model, max_ranks);
   std::vector<LayoutCase> cases;

@@ -90,7 +90,7 @@ std::string Save(const std::string& family, const ParallelismConfig& parallelism
     engine.runner().Step({.step = 1, .learning_rate = 0.01, .loss_scale = 0.01, .seed = 7},
                          StepBatch(micro_batches, data), [] {});
     const auto saved =
-        SaveSnapshot(directory, State(c.model), engine.executable(), everyone, LocalStorage());
+        SaveSnapshot({directory, State(c.model)}, engine.executable(), everyone, LocalStorage());
     CHECK(saved.ok()) << saved.status();
   });
   return NewestDigest(directory);
@@ -104,7 +104,7 @@ std::string LoadAndSaveAgain(const std::string& family, const ParallelismConfig&
         LoadSnapshot(Newest(from), LoadWhat::kEverything, engine.executable());
     CHECK(loaded.ok()) << loaded;
     const auto saved =
-        SaveSnapshot(to, State(c.model), engine.executable(), everyone, LocalStorage());
+        SaveSnapshot({to, State(c.model)}, engine.executable(), everyone, LocalStorage());
     CHECK(saved.ok()) << saved.status();
   });
   return NewestDigest(to);

@@ -161,6 +161,19 @@ constexpr Change kGemma3Changes[] = {
     {"/model/architecture/fields/rope_factor", "\"4\""},
     {"/model/architecture/fields/query_pre_attn_scalar", "\"6\""},
 };
+constexpr char kNemotronHFields[] = R"({"hybrid_pattern": "ME*-", "mamba_heads": "4",
+  "mamba_head_dim": "3", "mamba_groups": "2", "mamba_state": "5", "mamba_taps": "4",
+  "mamba_min_step": "0.01", "moe_latent": "7"})";
+constexpr Change kNemotronHChanges[] = {
+    {"/model/architecture/fields/hybrid_pattern", "\"EM*-\""},
+    {"/model/architecture/fields/mamba_heads", "\"6\""},
+    {"/model/architecture/fields/mamba_head_dim", "\"4\""},
+    {"/model/architecture/fields/mamba_groups", "\"4\""},
+    {"/model/architecture/fields/mamba_state", "\"6\""},
+    {"/model/architecture/fields/mamba_taps", "\"3\""},
+    {"/model/architecture/fields/mamba_min_step", "\"0.02\""},
+    {"/model/architecture/fields/moe_latent", "\"0\""},
+};
 constexpr Change kGroupChanges[] = {{"/model/architecture/moe/topk_groups", "2"}};
 
 // These keep every bit.
@@ -189,6 +202,7 @@ const std::set<std::string> kElsewhere = {
     "/data/blend",                 // blend_test
     "/data/text/tokenizer",        // one value
     "/init_from_subset",           // start_state_test
+    "/model/import",               // import_job_test
     "/devices",                    // layouts_test, as all of parallelism: equal up to rounding
     "/parallelism/tensor",
     "/parallelism/pipeline",
@@ -254,6 +268,16 @@ class SpecFields : public ::testing::Test {
     model["rope_base"] = 20;
     model["moe"] = Json::parse(kGptOss);
     model["fields"] = Json::parse(kDeepseekV3Fields);
+    return spec;
+  }
+
+  Json NemotronH() const {
+    Json spec = Llama();
+    Json& model = spec["model"]["architecture"];
+    model["family"] = "nemotron_h";
+    for (const char* field : {"layers", "rope_base"}) model.erase(field);
+    model["moe"] = Json::parse(kGptOss);
+    model["fields"] = Json::parse(kNemotronHFields);
     return spec;
   }
 
@@ -337,7 +361,8 @@ TEST_F(SpecFields, ThatShouldChangeTrainingDo) {
                                                              {GptOss(), kGptOssChanges},
                                                              {Nemotron(), kNemotronChanges},
                                                              {Gemma3(), kGemma3Changes},
-                                                             {DeepseekV3(), kDeepseekV3Changes}};
+                                                             {DeepseekV3(), kDeepseekV3Changes},
+                                                             {NemotronH(), kNemotronHChanges}};
   for (const auto& [base, changes] : bases) {
     const std::string bits = BitsOf(base);
     ASSERT_EQ(BitsOf(base), bits) << "a run repeats itself";
@@ -395,7 +420,8 @@ TEST_F(SpecFields, AreAllNamedHere) {
         std::span<const Change>(kBiasChanges), std::span<const Change>(kGroupChanges),
         std::span<const Change>(kScalingChanges), std::span<const Change>(kGptOssChanges),
         std::span<const Change>(kNemotronChanges), std::span<const Change>(kGemma3Changes),
-        std::span<const Change>(kDeepseekV3Changes), std::span<const Change>(kKeeps)}) {
+        std::span<const Change>(kDeepseekV3Changes), std::span<const Change>(kNemotronHChanges),
+        std::span<const Change>(kKeeps)}) {
     for (const Change& change : changes) named_.insert(change.path);
   }
   named_.insert(kElsewhere.begin(), kElsewhere.end());

@@ -113,6 +113,31 @@ TEST(DropoutJobs, AnInterruptedOneEndsWithTheSameBits) {
   EXPECT_NE(NewestDigest(none), NewestDigest(whole));
 }
 
+// Catches samples that a job numbers within a rank or a micro-batch.
+TEST(DropoutJobs, AreTheSameForEveryGangAndMicroBatch) {
+  JobConfig job = JobOf("", 0.2);
+  job.checkpoint.reset();
+  const RankRun alone = RunJob(job)[0];
+  ASSERT_TRUE(alone.status.ok()) << alone.status;
+  const struct {
+    int ranks;
+    int64_t micro;
+    ParallelismConfig parallelism;
+  } gangs[] = {{1, 4, {}}, {2, 1, {}}, {2, 2, {.tensor = 2}}, {4, 1, {.context = 2}}};
+  for (const auto& [ranks, micro, parallelism] : gangs) {
+    JobConfig divided = job;
+    divided.batch.micro = micro;
+    divided.parallelism = parallelism;
+    for (const RankRun& run : RunJob(divided, {.ranks = ranks})) {
+      ASSERT_TRUE(run.status.ok()) << run.status;
+      for (size_t step = 0; step < alone.records.size(); ++step) {
+        const double want = alone.records[step].loss;
+        EXPECT_NEAR(run.records[step].loss, want, kTolerance * want) << ranks << " x " << micro;
+      }
+    }
+  }
+}
+
 // The rate is so small that both jobs keep their first weights.
 TEST(DropoutJobs, ValidateWithoutDropout) {
   std::vector<StepRecord> last;

@@ -30,6 +30,23 @@ struct SumTile {
   }
 };
 
+// The rows of a tensor that a tile has: `count` by `width` elements.
+template <typename T, int kNeighbours>
+struct TileRows {
+  const T* data;
+  int64_t stride;
+  int count, width;
+
+  // Neighbours of a row; zeros outside.
+  __device__ Pack<Accumulate<T>, kNeighbours> At(int row, int column) const {
+    Pack<Accumulate<T>, kNeighbours> wide = {};
+    if (row >= count || column >= width) return wide;
+    const auto pack = LoadPack<T, kNeighbours>(data + row * stride + column);
+    for (int i = 0; i < kNeighbours; ++i) wide.v[i] = Accumulate<T>(pack.v[i]);
+    return wide;
+  }
+};
+
 // Sums over columns of a head's tile, for each token: [slots, T, H].
 template <typename A>
 struct TokenSums {
@@ -37,8 +54,9 @@ struct TokenSums {
   int64_t slots, steps;  // Numbers of a slot.
 
   __device__ A operator()(int64_t at) const {
-    A sum = 0;
-    for (int64_t slot = 0; slot < slots; ++slot) sum += sums[slot * steps + at];
+    A sum = sums[at];
+#pragma unroll 1
+    for (int64_t slot = 1; slot < slots; ++slot) sum += sums[slot * steps + at];
     return sum;
   }
 };
@@ -79,8 +97,8 @@ __global__ void __launch_bounds__(Product::kThreads, 1) ValuesKernel(Values<T> a
     to_end[t] = t < count ? args.steps.to_end[at] : A(0);
   }
   const T* const xbc = args.xbc + row * s.columns();
-  const T* const x = xbc + head * s.p + column;
-  // Calls sum with the elements of a tile that exist, and stores the sums over its rows.
+  const TileRows<T, kNeighbours> x = {xbc + head * s.p + column, s.columns(), count, width};
+  // Stores the sums over the rows of the tile.
   const auto store = [&](const TokenSums<A>& sums) {
     __syncthreads();
     for (int t = int(threadIdx.x); t < count; t += Product::kThreads) {
@@ -88,44 +106,40 @@ __global__ void __launch_bounds__(Product::kThreads, 1) ValuesKernel(Values<T> a
     }
     __syncthreads();
   };
-  const auto value = [&](const T* from, int64_t stride, int t, int p) {
-    return t < count && p < width ? A(from[t * stride + p]) : A(0);
-  };
-
   const Panel<T, Order::kDeep> b = {xbc + s.b(group), s.columns(), count};
-  const Panel<T, Order::kAlong> end = {args.ends +
-                                           s.Copy(kWithin ? k : k / s.part_chunks(), group) +
+  const Panel<T, Order::kAlong> end = {args.ends + s.Copy(kWithin ? k : k / s.part_chunks, group) +
                                            head % s.group_heads() * s.p + column,
                                        s.group_columns(), width};
   Product dv(b, end, s.n, shared);
-  dv.Transform([&](int t, int p, A sum) {
-    const A scaled = sum * to_end[t];
-    tile.at(t, p) = value(x, s.columns(), t, p) * step[t] * scaled;
-    return scaled;
+  dv.Transform([&](int t, int, A sum) { return sum * to_end[t]; });
+  dv.ForEachSum([&](int t, int p, const auto& sums) {
+    const auto xs = x.At(t, p);
+    for (int i = 0; i < kNeighbours; ++i) tile.at(t, p + i) = xs.v[i] * step[t] * sums.v[i];
   });
   store(args.of_end);
-  const T* const dy = kWithin ? args.dy + row * s.inner() + head * s.p + column : nullptr;
+  [[maybe_unused]] const TileRows<T, kNeighbours> dy = {
+      kWithin ? args.dy + row * s.inner() + head * s.p + column : nullptr, s.inner(), count, width};
   A d = 0;
   if constexpr (kWithin) {
     const Panel<T, Order::kAlong> weights = {args.weights + (k * s.heads + head) * kTile * kTile,
                                              kTile, count};
-    const Panel<T, Order::kAlong> later = {dy, s.inner(), width};
+    const Panel<T, Order::kAlong> later = {dy.data, s.inner(), width};
     dv.AddProduct(weights, later, count, shared);
     d = A(args.d[head]);
   }
-  dv.Transform([&](int t, int p, A sum) {
-    tile.at(t, p) = value(x, s.columns(), t, p) * sum;
-    return sum;
+  dv.ForEachSum([&](int t, int p, const auto& sums) {
+    const auto xs = x.At(t, p);
+    for (int i = 0; i < kNeighbours; ++i) tile.at(t, p + i) = xs.v[i] * sums.v[i];
   });
   store(args.of_step);
   T* const to = args.dxbc + row * s.columns() + head * s.p + column;
   dv.ForEachSum([&](int t, int p, auto sums) {
-    for (int i = 0; i < kNeighbours; ++i) {
-      sums.v[i] *= step[t];
-      if constexpr (kWithin) {
-        const A dyi = value(dy, s.inner(), t, p + i);
-        tile.at(t, p + i) = value(x, s.columns(), t, p + i) * dyi;
-        sums.v[i] += d * dyi;
+    for (int i = 0; i < kNeighbours; ++i) sums.v[i] *= step[t];
+    if constexpr (kWithin) {
+      const auto xs = x.At(t, p), dys = dy.At(t, p);
+      for (int i = 0; i < kNeighbours; ++i) {
+        tile.at(t, p + i) = xs.v[i] * dys.v[i];
+        sums.v[i] += d * dys.v[i];
       }
     }
     if (t < count && p < width) StoreRounded(to + t * s.columns() + p, sums);

@@ -28,6 +28,7 @@ namespace trainyard::cuda {
 // The sizes, and the places of operands.
 struct StateShape {
   int64_t heads, groups, p, n, sequence, parts, chunk;
+  unsigned part_chunks;  // In each part.
 
   StateShape(const StateDims& d, int64_t tokens, int64_t chunk_)
       : heads(d.heads),
@@ -36,28 +37,31 @@ struct StateShape {
         n(d.state),
         sequence(d.sequence),
         parts(tokens / d.sequence),
-        chunk(chunk_) {}
+        chunk(chunk_),
+        part_chunks(unsigned((d.sequence + chunk_ - 1) / chunk_)) {}
 
   __host__ __device__ int64_t group_heads() const { return heads / groups; }
   __host__ __device__ int64_t inner() const { return heads * p; }
   __host__ __device__ int64_t group_columns() const { return group_heads() * p; }
   __host__ __device__ int64_t columns() const { return inner() + 2 * groups * n; }
-  __host__ __device__ int64_t part_chunks() const { return (sequence + chunk - 1) / chunk; }
-  __host__ __device__ int64_t chunks() const { return parts * part_chunks(); }
+  __host__ __device__ int64_t chunks() const { return parts * part_chunks; }
   __host__ __device__ int64_t b(int64_t group) const { return inner() + group * n; }
   __host__ __device__ int64_t c(int64_t group) const { return b(group) + groups * n; }
   // A chunk's first row of all tokens, and its number of tokens.
   __device__ int64_t Row(int64_t k) const {
-    return k / part_chunks() * sequence + k % part_chunks() * chunk;
+    return int64_t(unsigned(k) / part_chunks) * sequence + InPart(k);
   }
   __device__ int Count(int64_t k) const {
-    const int64_t left = sequence - k % part_chunks() * chunk;
+    const int64_t left = sequence - InPart(k);
     return int(left < chunk ? left : chunk);
   }
   // The first element of a group in the copies of states [chunks or parts, G, N, (H/G) P].
   __device__ int64_t Copy(int64_t k, int64_t group) const {
     return (k * groups + group) * n * group_columns();
   }
+
+ private:
+  __device__ int64_t InPart(int64_t k) const { return unsigned(k) % part_chunks * chunk; }
 };
 
 // The numbers of tokens and heads, [T, H].
@@ -236,18 +240,23 @@ struct Pass {
     const int64_t in_group = head % s.group_heads() * s.p + p;
     Pack<A, kCount> run = {};
     if (first != nullptr) run = LoadPack<A, kCount>(first + part * elements + e);
-    const int64_t count = s.part_chunks();
-    for (int64_t j = 0; j < count; ++j) {
-      const int64_t k = part * count + (backward ? count - 1 - j : j);
-      A* const at = states + k * elements + e;
+    T* copy = nullptr;  // Of the part's first chunk.
+    if (copies != nullptr) {
+      copy = copies + s.Copy(part * s.part_chunks, head / s.group_heads()) + n * s.group_columns() +
+             in_group;
+    }
+    for (unsigned j = 0; j < s.part_chunks; ++j) {
+      const int64_t in_part = backward ? s.part_chunks - 1 - j : j;
+      const int64_t end =
+          (in_part + 1) * s.chunk < s.sequence ? (in_part + 1) * s.chunk : s.sequence;
+      A* const at = states + (part * s.part_chunks + in_part) * elements + e;
       const auto added = LoadPack<A, kCount>(at);
-      const A whole = std::exp(log[(s.Row(k) + s.Count(k) - 1) * s.heads + head]);
+      const A whole = std::exp(log[(part * s.sequence + end - 1) * s.heads + head]);
       StorePack(at, run);
-      if (copies != nullptr) {
+      if (copy != nullptr) {
         Pack<T, kCount> rounded;
         for (int m = 0; m < kCount; ++m) rounded.v[m] = T(run.v[m]);
-        StoreRow(copies + s.Copy(k, head / s.group_heads()) + n * s.group_columns() + in_group,
-                 rounded);
+        StoreRow(copy + in_part * elements, rounded);
       }
       for (int m = 0; m < kCount; ++m) run.v[m] = whole * run.v[m] + added.v[m];
     }

@@ -17,7 +17,7 @@ struct AfterBody {
   int64_t row;
 
   __device__ void operator()(int64_t i) const {
-    const int64_t part = i / shape.heads, head = i % shape.heads, count = shape.part_chunks();
+    const int64_t part = i / shape.heads, head = i % shape.heads, count = shape.part_chunks;
     A sum = 0;
     for (int64_t k = (part + 1) * count - 1; k >= part * count; --k) {
       if (after != nullptr) after[k * shape.heads + head] = sum;
@@ -64,7 +64,7 @@ struct ToPartEndBody {
   A* to_end;
   __device__ void operator()(int64_t i) const {
     const int64_t row = i / shape.heads, in_part = row % shape.sequence;
-    const int64_t k = row / shape.sequence * shape.part_chunks() + in_part / shape.chunk;
+    const int64_t k = row / shape.sequence * shape.part_chunks + in_part / shape.chunk;
     to_end[i] *= std::exp(after[k * shape.heads + i % shape.heads]);
   }
 };
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(Product::kThreads, Product::kBlocks) OfEndKern
   const Panel<T, Order::kDeep> values = {args.scaled + row * s.inner() + group * s.group_columns(),
                                          s.inner(), count};
   const Panel<T, Order::kDeep> copies = {
-      args.copies + s.Copy(k / s.part_chunks(), group) + column * s.group_columns(),
+      args.copies + s.Copy(k / s.part_chunks, group) + column * s.group_columns(),
       s.group_columns(), s.n - column};
   T* const to = args.dxbc + row * s.columns() + column;
   Product(values, copies, s.group_columns(), DynamicShared<std::byte>())

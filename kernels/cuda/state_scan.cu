@@ -18,8 +18,7 @@ struct Weights {
 
 // A block has the pairs of a chunk, for all heads of a group.
 template <typename Product, typename T>
-__global__ void __launch_bounds__(Product::kThreads, Product::kBlocks)
-    WeightsKernel(Weights<T> args) {
+__global__ void __launch_bounds__(Product::kThreads, 1) WeightsKernel(Weights<T> args) {
   using A = Accumulate<T>;
   constexpr int kTile = Product::kTile, kNeighbours = Product::kNeighbours;
   __shared__ A log[kTile], step[kTile];

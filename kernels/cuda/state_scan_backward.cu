@@ -87,8 +87,11 @@ __global__ void __launch_bounds__(Product::kThreads, 1) PairsKernel(Pairs<T> arg
     __syncthreads();  // Before the next head's steps and pairs are written.
   }
   T* const to = args.sums + (k * s.groups + group) * kTile * kTile;
-  for (int i = int(threadIdx.x); i < kTile * kTile; i += Product::kThreads) {
-    to[i] = T(sums.at(i / kTile, i % kTile));
+  constexpr int kCount = kPackOf<T>;
+  for (int i = int(threadIdx.x) * kCount; i < kTile * kTile; i += Product::kThreads * kCount) {
+    Pack<T, kCount> rounded;
+    for (int n = 0; n < kCount; ++n) rounded.v[n] = T(sums.at(i / kTile, i % kTile + n));
+    StoreRow(to + i, rounded);
   }
 }
 
@@ -140,7 +143,7 @@ struct FromStart {
 template <typename Product, typename T>
 __global__ void __launch_bounds__(Product::kThreads, 1) FromStartKernel(FromStart<T> args) {
   using A = Accumulate<T>;
-  constexpr int kTile = Product::kTile;
+  constexpr int kTile = Product::kTile, kNeighbours = Product::kNeighbours;
   std::byte* const shared = DynamicShared<std::byte>();
   const SumTile<A, kTile> tile = {reinterpret_cast<A*>(shared + Product::kShared)};
   const StateShape& s = args.shape;
@@ -153,11 +156,13 @@ __global__ void __launch_bounds__(Product::kThreads, 1) FromStartKernel(FromStar
       args.starts + s.Copy(k, group) + head % s.group_heads() * s.p + column, s.group_columns(),
       width};
   const T* const decayed = args.decayed + row * s.inner() + head * s.p + column;
-  Product read(c, start, s.n, shared);
-  read.Transform([&](int t, int p, A sum) {
+  Product(c, start, s.n, shared).ForEachSum([&](int t, int p, const auto& sums) {
     const bool there = t < count && p < width;
-    tile.at(t, p) = there ? A(decayed[t * s.inner() + p]) * sum : A(0);
-    return sum;
+    Pack<T, kNeighbours> dys = {};
+    if (there) dys = LoadPack<T, kNeighbours>(decayed + t * s.inner() + p);
+    for (int i = 0; i < kNeighbours; ++i) {
+      tile.at(t, p + i) = there ? A(dys.v[i]) * sums.v[i] : A(0);
+    }
   });
   __syncthreads();
   for (int t = int(threadIdx.x); t < count; t += Product::kThreads) {
@@ -182,19 +187,34 @@ struct Finish {
 
 constexpr int kFinishThreads = 128;
 
+// This thread's part of the dot product of two arrays.
+template <int kCount, typename A>
+__device__ A PartOfDot(const A* a, const A* b, int64_t elements) {
+  A sum = 0;
+#pragma unroll 4
+  for (int64_t i = int64_t{threadIdx.x} * kCount; i < elements; i += kFinishThreads * kCount) {
+    const auto as = LoadPack<A, kCount>(a + i), bs = LoadPack<A, kCount>(b + i);
+    for (int n = 0; n < kCount; ++n) sum += as.v[n] * bs.v[n];
+  }
+  return sum;
+}
+
 // A block has a chunk's tokens of a head.
 template <typename T>
 __global__ void __launch_bounds__(kFinishThreads) FinishKernel(Finish<T> args) {
   using A = Accumulate<T>;
   __shared__ A da[kFinishThreads];
   const StateShape& s = args.shape;
-  const int64_t head = blockIdx.x % s.heads, k = blockIdx.x / s.heads, row = s.Row(k);
+  const unsigned heads = unsigned(s.heads), head = blockIdx.x % heads, k = blockIdx.x / heads;
+  const int64_t row = s.Row(k);
   const int count = s.Count(k), thread = int(threadIdx.x);
   const auto at = [&](int t) { return (row + t) * s.heads + head; };
-  const int64_t elements = s.n * s.p, place = (k * s.heads + head) * elements;
+  const int64_t elements = s.n * s.p, place = (int64_t{k} * s.heads + head) * elements;
   A through = 0;
-  for (int64_t i = thread; i < elements; i += kFinishThreads) {
-    through += args.starts[place + i] * args.ends[place + i];
+  if (elements % kPackOf<A> == 0) {
+    through = PartOfDot<kPackOf<A>>(args.starts + place, args.ends + place, elements);
+  } else {
+    through = PartOfDot<1>(args.starts + place, args.ends + place, elements);
   }
   through = BlockSum(through) * std::exp(args.steps.log[at(count - 1)]);
   // What is later: a running sum from the last token on.
@@ -216,7 +236,7 @@ __global__ void __launch_bounds__(kFinishThreads) FinishKernel(Finish<T> args) {
   }
   BlockSums(sums);
   if (thread == 0) {
-    for (int i = 0; i < 3; ++i) args.sums[(k * 3 + i) * s.heads + head] = sums[i];
+    for (int i = 0; i < 3; ++i) args.sums[(int64_t{k} * 3 + i) * s.heads + head] = sums[i];
   }
 }
 

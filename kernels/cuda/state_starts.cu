@@ -75,6 +75,7 @@ __global__ void __launch_bounds__(kThreads) BackwardKernel(Backward<A> args) {
   };
   for (int64_t e = threadIdx.x; e < at.elements; e += kThreads) {
     A state = 0;
+#pragma unroll 1
     for (int64_t part = 0; part < at.parts(); ++part) {
       const int64_t end = at.End(sequence, part, head) + e;
       args.dends[end] = state;
@@ -83,6 +84,7 @@ __global__ void __launch_bounds__(kThreads) BackwardKernel(Backward<A> args) {
   }
   for (int64_t part = at.parts() - 1; part >= 0; --part) {
     A dot = 0;
+#pragma unroll 1
     for (int64_t e = threadIdx.x; e < at.elements; e += kThreads) {
       A gradient = 0;  // Of the state at the end of this part, which is the next one's start.
       if (part + 1 < at.parts()) {

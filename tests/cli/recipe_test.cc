@@ -26,7 +26,7 @@ TEST(Recipe, EveryOneHasADescriptionAndASpecThatCanBeRead) {
   });
   EXPECT_EQ(published, 79);
   EXPECT_GT(std::ssize(*recipes), published);
-  EXPECT_EQ(recipes->front().name, "data-parallel");
+  EXPECT_THAT(recipes->front().name, testing::Not(testing::HasSubstr("/")));
   for (const Recipe& recipe : *recipes) {
     SCOPED_TRACE(recipe.name);
     EXPECT_NE(recipe.description, "");

@@ -18,7 +18,8 @@ ELEMENTWISE = (
     r".* ElementsKernel<EachPack<(1), .*",
     r".* RowsKernel<(1), .*",
     r".* ColumnsKernel<\w+, (1), .*",
-    r"(?:adaptive|rms|layer|head)_norm\.cu (?:Forward|Backward)Kernel<\w+, (0)>",
+    r"(?:adaptive|gated|rms|layer|head)_norm\.cu (?:Forward|Backward)Kernel<\w+, (0)>",
+    r"causal_conv\.cu (?:Forward|Backward)Kernel<\w+, (1), 4>",
     r"gated_add\.cu BackwardKernel<\w+, (0)>",
     r"latent_heads\.cu (?:Forward|Backward)Kernel<\w+, (1)>",
     r"mean_square\.cu DifferencesKernel<(1), .*",
@@ -51,6 +52,8 @@ NARROW = (
     # One value for each row.
     Excuse(r"rms_norm\.cu ForwardKernel<.*", "STG.32:1", "rstd"),
     Excuse(r"rms_norm\.cu BackwardKernel<.*", "LDG.32:1", "rstd"),
+    Excuse(r"gated_norm\.cu ForwardKernel<.*", "STG.32:1", "rstd"),
+    Excuse(r"gated_norm\.cu BackwardKernel<.*", "LDG.32:1", "rstd"),
     Excuse(r"layer_norm\.cu ForwardKernel<.*", "STG.32:2", "mean and rstd"),
     Excuse(r"layer_norm\.cu BackwardKernel<.*", "LDG.32:2", "mean and rstd"),
     Excuse(r"adaptive_norm\.cu ForwardKernel<.*", "STG.32:2", "mean and rstd"),
@@ -76,12 +79,23 @@ NARROW = (
            "sorted positions, of which rows are summed"),
     Excuse(r"gather_rows\.cu GatherKernel<Pack<.*", "LDG.32:2", "which row to copy"),
     Excuse(r"gather_rows\.cu SumKernel<.*", "LDG.32:9", "which rows to sum"),
+    Excuse(r"state_\w+\.cu RowsKernel<[48], (Scale|Decay)Body<.*", "LDG.32:2",
+           "a token's step and decay, for each head"),
+    Excuse(r"state_\w+\.cu ElementsKernel<EachPack<[48], Pass<.*", "LDG.32:3",
+           "the decays of chunks"),
+    # Once for 64 rows.
+    Excuse(r"causal_conv\.cu ForwardKernel<\w+, [48], 4>", "LDG.16:40 LDG.32:20",
+           "weights and biases"),
+    Excuse(r"causal_conv\.cu BackwardKernel<\w+, [48], 4>", "LDG.16:40 LDG.32:20 STG.32:40",
+           "weights and biases, and sums of their gradients"),
     # Sums of columns: one thread ends each of them, and its neighbours in the warp end the next.
     Excuse(r"head_norm\.cu BackwardKernel<.*", "LDG.32:1 STG.32:4",
            "rstd; a block's sums of two gains' gradients"),
     Excuse(r".* ColumnsKernel<float, 4, ColumnOutputs<.*", "LDG.32:2 STG.32:3", "a column's sum"),
     Excuse(r".* ColumnsKernel<float, 4, SampleOutputs<.*", "STG.16:2 STG.32:2",
            "a column's sum over a sample"),
+    Excuse(r"(causal_conv|state_\w+)\.cu ColumnsKernel<float, 4, Add(Sums|Parameters)<.*",
+           "LDG.32:2 STG.32:2", "a column's sum"),
     Excuse(r"column_sum\.cu ColumnsKernel<\w+, \d, ToRun<.*", "STG.32:2",
            "a column's sum over a run of rows"),
     # The tail that is no whole pack, and 8 bytes of bf16 beside 16 bytes of f32.
@@ -124,7 +138,19 @@ NARROW = (
            "LDG.32:* LDG.64:* STG.16:* STG.32:* STG.64:*", "rows with one element for each expert"),
     Excuse(r"router\.cu .*", "LDG.16:* LDG.32:* STG.16:* STG.32:*",
            "rows with one element for each expert"),
+    Excuse(r"state_init\.cu .*", "LDG.64:* STG.16:* STG.32:*", "initial values, once a job"),
+    Excuse(r"state_\w+\.cu (ElementsKernel<(Steps|After|ToPartEnd)Body|FinishKernel)<.*",
+           "LDG.16:* LDG.32:* STG.16:* STG.32:*", "numbers for each token and head"),
+    Excuse(r"state_ends\.cu ElementsKernel<CopyBody<.*", "LDG.32:* STG.16:* STG.32:*",
+           "a state for each part of a sequence"),
+    Excuse(r"state_starts\.cu .*", "LDG.32:* STG.32:*", "a state for each part of a sequence"),
     # Kernels that move rows element by element.
+    Excuse(r"causal_conv\.cu \w+Kernel<\w+, 1, 8>", "LDG.16:* LDG.32:* STG.16:* STG.32:*",
+           "for more taps than public models have"),
+    Excuse(r"state_\w+\.cu \w+Kernel<PlainProduct<.*", "LDG.16:* LDG.32:* STG.16:* STG.32:*",
+           "for dims that are no multiples of 8, and f32: bound by its sums"),
+    Excuse(r"state_\w+\.cu \w+Kernel<TensorProduct, .*", "LDG.16:* LDG.32:* STG.32:* STG.64:*",
+           "numbers for each token and head; mma.sync leaves two neighbours with a thread"),
     Excuse(r"matmul_bias\.cu .*", "LDG.16:* LDG.32:* STG.16:* STG.32:*",
            "a bias, before the product that adds to it; models leave that to cuBLASLt"),
     Excuse(r"attention_sinks\.cu SinkKernel<.*", "LDG.16:1 LDG.32:4 STG.32:1",
@@ -147,6 +173,7 @@ NARROW = (
 # kernels of attention_*.cu are for what cuDNN does not have.
 TENSOR_CORES = (
     r"grouped_matmul\.cu (Rows|Weights)Kernel<TensorProduct, .*",
+    r"state_(scan|scan_backward|ends)\.cu \w+Kernel<TensorProduct, .*",
 )
 
 # A kernel uses local memory for spilled registers, and for arrays whose index is not a constant.

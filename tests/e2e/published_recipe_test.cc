@@ -60,7 +60,7 @@ TEST(PublishedRecipe, ScalesToTwoDevicesAndPrintsThePagesLine) {
       {"submit", Recipe("nemo20-llama3-8b-fp8-8"), "--scale-to", "2", "--validate-only", "--set",
        "model.overrides={hidden: 65536, ffn: 262144, heads: 512, kv_heads: 8}"});
   EXPECT_EQ(wide.exit_code, 1) << wide;
-  EXPECT_THAT(wide.errors, ContainsRegex("--scale-to: with the fewest layers, memory: wanted .*"
+  EXPECT_THAT(wide.errors, ContainsRegex("--scale-to: with layers = 1, memory: wanted .*"
                                          "less is wanted with"));
 
   const Finished wrong = service.Trainyard(

@@ -143,6 +143,21 @@ TEST(ConventionsTest, WindowsCountInAutoModelAlone) {
                    layers * 6 * heads * 45 * s);
 }
 
+// Of a hybrid, AutoModel counts the router, and the width of all heads as hidden; Megatron counts
+// another width of Mamba, and more for its state.
+TEST(ConventionsTest, LayersOfAPatternCountByTheirKind) {
+  EXPECT_NEAR(GigaFlops("nemotron3-nano-30b", 4096, FlopsConvention::kAutoModel), 19.54, 0.005);
+  EXPECT_NEAR(GigaFlops("nemotron3-nano-30b", 8192, FlopsConvention::kAutoModel), 19.94, 0.005);
+  EXPECT_NEAR(GigaFlops("nemotron3-super-120b", 4096, FlopsConvention::kAutoModel), 74.44, 0.005);
+  EXPECT_NEAR(GigaFlops("nemotron3-super-120b", 8192, FlopsConvention::kAutoModel), 75.25, 0.005);
+  EXPECT_NEAR(GigaFlops("nemotron3-nano-30b", 4096, FlopsConvention::kMegatron), 21.67, 0.005);
+  const ModelConfig nano = FindPreset("nemotron3-nano-30b")->config;
+  EXPECT_THAT(Slips(nano, 4096, FlopsConvention::kAutoModel),
+              ElementsAre(HasSubstr("84 dims; the model has 128")));
+  EXPECT_THAT(Slips(nano, 4096, FlopsConvention::kMegatron),
+              ElementsAre(HasSubstr("2 hidden wide; the model has 4096")));
+}
+
 // What the DGX Cloud pages print of a sequence; and 405b with its groups over heads taken as 8/64.
 TEST(ConventionsTest, DgxCloudGivesThePagesNumbers) {
   const auto of_a_sequence = [](const char* preset, int64_t sequence, FlopsConvention convention) {

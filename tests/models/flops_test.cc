@@ -109,7 +109,7 @@ TEST(FlopsTest, NemotronHCountsEachLayerByItsLetter) {
   EXPECT_DOUBLE_EQ(flops.qkvo, 6 * h * 4 * (2 * 4 + 2 * 2));
   EXPECT_DOUBLE_EQ(flops.attention, 6 * 4 * 4 * (s + 1));
   EXPECT_DOUBLE_EQ(flops.mlp,
-                   12 * h * 20 + 6 * h * 6 + 12 * h * latent + 12 * h * 4 + 3 * 12 * latent * 5);
+                   12 * h * 20 + 6 * h * 6 + 12 * h * latent + 12 * h * 4 + 3 * 12 * latent * 6);
   EXPECT_DOUBLE_EQ(flops.other.at("mamba"),
                    6 * h * (2 * inner + 2 * 2 * state + 4) + 6 * inner * h);
   EXPECT_DOUBLE_EQ(flops.other.at("scan"), 6 * inner * state);

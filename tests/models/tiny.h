@@ -145,7 +145,8 @@ inline ModelConfig TinyDeepseekV3() {
   return config;
 }
 
-// A layer of each kind. The experts read narrower vectors; some of Mamba's steps are clamped.
+// A layer of each kind. The experts read narrower vectors; some of Mamba's steps are clamped. The
+// widths are such that no unit is near 0, where the second derivative of a squared ReLU jumps.
 inline ModelConfig TinyNemotronH() {
   ModelConfig config = Tiny("nemotron_h", 4, 2);
   NemotronHConfig& c = config.As<NemotronHConfig>();
@@ -160,7 +161,7 @@ inline ModelConfig TinyNemotronH() {
   c.mamba_min_step = 0.6;
   c.moe = MoeConfig{.experts = 6,
                     .top_k = 3,
-                    .expert_ffn = 5,
+                    .expert_ffn = 6,
                     .latent = 7,
                     .shared_experts = 1,
                     .shared_ffn = 4,

@@ -68,6 +68,11 @@ void ShrinkModelAxes(int64_t devices, ParallelismConfig& p) {
   if (p.pipeline == 1) p.virtual_pipeline = 1;
 }
 
+// Whether the job's first parameters are those of a model with all layers.
+bool NeedsAllLayers(const JobConfig& job) {
+  return !job.model.import_path.empty() || (!job.init_from.empty() && !job.init_from_subset);
+}
+
 struct Fit {
   int64_t layers;
   bool fits;
@@ -84,6 +89,7 @@ Fit LayersThatFit(const JobConfig& job, const ModelConfig& model, int64_t layers
     return !candidate.model || !violations.empty() || limits.fits(candidate.job, *candidate.model);
   };
   if (limits.fits == nullptr || fits(layers)) return {layers, true};
+  if (NeedsAllLayers(job)) return {layers, false};
   const ParallelismConfig& p = job.parallelism;
   const int64_t stages_need = std::max<int64_t>(1, p.pipeline * p.virtual_pipeline - 2);
   int64_t least = LegalLayers(job, model, std::min(stages_need, layers), layers), most = layers;
@@ -139,7 +145,7 @@ Scaling ScaleTo(const JobConfig& given, const ModelConfig& model, const ScaleLim
   const int64_t all = FactsOf(model).layers, stages = given.parallelism.pipeline;
   int64_t layers = all;
   std::string why = "a stage keeps its blocks, of which embedding and head are two";
-  if (p.pipeline < stages) {
+  if (p.pipeline < stages && !NeedsAllLayers(job)) {
     const int64_t of_stages = (all + 2) * p.pipeline / stages - 2;
     layers = LegalLayers(job, model, std::max<int64_t>(1, of_stages), all);
   }

@@ -45,6 +45,8 @@ struct Scaling {
 //    virtual stages. If the job does not fit with the fewest layers, these remain, and `fits` is
 //    false.
 //
+// A job that begins with the parameters of another model keeps its layers.
+//
 // The job's axes and batch must be legal (ValidateLayout without a model). `model` is its model,
 // and must be valid.
 Scaling ScaleTo(const JobConfig& job, const ModelConfig& model, const ScaleLimits& limits);

@@ -4,7 +4,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "models/arch/registry.h"
 #include "tests/testing/published_table.h"
 #include "train/config/parse.h"
 #include "train/config/resolve_model.h"
@@ -113,10 +112,34 @@ TEST(ScaleTest, LayersGoUntilTheJobFits) {
   EXPECT_EQ(FactsOf(ResolveModel(hopeless.job.model).value()).layers, 2);
 }
 
+TEST(ScaleTest, AJobThatBeginsWithWeightsKeepsItsLayers) {
+  JobConfig job = Recipe("dgxc-llama31-llama3-70b-bf16-64");
+  job.init_from = "runs/llama/step-10";
+  const auto never = [](const JobConfig&, const ModelConfig&) { return false; };
+  const Scaling scaling =
+      ScaleTo(job, ResolveModel(job.model).value(), {.devices = 8, .fits = never});
+  EXPECT_FALSE(scaling.fits);
+  EXPECT_EQ(scaling.job.parallelism.pipeline, 1);
+  EXPECT_EQ(FactsOf(ResolveModel(scaling.job.model).value()).layers, 80);
+  job.init_from_subset = true;
+  EXPECT_EQ(Scaled(job, {.devices = 8}).back(), "model.overrides.layers 80 -> 18");
+}
+
+// The layers of a pattern are its letters.
+TEST(ScaleTest, APatternLosesItsLastLetters) {
+  const auto at_most_7 = [](const JobConfig&, const ModelConfig& model) {
+    return FactsOf(model).layers <= 7;
+  };
+  EXPECT_EQ(Scaled(Recipe("automodel-nemotron3-nano-30b-bf16-8"), {.devices = 8, .fits = at_most_7})
+                .back(),
+            "model.overrides.hybrid_pattern "
+            "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME -> MEMEM*E");
+}
+
 // Whatever a recipe scales to is a legal job.
 TEST(ScaleTest, EveryRecipeScalesToALegalJob) {
   for (const PublishedRun& run : PublishedRuns()) {
-    if (run.text("task") != "pretrain" || !FindPreset(run.text("preset")).ok()) continue;
+    if (run.text("task") != "pretrain") continue;
     const JobConfig given = Recipe(run.name());
     for (const int64_t devices : {1, 2, 3, 4, 6, 8, 16, 40}) {
       const JobConfig job =

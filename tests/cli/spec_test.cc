@@ -336,7 +336,8 @@ INSTANTIATE_TEST_SUITE_P(
                  "1.2e-38, as f32 has it, found \"1e-400\"; nearest 1.2e-38\n"},
         BadInput{"labels: {a: {b: 1}}", "s.yaml:1: labels.a: wanted text, found a mapping"},
         BadInput{"data:\n  synthetic: {}\n  text: {path: a}",
-                 "s.yaml:1: data: wanted one of synthetic, text, indexed, arrays, found synthetic "
+                 "s.yaml:1: data: wanted one of synthetic, text, indexed, arrays, blend, found "
+                 "synthetic "
                  "and text"},
         BadInput{"just words",
                  "s.yaml: wanted a job spec, fields as 'name: value', found a single "
@@ -373,7 +374,7 @@ TEST(Spec, TheDocumentedAliasesAreThoseThatErrorsTranslate) {
       ++aliases;
     }
   }
-  EXPECT_EQ(aliases, 49);
+  EXPECT_EQ(aliases, 58);
 }
 
 TEST(Set, ChangesAndAddsFieldsAsIfTheyWereWritten) {

@@ -70,7 +70,7 @@ TEST_F(BadInput, SpecErrorsNameLineFieldAndNearestLegalValue) {
   ExpectRefused("synthetic: {}", "text: {path: ../../etc/passwd}", "data.text.path: ");
   ExpectRefused(
       "synthetic: {}", "text: {path: a}, synthetic: {}",
-      ":5: data: wanted one of synthetic, text, indexed, arrays, found synthetic and text");
+      ":5: data: wanted one of synthetic, text, indexed, arrays, blend, found synthetic and text");
   ExpectRefused("devices: 1", "devices: 3", ":4: batch.global: ");
   ExpectRefused("name: e2e", "name: E2E", "name: ");
 }

@@ -53,7 +53,8 @@ class ContextAttentionBase : public Op {
             View(kv, heads_.key_columns(), heads_.value_columns())};
   }
   std::vector<TurnPart> PartsOfTurn(int64_t turn) const {
-    return PartsOf(ring_, turn, heads_.sequence, traits_.mask, traits_.documents());
+    return PartsOf(ring_, turn, heads_.sequence, traits_.mask,
+                   traits_.documents() || traits_.drops());
   }
   double Flops(const Program& program, const Instance& instance,
                const ProductCounts& products) const {

@@ -4,8 +4,8 @@
 //   from a lower rank    all queries see the first chunk of keys and not the second
 //   from a higher rank   only the second chunk of queries sees the keys, and both chunks of them
 //
-// With a full mask, a turn has one part with all rows. If positions count (windows, documents), a
-// part is one chunk of queries over one chunk of keys, and positions within a chunk are
+// With a full mask, a turn has one part with all rows. If positions count (windows, documents,
+// dropout), a part is one chunk of queries over one chunk of keys, and positions within a chunk are
 // consecutive.
 #include "models/program/ops/context_parts.h"
 
@@ -26,10 +26,10 @@ Chunk ChunkOf(const Ring& ring, int64_t owner, int64_t half, bool second) {
 }  // namespace
 
 std::vector<TurnPart> PartsOf(const Ring& ring, int64_t turn, int64_t rows,
-                              const AttentionMask& mask, bool documents) {
+                              const AttentionMask& mask, bool by_position) {
   const int64_t owner = ring.before(turn), half = rows / 2;
   const bool own = owner == ring.rank;
-  if (mask.window == 0 && !documents) {
+  if (mask.window == 0 && !by_position) {
     if (own || !mask.causal) return {{{0, rows, 0, rows, mask}, own}};
     constexpr AttentionMask kAll = {.causal = false};
     return {{owner < ring.rank ? AttentionPart{0, rows, 0, half, kAll}

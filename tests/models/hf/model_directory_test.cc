@@ -116,7 +116,7 @@ TEST(ModelDirectoryTest, FollowsTheLinksOfADownloadCache) {
   EXPECT_TRUE(ModelDirectory::Open(path).ok());
   std::filesystem::remove(path + "/config.json");
   std::filesystem::create_symlink("/dev/zero", path + "/config.json");
-  ExpectRefused(path, absl::StatusCode::kFailedPrecondition, "not a regular file");
+  ExpectRefused(path, absl::StatusCode::kInvalidArgument, "not a regular file");
 }
 
 TEST(ModelDirectoryTest, RefusesConfigsThatAreNoJsonObject) {

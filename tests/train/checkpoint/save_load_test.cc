@@ -204,7 +204,7 @@ TEST(SaveLoad, AnotherModelIsRefusedByItsFirstDifference) {
   EXPECT_EQ(
       may[MayDiffer::kAlways],
       (Names{"attention_dropout", "hidden_dropout", "moe.shared_experts", "moe.bias_update_rate",
-             "moe.aux_loss", "moe.aux_loss_scope", "moe.fake_balanced"}));
+             "moe.aux_loss", "moe.aux_loss_scope", "moe.fake_balanced", "vocab_multiple"}));
   EXPECT_EQ(may[MayDiffer::kAtStart],
             (Names{"max_seq", "rope_base", "rope_scaling.factor", "rope_scaling.low_freq_factor",
                    "rope_scaling.high_freq_factor", "rope_scaling.original_max_seq"}));

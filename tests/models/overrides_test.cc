@@ -424,7 +424,9 @@ TEST(FromFieldsTest, APatternSaysHowManyLayersThereAreAndWhatTheyNeed) {
   };
   Violations none, pattern, sizes;
   const GivenFields dense = {{"hybrid_pattern", std::string("*-*-*")}, {"ffn", 96}};
-  EXPECT_EQ(from(dense, none).layers, 5);
+  const NemotronHConfig of_dense = from(dense, none);
+  EXPECT_EQ(of_dense.layers, 5);
+  EXPECT_FALSE(FactsOf(ModelConfig("nemotron_h", of_dense)).experts.has_value());
   EXPECT_TRUE(none.empty()) << none.ToStatus();
   from({}, pattern);
   ASSERT_EQ(pattern.list().size(), 1u) << pattern.ToStatus();

@@ -68,7 +68,7 @@ JobConfig JobOf(const Case& c, const std::string& directory, PrecisionName preci
     fields[width] = 8;
   }
   for (const char* size : {"mamba_heads", "moe_latent"}) fields[size] = 8;
-  // Not multiples of 8: emulated tensor cores would take minutes (tests/kernels/state_scan_test.cc).
+  // Not multiples of 8: emulated tensor cores would take minutes (kernels/state_scan_test.cc).
   for (const char* size : {"mamba_head_dim", "mamba_state"}) fields[size] = 4;
   fields["mamba_groups"] = 4;
   if (family == "nemotron_h") fields["layers"] = 4, fields["hybrid_pattern"] = std::string("ME*-");

@@ -99,8 +99,8 @@ std::string OwnLine(const std::string& name, const std::vector<std::string>& err
   return "";
 }
 
-// The same, or else the first line about a field that this one has made wrong: it names this one, or
-// is of the same group.
+// The same, or else the first line about a field that this one has made wrong: it names this one,
+// or is of the same group.
 std::string LineAbout(const std::string& name, const std::vector<std::string>& errors) {
   const std::string own = OwnLine(name, errors);
   if (!own.empty()) return own;

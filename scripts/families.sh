@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A hundred steps of a tiny model of each family of language models on English text, through the service on four ranks:
-# the loss falls, and a run that is killed in its middle ends with the bits of an undisturbed one. CI runs a few families.
+# the loss falls, and a run that is killed in its middle ends with the bits of an undisturbed one. CI runs one family.
 #
 #   scripts/families.sh [FAMILY]     FAMILY: as in a spec, for example llama; all without it
 set -euo pipefail

@@ -39,7 +39,7 @@ JobConfig TinyJob(const std::string& family, PrecisionName precision) {
     fields[width] = 16;
   }
   for (const char* size : {"mamba_head_dim", "mamba_state", "moe_latent"}) fields[size] = 16;
-  fields["mamba_heads"] = 2, fields["mamba_groups"] = 1;  // Emulated scans are slow.
+  fields["mamba_heads"] = 4, fields["mamba_groups"] = 2;  // Emulated scans are slow.
   if (family == "nemotron_h") {
     fields["layers"] = 4, fields["ffn"] = 128;
     fields["hybrid_pattern"] = std::string("ME*-");

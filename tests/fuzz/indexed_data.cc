@@ -61,8 +61,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                           .validation_fraction = validation,
                           .reset_attention_mask = true};
     for (const DataConfig& data : {DataConfig(source), DataConfig(blend)}) {
-      const auto splits =
-          OpenData({.source = data, .inputs = TokenInputs(kVocab), .sequence = kSequence});
+      const auto splits = OpenData(
+          {.source = data, .inputs = TokenInputs(kVocab), .sequence = kSequence, .roots = {}});
       if (!splits.ok()) {
         fuzz::CheckRefusal(splits.status());
         continue;

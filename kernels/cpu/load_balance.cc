@@ -1,7 +1,6 @@
 #include "kernels/load_balance.h"
 
 #include <numeric>
-#include <vector>
 
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/router_scores.h"
@@ -15,19 +14,17 @@ struct Load {
   double unit;          // 1 / the sum of the counts.
 };
 
-// The counts of the sets of this rank's tokens. The other elements have no meaning.
+// Writes the counts of the sets of this rank's tokens, and no other elements.
 template <typename Args>
-std::vector<Load> LoadsOf(const Args& args) {
+void ReadLoads(const Args& args, Load* loads) {
   const int64_t experts = args.counts.shape.back(), tokens = args.logits.shape.rows();
-  std::vector<Load> loads(size_t(args.counts.shape.rows()));
   for (int64_t set = args.sets.sample_of(0); set <= args.sets.sample_of(tokens - 1); ++set) {
     const double* const count = args.counts.template as<double>() + set * experts;
     const double sum = std::accumulate(count, count + experts, 0.0);
     CHECK(sum > 0) << "load_balance counts: none of " << experts << " experts was chosen in set "
                    << set;
-    loads[size_t(set)] = {count, 1 / sum};
+    loads[set] = {count, 1 / sum};
   }
-  return loads;
 }
 
 // The divisor that turns a token's scores into probabilities.
@@ -49,13 +46,15 @@ template <typename A>
 void Forward(Exec& exec, const LoadBalanceForwardArgs& args) {
   const int64_t tokens = args.logits.shape.rows(), experts = args.logits.shape.back();
   const A* logits = args.logits.as<A>();
-  const std::vector<Load> loads = LoadsOf(args);
   const RouterScoring scoring = args.scoring;
-  const size_t bytes = size_t(tokens) * sizeof(A);
-  A* terms = reinterpret_cast<A*>(ContextOf(exec).shared.Reserve(bytes));
-  ForEachToken<A>(exec, tokens, experts, [=, &args, &loads](int64_t t, A* s) {
+  const size_t of_sets = size_t(args.counts.shape.rows()) * sizeof(Load);
+  std::byte* const memory = ContextOf(exec).shared.Reserve(of_sets + size_t(tokens) * sizeof(A));
+  Load* const loads = reinterpret_cast<Load*>(memory);
+  A* const terms = reinterpret_cast<A*>(memory + of_sets);
+  ReadLoads(args, loads);
+  ForEachToken<A>(exec, tokens, experts, [=, &args](int64_t t, A* s) {
     RouterScores(scoring, logits + t * experts, experts, s);
-    const Load& load = loads[size_t(args.sets.sample_of(t))];
+    const Load& load = loads[args.sets.sample_of(t)];
     terms[t] = Expected(s, SumOf(scoring, s, experts), load, experts);
   });
   const double factor = args.coefficient * double(experts) * args.state->loss_scale;
@@ -66,14 +65,16 @@ template <typename A, typename T>
 void Backward(Exec& exec, const LoadBalanceBackwardArgs& args) {
   const int64_t experts = args.logits.shape.back();
   const A* logits = args.logits.as<A>();
-  const std::vector<Load> loads = LoadsOf(args);
+  const size_t of_sets = size_t(args.counts.shape.rows()) * sizeof(Load);
+  Load* const loads = reinterpret_cast<Load*>(ContextOf(exec).shared.Reserve(of_sets));
+  ReadLoads(args, loads);
   const RouterScoring scoring = args.scoring;
   const A factor = A(args.coefficient * double(experts) * args.state->loss_scale);
   T* dlogits = args.dlogits.as<T>();
-  ForEachToken<A>(exec, args.logits.shape.rows(), experts, [=, &args, &loads](int64_t t, A* s) {
+  ForEachToken<A>(exec, args.logits.shape.rows(), experts, [=, &args](int64_t t, A* s) {
     RouterScores(scoring, logits + t * experts, experts, s);
     const A sum = SumOf(scoring, s, experts);
-    const auto [count, unit] = loads[size_t(args.sets.sample_of(t))];
+    const auto [count, unit] = loads[args.sets.sample_of(t)];
     const A expected = Expected(s, sum, {count, unit}, experts);
     T* out = dlogits + t * experts;
     for (int64_t e = 0; e < experts; ++e) {

@@ -238,7 +238,7 @@ DeepseekV3Config DeepseekV3() {
   c.max_seq = 163840;
   c.dense_layers = 3;
   c.moe->experts = 256;
-  c.moe->aux_loss = 1e-4, c.moe->aux_loss_scope = AuxLossScope::kSequence;
+  c.moe->aux_loss = 1e-4;
   c.moe->groups = 8;
   c.moe->topk_groups = 4;
   c.moe->routed_scaling = 2.5;
@@ -254,7 +254,7 @@ DeepseekV3Config KimiK2() {
   c.rope_base = 50'000;
   c.dense_layers = 1;
   c.moe->experts = 384;
-  c.moe->aux_loss = 1e-3, c.moe->aux_loss_scope = AuxLossScope::kSequence;
+  c.moe->aux_loss = 1e-3;
   c.moe->routed_scaling = 2.827;
   c.yarn_factor = 32;
   c.yarn_beta_fast = 1;

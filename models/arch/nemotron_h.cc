@@ -286,7 +286,7 @@ NemotronHConfig Nemotron3(const std::string& pattern, int64_t hidden, int64_t ex
   c.moe->expert_ffn = expert_ffn;
   c.moe->shared_experts = 1;
   c.moe->shared_ffn = 2 * expert_ffn;
-  c.moe->aux_loss = 1e-4, c.moe->aux_loss_scope = AuxLossScope::kSequence;
+  c.moe->aux_loss = 1e-4;
   return c;
 }
 

@@ -64,7 +64,8 @@ absl::Status ScaleSpec(int64_t devices, Client& client, SpecDocument& document, 
   for (const ScaledField& field : scaling.changes) {
     output.Note(
         absl::StrCat("scaled: ", field.path, " ", field.from, " -> ", field.to, ": ", field.why));
-    RETURN_IF_ERROR(document.Set(absl::StrCat(field.path, "=", field.to), "--scale-to"));
+    // Quoted, since a pattern of layers may begin with letters that YAML gives a meaning.
+    RETURN_IF_ERROR(document.Set(absl::StrCat(field.path, "='", field.to, "'"), "--scale-to"));
   }
   if (!scaling.fits) {
     ASSIGN_OR_RETURN(const ModelConfig model, ResolveModel(scaling.job.model));
@@ -73,10 +74,9 @@ absl::Status ScaleSpec(int64_t devices, Client& client, SpecDocument& document, 
                                                    " layers, ", found.message()));
   }
   const auto page = parsed->job.labels.find(kPagePrecisionLabel);
-  const char* const ours = Name(parsed->job.precision);
-  if (page != parsed->job.labels.end() && page->second != ours) {
-    output.Note(absl::StrCat("scaled: precision ", page->second, " -> ", ours,
-                             ": no device at hand multiplies in ", page->second));
+  if (page != parsed->job.labels.end() && page->second == "FP8") {
+    output.Note(absl::StrCat("scaled: precision FP8 -> ", Name(parsed->job.precision),
+                             ": Trainyard does not multiply in FP8 yet"));
   }
   return absl::OkStatus();
 }

@@ -156,8 +156,12 @@ absl::Status SpecDocument::ResolveImport() {
     return found.ToStatus();
   }
   if (choice.overrides) {
-    model = Override(*std::move(model), *choice.overrides, found, "model.overrides");
+    const ModelConfig imported = *model;
+    model = Override(imported, *choice.overrides, found, "model.overrides");
     Validate(*model, found, "model.overrides");
+    if (const auto differs = FirstDifference(imported, *model, MayDiffer::kAtStart)) {
+      found.Add("model.overrides", absl::StrCat("the weights are of another model: ", *differs));
+    }
     RETURN_IF_ERROR(found.ToStatus());
   }
   YamlNode& section = FindOrMake(root_, "model");

@@ -73,13 +73,13 @@ struct FormulaSizes {
   int64_t heads = 0;
   int64_t head_dim = 0;
   int64_t value_head_dim = 0;     // 0: head_dim.
-  int64_t attention_layers = 0;   // 0: all layers.
+  int64_t attention_layers = -1;  // -1: all layers.
   int64_t attention_weights = 0;  // Elements of the matrices of a layer's attention. 0: those of
                                   // query, key and value heads, and of the output projection.
   int64_t windowed_layers = 0;    // Layers whose attention sees `window` tokens.
   int64_t window = 0;
   int64_t mlp_width = 0;    // Width of all MLPs that one token goes through.
-  int64_t mlp_layers = 0;   // 0: all layers.
+  int64_t mlp_layers = -1;  // -1: all layers.
   int64_t mlp_weights = 0;  // Elements of the matrices of these MLPs. 0: those of mlp_width.
   int64_t mamba_layers = 0;
   int64_t mamba_width = 0;  // Heads x dims of a head.

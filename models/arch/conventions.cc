@@ -90,7 +90,7 @@ double PairsOfALayer(double width, double sequence, const Form& form) {
 Flops Formula(const ModelConfig& config, int64_t sequence, const Form& form) {
   const ModelFacts facts = FactsOf(config);
   const FormulaSizes& sizes = facts.sizes;
-  const auto or_all = [&](int64_t layers) { return double(layers == 0 ? facts.layers : layers); };
+  const auto or_all = [&](int64_t layers) { return double(layers < 0 ? facts.layers : layers); };
   const double layers = or_all(sizes.attention_layers), h = double(sizes.hidden);
   const double s = double(sequence), d = double(sizes.head_dim), heads = double(sizes.heads);
   const double queries = form.query_width > 0 ? form.query_width : heads * d;
@@ -298,6 +298,14 @@ absl::Status CheckConvention(const ModelConfig& config, FlopsConvention conventi
     return absl::InvalidArgumentError(
         absl::StrCat("wanted exact, since the others are formulas of models of text, which family ",
                      config.family(), " is not; found ", Name(convention)));
+  }
+  const bool dgxc =
+      convention == FlopsConvention::kDgxcLlama31 || convention == FlopsConvention::kDgxcNemotron4;
+  if (dgxc && (facts.experts || facts.sizes.mamba_layers > 0)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "wanted exact, automodel, megatron or nemo20, since the page's formula is for layers of ",
+        "attention and a dense MLP, unlike those of family ", config.family(), "; found ",
+        Name(convention)));
   }
   if (task == FlopsTask::kPretrain) return absl::OkStatus();
   if (!RowOf(convention).fine_tunes) {

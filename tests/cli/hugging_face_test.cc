@@ -115,6 +115,15 @@ TEST_F(HuggingFace, ASpecThatImportsNothingIsRefusedAtItsLine) {
               HasSubstr("s.yaml:2: model.overrides.heads: wanted 1 to"));
 }
 
+// Ranks would find it only after the job has its devices.
+TEST_F(HuggingFace, ASpecThatImportsAnotherModelIsRefused) {
+  auto document = SpecDocument::Parse(
+      "s.yaml", absl::StrCat("model: {import: ", model_, ", overrides: {layers: 1}}"), {});
+  const absl::Status resolved = document->ResolveImport();
+  EXPECT_THAT(std::string(document->Explain(resolved).message()),
+              HasSubstr("weights are of another model: layers is 2, wanted 1"));
+}
+
 TEST_F(HuggingFace, WrongWordsAreUsageErrors) {
   EXPECT_EQ(Trainyard({"export", imported_}), 2);
   EXPECT_THAT(err_.str(), HasSubstr("--to: wanted the path of the new directory, found none"));

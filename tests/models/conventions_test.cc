@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/arch/gpt_oss.h"
+#include "models/arch/nemotron_h.h"
 #include "models/arch/registry.h"
 #include "tests/testing/published_table.h"
 
@@ -231,12 +232,27 @@ TEST(ConventionsTest, WhatNoPageCountsIsRefused) {
   };
   EXPECT_THAT(refusal("dit-xl-2", FlopsConvention::kMegatron, FlopsTask::kPretrain),
               HasSubstr("wanted exact"));
+  for (const char* const other : {"nemotron3-nano-30b", "deepseek-v3-671b"}) {
+    EXPECT_THAT(refusal(other, FlopsConvention::kDgxcLlama31, FlopsTask::kPretrain),
+                HasSubstr("attention and a dense MLP"));
+  }
   for (const FlopsConvention none :
        {FlopsConvention::kExact, FlopsConvention::kMegatron, FlopsConvention::kDgxcLlama31}) {
     EXPECT_THAT(refusal("llama3-8b", none, FlopsTask::kLora), HasSubstr("nemo20 or automodel"));
   }
   EXPECT_THAT(refusal("qwen3-30b-a3b", FlopsConvention::kAutoModel, FlopsTask::kLora),
               HasSubstr("models with experts"));
+}
+
+// The first layers of a hybrid model may have no attention.
+TEST(ConventionsTest, NoLayersOfAKindCountAsNone) {
+  ModelConfig config = FindPreset("nemotron3-nano-30b")->config;
+  config.As<NemotronHConfig>().hybrid_pattern = "MM";
+  config.As<NemotronHConfig>().layers = 2;
+  const Flops flops = FlopsPerToken(config, 4096, FlopsConvention::kMegatron);
+  EXPECT_EQ(flops.attention, 0);
+  EXPECT_EQ(flops.qkvo, 0);
+  EXPECT_EQ(flops.mlp, 0);
 }
 
 TEST(ConventionsTest, NamesParseAndWrongOnesAreAnswered) {

@@ -155,7 +155,8 @@ std::optional<ModelConfig> CheckModel(const JobConfig& job, Violations& violatio
   CheckInputs(inputs, job.data, violations);
   if (ResetsAttentionMask(job.data) && FactsOf(*model).convolved_tokens > 0) {
     violations.Add(
-        "data.indexed.reset_attention_mask",
+        std::holds_alternative<BlendData>(job.data) ? "data.blend.reset_attention_mask"
+                                                    : "data.indexed.reset_attention_mask",
         Wanted("false for a model with recurrent layers, whose state passes over from one "
                "document to the next",
                "true", "false"));

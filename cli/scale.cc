@@ -70,8 +70,9 @@ absl::Status ScaleSpec(int64_t devices, Client& client, SpecDocument& document, 
   if (!scaling.fits) {
     ASSIGN_OR_RETURN(const ModelConfig model, ResolveModel(scaling.job.model));
     const absl::Status found = CheckPlans(scaling.job, model, smallest);
-    return absl::Status(found.code(), absl::StrCat("--scale-to: with ", FactsOf(model).layers,
-                                                   " layers, ", found.message()));
+    return absl::Status(
+        found.code(),
+        absl::StrCat("--scale-to: with layers = ", FactsOf(model).layers, ", ", found.message()));
   }
   const auto page = parsed->job.labels.find(kPagePrecisionLabel);
   if (page != parsed->job.labels.end() && page->second == "FP8") {

@@ -212,12 +212,12 @@ TEST_F(ImportJob, RefusesWiderWeightsThanTheJobs) {
 // directory.
 TEST_F(ImportJob, FollowsNoLinkOutOfTheRoots) {
   WriteBytes(scratch_ + "/secret", "secret");
-  std::filesystem::create_directories(scratch_ + "/root");
-  const std::string inside = scratch_ + "/root/model";
+  std::filesystem::create_directories(scratch_ + "/allowed");
+  const std::string inside = scratch_ + "/allowed/model";
   for (const char* name : {"tokenizer.json", kHfConfigName}) {
     std::filesystem::remove_all(inside);
     std::filesystem::copy(Golden("hf/llama"), inside);
-    const Roots roots({scratch_ + "/root"});
+    const Roots roots({scratch_ + "/allowed"});
     ASSERT_TRUE(HfModel::Open(inside, roots).ok());
     std::filesystem::remove(inside + "/" + name);
     std::filesystem::create_symlink(scratch_ + "/secret", inside + "/" + name);

@@ -1,19 +1,12 @@
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/math.h"
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/scaled_rows.h"
 #include "kernels/scaled_swiglu.h"
 
 namespace trainyard::cuda {
 namespace {
 
-__device__ int64_t RowsOf(const int32_t* count, int64_t bound) {
-  const int64_t rows = *count;
-  if (rows >= 0 && rows <= bound) return rows;
-  if (blockIdx.x == 0 && threadIdx.x == 0) {
-    Fail("scaled_swiglu count: %lld of %lld\n", (long long)rows, (long long)bound);
-  }
-  return 0;
-}
+constexpr const char* kWrongCount = "scaled_swiglu count: %lld of %lld\n";
 
 // The clamped form and its derivatives.
 template <typename A>
@@ -62,7 +55,7 @@ struct Backward {
 template <int kCount, typename T, bool kClamped>
 __global__ void __launch_bounds__(256) ForwardKernel(Forward<T> args) {
   using A = Accumulate<T>;
-  const int64_t f = args.f, rows = RowsOf(args.count, args.bound);
+  const int64_t f = args.f, rows = RowsOf(args.count, args.bound, kWrongCount);
   for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
     const T* gate = args.x + r * 2 * f;
     const A weight = args.w[r];
@@ -85,7 +78,7 @@ __global__ void __launch_bounds__(256) ForwardKernel(Forward<T> args) {
 template <int kCount, typename T, bool kClamped>
 __global__ void __launch_bounds__(256) BackwardKernel(Backward<T> args) {
   using A = Accumulate<T>;
-  const int64_t f = args.f, rows = RowsOf(args.count, args.bound);
+  const int64_t f = args.f, rows = RowsOf(args.count, args.bound, kWrongCount);
   for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
     const T* gate = args.x + r * 2 * f;
     T* dgate = args.dx + r * 2 * f;
@@ -113,13 +106,6 @@ __global__ void __launch_bounds__(256) BackwardKernel(Backward<T> args) {
     along = BlockSum(along);  // All have read w[r] before, which may be dw[r].
     if (threadIdx.x == 0) args.dw[r] = along;
   }
-}
-
-template <typename T, typename Args>
-void LaunchRows(Exec& exec, const Args& args, bool packed, void (*packs)(Args),
-                void (*scalars)(Args)) {
-  const int64_t columns = packed ? args.f / kPackOf<T> : args.f;
-  Launch(exec, {RowBlocks(args.bound), RowThreads(columns, 256)}, packed ? packs : scalars, args);
 }
 
 }  // namespace

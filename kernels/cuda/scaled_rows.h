@@ -1,0 +1,30 @@
+// What the activations of experts share: see scaled_swiglu.h and scaled_squared_relu.h. The number
+// of rows is read on the device. A block takes whole rows, because dw is a sum over the row.
+
+#pragma once
+
+#include "kernels/cuda/rows.h"
+
+namespace trainyard::cuda {
+
+// The number of rows. If it is not one of 0 to bound, the kernel fails with the message, which has
+// places for both numbers.
+__device__ inline int64_t RowsOf(const int32_t* count, int64_t bound, const char* message) {
+  const int64_t rows = *count;
+  if (rows >= 0 && rows <= bound) return rows;
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    Fail(message, (long long)rows, (long long)bound);
+  }
+  return 0;
+}
+
+// Launches the kernel that moves packs of T, or the one that moves single elements. Args has the
+// sizes `bound` and `f`.
+template <typename T, typename Args>
+void LaunchRows(Exec& exec, const Args& args, bool packed, void (*packs)(Args),
+                void (*scalars)(Args)) {
+  const int64_t columns = packed ? args.f / kPackOf<T> : args.f;
+  Launch(exec, {RowBlocks(args.bound), RowThreads(columns, 256)}, packed ? packs : scalars, args);
+}
+
+}  // namespace trainyard::cuda

@@ -8,6 +8,7 @@
 #include "kernels/fill.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
+#include "models/program/ops/output_like.h"
 #include "models/program/ops/ring.h"
 
 namespace trainyard::ops {
@@ -168,15 +169,12 @@ class CausalConvOp final : public Op {
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
     const std::vector<Value>& in = instance.inputs;
-    const auto like = [&](Value value, const char* name) {
-      const ValueInfo info = recorder.info(value);
-      return Recorder::Output{.shape = info.shape, .dtype = info.dtype, .name = name};
-    };
     std::vector<Value> inputs = {output_grads[0]};
     inputs.insert(inputs.end(), in.begin(), in.end());
-    std::vector<Recorder::Output> outputs = {like(in[0], "dx"), recorder.GradientOutput(in[1]),
+    std::vector<Recorder::Output> outputs = {OutputLike(recorder, in[0], "dx"),
+                                             recorder.GradientOutput(in[1]),
                                              recorder.GradientOutput(in[2])};
-    if (in.size() > 3) outputs.push_back(like(in[3], "dtail"));
+    if (in.size() > 3) outputs.push_back(OutputLike(recorder, in[3], "dtail"));
     const std::vector<Value> grads = recorder.Emit(
         std::make_shared<CausalConvBackwardOp>(sequence_), std::move(inputs), outputs);
     std::vector<Value> results = {grads[0], {}, {}};

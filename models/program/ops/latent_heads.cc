@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
+#include "models/program/ops/output_like.h"
 
 namespace trainyard::ops {
 namespace {
@@ -46,14 +47,12 @@ class LatentHeadsOp final : public Op {
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
-    const auto like = [&](int input, const char* name) {
-      const ValueInfo info = recorder.info(instance.inputs[size_t(input)]);
-      return Recorder::Output{.shape = info.shape, .dtype = info.dtype, .name = name};
-    };
     const std::vector<Value> grads =
         recorder.Emit(std::make_shared<LatentHeadsBackwardOp>(heads_),
                       {output_grads[0], instance.inputs[3], instance.inputs[4]},
-                      {like(0, "dq"), like(1, "dkv"), like(2, "dk_rope")});
+                      {OutputLike(recorder, instance.inputs[0], "dq"),
+                       OutputLike(recorder, instance.inputs[1], "dkv"),
+                       OutputLike(recorder, instance.inputs[2], "dk_rope")});
     return {grads[0], grads[1], grads[2], {}, {}};
   }
 

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
+#include "models/program/ops/output_like.h"
 #include "models/program/ops/state_ops.h"
 
 namespace trainyard::ops {
@@ -61,14 +62,10 @@ class StateEndsOp final : public Op {
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
     const std::vector<Value>& in = instance.inputs;
-    const auto like = [&](Value value, const char* name) {
-      const ValueInfo info = recorder.info(value);
-      return Recorder::Output{.shape = info.shape, .dtype = info.dtype, .name = name};
-    };
     const std::vector<Value> grads = recorder.Emit(
         std::make_shared<StateEndsBackwardOp>(dims_), {output_grads[0], in[0], in[1], in[2], in[3]},
-        {like(in[0], "dxbc"), like(in[1], "ddt"), recorder.GradientOutput(in[2]),
-         recorder.GradientOutput(in[3])});
+        {OutputLike(recorder, in[0], "dxbc"), OutputLike(recorder, in[1], "ddt"),
+         recorder.GradientOutput(in[2]), recorder.GradientOutput(in[3])});
     return {grads[0], grads[1], {}, {}};
   }
 

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
+#include "models/program/ops/output_like.h"
 #include "models/program/ops/state_ops.h"
 
 namespace trainyard::ops {
@@ -84,16 +85,13 @@ class StateScanOp final : public Op {
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
     const std::vector<Value>& in = instance.inputs;
-    const auto like = [&](Value value, const char* name) {
-      const ValueInfo info = recorder.info(value);
-      return Recorder::Output{.shape = info.shape, .dtype = info.dtype, .name = name};
-    };
     std::vector<Value> inputs = {output_grads[0]};
     inputs.insert(inputs.end(), in.begin(), in.end());
     std::vector<Recorder::Output> outputs = {
-        like(in[0], "dxbc"), like(in[1], "ddt"), recorder.GradientOutput(in[2]),
-        recorder.GradientOutput(in[3]), recorder.GradientOutput(in[4])};
-    if (in.size() > 5) outputs.push_back(like(in[5], "dstart"));
+        OutputLike(recorder, in[0], "dxbc"), OutputLike(recorder, in[1], "ddt"),
+        recorder.GradientOutput(in[2]), recorder.GradientOutput(in[3]),
+        recorder.GradientOutput(in[4])};
+    if (in.size() > 5) outputs.push_back(OutputLike(recorder, in[5], "dstart"));
     const std::vector<Value> grads =
         recorder.Emit(std::make_shared<StateScanBackwardOp>(dims_), std::move(inputs), outputs);
     std::vector<Value> results = {grads[0], grads[1], {}, {}, {}};

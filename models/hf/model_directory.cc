@@ -144,6 +144,15 @@ absl::Status ModelDirectory::OpenShards(const Json& index, const Roots& roots) {
   return absl::OkStatus();
 }
 
+std::vector<std::string> ModelDirectory::FileNames() const {
+  std::vector<std::string> names = {kHfConfigName};
+  std::vector<std::string> shards;
+  for (const auto& file : files_) shards.push_back(file->path().substr(path_.size() + 1));
+  if (shards != std::vector<std::string>{kHfWeightsName}) names.push_back(kHfIndexName);
+  names.insert(names.end(), shards.begin(), shards.end());
+  return names;
+}
+
 const HfTensor* ModelDirectory::Find(absl::string_view name) const {
   const auto it = tensors_.find(std::string(name));
   return it == tensors_.end() ? nullptr : &it->second;

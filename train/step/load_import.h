@@ -18,9 +18,10 @@ struct ImportedParameters {
   std::vector<InputFingerprint> files;  // Of the directory, on every rank.
 };
 
-// Loads all parameters from the directory at `path`. All ranks call this at the same time, and all return an error if one has
-// an error (AgreeOnStatus); its message begins with "model.import: ". `loaded_before`: an earlier
-// attempt of the job could load them, so a host that cannot do so has failed. Errors:
+// Loads all parameters from the directory at `path`. All ranks call this at the same time, and all
+// return an error if one has an error (AgreeOnStatus); its message begins with "model.import: ".
+// `loaded_before`: an earlier attempt of the job could load them, so a host that cannot do so has
+// failed. Errors:
 // - NOT_FOUND, DATA_LOSS, INVALID_ARGUMENT: those of HfModel::Open and LoadHf.
 // - INVALID_ARGUMENT: config.json describes another architecture; names the first field.
 // - With `loaded_before`, IsStorageFault instead of the first two.

@@ -1,6 +1,6 @@
 """Paths of a job stay below the roots: specs whose paths climb, lead through links, or change under the rank's hands are run by the hundred, and strace
 shows every file that their trainers open. None of them is the secret beside the root, none that is opened to be written lies outside. So it is with the
-files that other files name: those of imported directories and of blends, a good one of each kind beside those that lead out."""
+files that other files name: those of imported directories, of blends and of checkpoints, with good ones beside those that lead out."""
 import itertools
 import json
 import os
@@ -111,6 +111,10 @@ class PathsOfJobs(RealService):
         second = {"good-blend": "corpus", "led-blend": "led", "half-blend": "half", "climbing-blend": "../outside/corpus", "absolute-blend": str(self.outside / "corpus"),
                   "linked-text-blend": "file.txt", "climbing-text-blend": "sub/up/../outside/secret.txt"}
         os.symlink(self.outside / "secret.txt", self.root / "file.txt")
+        for name, file in (("owned", "owner.json"), ("saved", "manifest.json")):
+            (self.root / name).mkdir()
+            os.symlink(self.outside / "secret.txt", self.root / name / file)
+        specs |= {"owned": {"checkpoint": {"directory": "owned", "every_steps": 1}}, "saved": {"init_from": "saved"}}
         return specs | {name: blend("text.txt", path) for name, path in second.items()} | {"led-alone": {"data": {"indexed": {"prefix": "led"}}},
                                                                                            "good-alone": {"data": {"indexed": {"prefix": "corpus"}}}}
 
@@ -220,10 +224,10 @@ class PathsOfJobs(RealService):
             self.assertNotRegex(line, r'open(at)?\((AT_FDCWD<[^>]*>, )?"[^/]', "a path is taken from the current directory, which jobs may write")
             if call := re.match(r"open(?:at2?)?\((.*)\) = \d+<(.*?)>", line):
                 found.append((call.group(2), bool(re.search(r"O_WRONLY|O_RDWR|O_CREAT|O_TRUNC", call.group(1)))))
+                self.assertFalse(call.group(2).startswith(str(self.outside)), line)
         self.assertGreater(len(succeeded), 2, "no path was good: nothing is shown")
         self.assertTrue([path for path, writes in found if writes and path.startswith(f"{self.root}/")], "the trace shows what is written")
         for path, writes in found:
-            self.assertFalse(path.startswith(str(self.outside)), path)
             if writes:
                 inside = path.startswith((f"{self.root}/", f"{root}/w/ranks/", "/dev/", "/proc/"))
                 self.assertTrue(inside and not path.startswith("/dev/shm"), path)

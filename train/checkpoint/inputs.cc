@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "common/files.h"
+#include "common/canonical.h"
 #include "common/json.h"
 #include "common/json_fields.h"
 #include "common/log.h"
@@ -115,7 +115,7 @@ absl::StatusOr<std::optional<RecordedInputs>> ReadInputs(const std::string& dire
   ASSIGN_OR_RETURN(std::vector<int64_t> epochs, ListEpochs(directory));
   std::sort(epochs.begin(), epochs.end());
   for (const int64_t epoch : epochs) {
-    const auto text = ReadRegularFile(InputsPath(directory, epoch), kLimitBytes);
+    const auto text = ReadCanonical(InputsPath(directory, epoch), kLimitBytes);
     if (absl::IsNotFound(text.status())) continue;
     absl::StatusOr<RecordedInputs> inputs = text.ok() ? ParseInputs(*text) : text.status();
     if (inputs.ok()) return *std::move(inputs);

@@ -378,7 +378,9 @@ absl::StatusOr<const HfTable*> FindHfTable(const ModelConfig& config) {
 absl::StatusOr<ModelConfig> ConfigFromHf(const Json& json) {
   const auto type = json.find("model_type");
   for (const Family& family : Families()) {
-    if (type == json.end() || !family.hf || *type != family.hf->model_type) continue;
+    if (type == json.end() || !family.hf) continue;
+    const char* const other = family.hf->other_model_type;
+    if (*type != family.hf->model_type && (other == nullptr || *type != other)) continue;
     return ConfigReader(json, family).Read();
   }
   Violations violations;

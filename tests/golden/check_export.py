@@ -21,6 +21,7 @@ MLP = {"ffn": 48}
 EXPERTS = {"moe": {"experts": 6, "top_k": 2, "expert_ffn": 20, "aux_loss": 0.05}}
 # Of the families without a job in training/. None: the family lacks the size.
 ARCHITECTURES = {
+    "gpt3": MLP | {"kv_heads": None},
     "qwen2": MLP,
     "qwen3": MLP | {"tied": True},
     "mixtral": EXPERTS,

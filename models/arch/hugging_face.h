@@ -29,6 +29,10 @@ struct HfKey {
   const char* alias = nullptr;
   // 0 is refused, because it means something else to this program, and written as null.
   bool nonzero = false;
+  // For a field with two choices whose key is true or false: the choices. `absent` is true or
+  // false, too.
+  const char* if_true = nullptr;
+  const char* if_false = nullptr;
 };
 
 // A key that must have one value, because the architecture has no other. If it is absent, it counts

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "common/resolved_job_format.h"
 #include "train/config/fields.h"
 
@@ -45,7 +46,9 @@ YamlNode* FindSection(YamlNode& job, const std::vector<const char*>& names) {
 
 YamlNode WithLaterFields(YamlNode job) {
   const YamlNode* const format = job.Find("format");
-  if (format == nullptr || ReadWhole(format->text) != kOldestResolvedJobFormat) return job;
+  int64_t number = 0;
+  if (format == nullptr || !absl::SimpleAtoi(format->text, &number)) return job;
+  if (number != kOldestResolvedJobFormat) return job;
   for (const LaterField& field : kSinceFormat2) {
     YamlNode* const section = FindSection(job, field.section);
     if (section == nullptr || section->Find(field.name) != nullptr) continue;

@@ -89,7 +89,7 @@ def check(name, programs, scratch):
     logging.getLogger("transformers").removeHandler(said)
     found = validation_loss(model, spec)
     good = not said.said and abs(found - reported) <= 1e-5 * reported
-    print(f"{name}: reported {reported:.9g}, {type(model).__name__} {found:.9g}, warnings {said.said}: {'good' if good else 'BAD'}")
+    print(f"{name}: reported {reported:.12g}, {type(model).__name__} {found:.12g}, warnings {said.said}: {'good' if good else 'BAD'}")
     return good
 
 

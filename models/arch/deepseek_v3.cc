@@ -264,6 +264,7 @@ DeepseekV3Config KimiK2() {
 
 HfTable HuggingFace() {
   HfTable table = DecoderHf("deepseek_v3", "DeepseekV3ForCausalLM");
+  table.other_model_type = "kimi_k2";
   std::erase_if(table.keys, [](const HfKey& key) { return !IsOurs(key.field); });
   table.keys.insert(table.keys.end(), {{"first_k_dense_replace", "dense_layers", int64_t{3}},
                                        {"intermediate_size", "ffn"},

@@ -382,7 +382,9 @@ absl::StatusOr<const HfTable*> FindHfTable(const ModelConfig& config) {
 absl::StatusOr<ModelConfig> ConfigFromHf(const Json& json) {
   const auto type = json.find("model_type");
   for (const Family& family : Families()) {
-    if (type == json.end() || !family.hf || *type != family.hf->model_type) continue;
+    if (type == json.end() || !family.hf) continue;
+    const char* const other = family.hf->other_model_type;
+    if (*type != family.hf->model_type && (other == nullptr || *type != other)) continue;
     return ConfigReader(json, family).Read();
   }
   Violations violations;
@@ -398,6 +400,8 @@ absl::StatusOr<Json> ConfigToHf(const ModelConfig& config, const Json& imported)
     const bool carried = Holds(kIgnored, key) || Holds(table->ignored, key);
     if (carried && !Holds(kNotCarried, key)) json[key] = value;
   }
+  // `transformers` would give an absent key an id of its own, which other tokenizers do not have.
+  for (const char* key : {"bos_token_id", "eos_token_id"}) json.emplace(key, Json());
   json["model_type"] = table->model_type;
   json["architectures"] = {table->architecture};
   for (const HfKey& key : table->keys) {

@@ -109,10 +109,9 @@ TEST_F(HuggingFace, ASpecThatImportsGetsTheArchitecture) {
 TEST_F(HuggingFace, ASpecThatImportsNothingIsRefusedAtItsLine) {
   EXPECT_THAT(std::string(Resolved("{import: nowhere}").status().message()),
               StartsWith("s.yaml:2: model.import: "));
-  EXPECT_THAT(
-      std::string(Resolved("{import: ''}").status().message()),
-      StartsWith("model.import: wanted the path of a Hugging Face directory, found an empty "
-                 "path"));
+  EXPECT_EQ(Resolved("{import: ''}").status().message(),
+            "s.yaml:2: model.import: wanted the path of a Hugging Face directory, found an empty "
+            "path");
   EXPECT_THAT(std::string(Resolved(absl::StrCat("{import: ", model_, ", overrides: {heads: 0}}"))
                               .status()
                               .message()),

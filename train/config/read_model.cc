@@ -117,11 +117,6 @@ void VisitModel(Fields& fields, ModelChoice& out) {
   const std::string family = preset.ok() ? preset->config.family() : "";
   fields.Section("overrides", beside,
                  [&](Fields& f) { ReadArchitecture(f, family, out.overrides.emplace()); });
-  // An empty path beside another choice is what protobuf JSON has for none.
-  const bool named = !out.preset.empty() || out.architecture || !out.import_path.empty();
-  if (!named && fields.Present("import")) {
-    fields.Add("import", Wanted("the path of a Hugging Face directory", "an empty path"));
-  }
 }
 
 }  // namespace trainyard

@@ -234,6 +234,16 @@ TEST(HfConfigTest, RefusesWhatNullFalseAndAbsentKeysMeanToTransformers) {
   EXPECT_THAT(RefusalOf(config), HasSubstr("mscale_all_dim: wanted 1, as another key says"));
 }
 
+// As it was released. `transformers` has this type only with files of Python beside it.
+TEST(HfConfigTest, KimiK2HasATypeOfItsOwn) {
+  json config = PresetConfig("kimi-k2");
+  EXPECT_EQ(config["model_type"], "deepseek_v3");
+  config["model_type"] = "kimi_k2";
+  const auto read = ConfigFromHf(config);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, FindPreset("kimi-k2")->config);
+}
+
 TEST(HfConfigTest, MixtralHasEightKeyValueHeadsOrAsManyAsQueries) {
   json config = PresetConfig("mixtral-8x22b");
   config.erase("num_key_value_heads");
@@ -354,6 +364,54 @@ TEST(HfConfigTest, ReadsTheReleasedConfigOfQwen3Moe) {
   other = released;
   other["use_sliding_window"] = true;
   ExpectRefused(other, "use_sliding_window: wanted false");
+}
+
+TEST(HfConfigTest, ReadsTheReleasedConfigOfGpt2) {
+  const json released = {
+      {"activation_function", "gelu_new"},
+      {"architectures", {"GPT2LMHeadModel"}},
+      {"attn_pdrop", 0.1},
+      {"bos_token_id", 50256},
+      {"embd_pdrop", 0.1},
+      {"eos_token_id", 50256},
+      {"initializer_range", 0.02},
+      {"layer_norm_epsilon", 1e-05},
+      {"model_type", "gpt2"},
+      {"n_ctx", 1024},
+      {"n_embd", 1024},
+      {"n_head", 16},
+      {"n_layer", 24},
+      {"n_positions", 1024},
+      {"n_special", 0},
+      {"predict_special_tokens", true},
+      {"resid_pdrop", 0.1},
+      {"summary_activation", nullptr},
+      {"summary_first_dropout", 0.1},
+      {"summary_proj_to_labels", true},
+      {"summary_type", "cls_index"},
+      {"summary_use_proj", true},
+      {"task_specific_params", {{"text-generation", {{"do_sample", true}, {"max_length", 50}}}}},
+      {"vocab_size", 50257}};
+  ModelConfig wanted = FindPreset("gpt2-350m")->config;
+  AsDecoder(wanted).vocab = 50257;  // The preset rounds it up.
+  AsDecoder(wanted).attention_dropout = 0.1;
+  AsDecoder(wanted).hidden_dropout = 0.1;
+  const auto config = ConfigFromHf(released);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(*config, wanted);
+  json other = released;
+  other.erase("attn_pdrop");  // `transformers` drops out without the keys, too.
+  other.erase("resid_pdrop");
+  EXPECT_EQ(*ConfigFromHf(other), wanted);
+  other = released;
+  other["n_inner"] = 3072;
+  EXPECT_EQ(AsDecoder(*ConfigFromHf(other)).ffn, 3072);
+  other = released;
+  other["embd_pdrop"] = 0.0;
+  ExpectRefused(other, "resid_pdrop: wanted 0, as another key says");
+  other = released;
+  other["scale_attn_by_inverse_layer_idx"] = true;
+  ExpectRefused(other, "scale_attn_by_inverse_layer_idx: wanted false");
 }
 
 // The keys of NVIDIA's release of Nemotron 3 Nano that are about the model.

@@ -213,8 +213,9 @@ TEST(BadReads, WhatALinkLeadsToIsNotRead) {
   std::filesystem::rename(directory, away);
   std::filesystem::create_symlink(away, directory);
   for (const absl::Status& status :
-       {LoadableCheckpoints(directory).status(), ReadLineage(directory).status(),
-        ReadInputs(directory).status(), BaseOf(CheckpointPath(directory, 1, 10)).status(),
+       {ListEpochs(directory).status(), LoadableCheckpoints(directory).status(),
+        ReadLineage(directory).status(), ReadInputs(directory).status(),
+        BaseOf(CheckpointPath(directory, 1, 10)).status(),
         ClaimDirectory(directory, "j-1", 2, LocalStorage())}) {
     EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
   }

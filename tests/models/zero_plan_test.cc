@@ -115,7 +115,7 @@ TEST(ZeroFullPlan, WhatTwoBlocksUseStaysWhole) {
 }
 
 // In bf16, an expert's bias of a few units would decide in steps of a 64th, and an update is a
-// thousandth. Every rank has the whole master of such parameters, in whatever way others are divided.
+// thousandth. Every rank has the whole master of such parameters, however others are divided.
 TEST(UnroundedParameters, AreReadFromTheMaster) {
   for (const ModelConfig& config : {TinyDeepseekV3(), TinyNemotronH()}) {
     for (const Zero zero : {Zero::kNone, Zero::kOptimizer, Zero::kFull}) {

@@ -78,7 +78,7 @@ Arguments Collect(const Declared& declared) {
       arguments.Set(option.name,
                     values == declared.values.end() ? std::vector<std::string>() : values->second);
     } else if (!option.initial.empty()) {
-      arguments.Set(option.name, {option.initial});
+      arguments.SetDefault(option.name, option.initial);
     }
   }
   return arguments;

@@ -52,13 +52,16 @@ void PrintForPeople(const nlohmann::ordered_json& line, Output& output) {
 
 }  // namespace
 
-FlopsConvention ConventionOf(const JobConfig& job, const ModelConfig& model) {
+absl::StatusOr<FlopsConvention> PageOf(const JobConfig& job, const ModelConfig& model) {
   const auto page = job.labels.find(kPageLabel);
   if (page == job.labels.end()) return FlopsConvention::kExact;
-  const auto convention = ParseFlopsConvention(page->second);
-  if (!convention.ok()) return FlopsConvention::kExact;
-  const bool counts = CheckConvention(model, *convention, FlopsTask::kPretrain).ok();
-  return counts ? *convention : FlopsConvention::kExact;
+  ASSIGN_OR_RETURN(const FlopsConvention convention, ParseFlopsConvention(page->second));
+  RETURN_IF_ERROR(CheckConvention(model, convention, FlopsTask::kPretrain));
+  return convention;
+}
+
+FlopsConvention ConventionOf(const JobConfig& job, const ModelConfig& model) {
+  return PageOf(job, model).value_or(FlopsConvention::kExact);
 }
 
 PublishedSpeed SpeedOf(const JobConfig& job, const ModelConfig& model,

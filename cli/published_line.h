@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "cli/client.h"
 #include "cli/output.h"
 #include "models/arch/conventions.h"
@@ -17,8 +18,10 @@ namespace trainyard::cli {
 inline constexpr char kPageLabel[] = "page";                     // A FLOPs convention by its name.
 inline constexpr char kPagePrecisionLabel[] = "page_precision";  // Of the page's run.
 
-// The convention of the page that the job's label names; exact, if none or without a formula for
-// the model.
+// Returns the convention of the page that the job's label names; exact if it has no label.
+// INVALID_ARGUMENT: the label names no page, or one without a formula for the model.
+absl::StatusOr<FlopsConvention> PageOf(const JobConfig& job, const ModelConfig& model);
+// The same, or exact in place of an error.
 FlopsConvention ConventionOf(const JobConfig& job, const ModelConfig& model);
 
 // What a job's steps achieved, by the names and units of the tables.

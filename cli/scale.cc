@@ -20,18 +20,25 @@ struct SmallestDevice {
   uint64_t memory_bytes = std::numeric_limits<uint64_t>::max();
 };
 
-absl::StatusOr<SmallestDevice> FindSmallest(Client& client) {
+struct Cluster {
+  SmallestDevice smallest;
+  int64_t ready = 0;  // Devices of workers that take ranks.
+};
+
+absl::StatusOr<Cluster> FindCluster(Client& client) {
   ASSIGN_OR_RETURN(const v1::ListWorkersResponse response,
                    client.Call(&v1::ClusterService::Stub::ListWorkers, v1::ListWorkersRequest()));
-  SmallestDevice smallest;
+  Cluster cluster;
+  SmallestDevice& smallest = cluster.smallest;
   for (const v1::Worker& worker : response.workers()) {
+    if (worker.state() == v1::WORKER_STATE_READY) cluster.ready += worker.devices_size();
     for (const v1::Device& device : worker.devices()) {
       if (device.memory_bytes() == 0 || device.memory_bytes() >= smallest.memory_bytes) continue;
       smallest.memory_bytes = device.memory_bytes();
       smallest.kind = device.kind() == v1::DEVICE_KIND_CUDA ? DeviceKind::kCuda : DeviceKind::kCpu;
     }
   }
-  return smallest;
+  return cluster;
 }
 
 // The part of a device's memory that a plan may take. CUDA and the libraries need some beside it.
@@ -51,12 +58,32 @@ absl::Status CheckPlans(const JobConfig& job, const ModelConfig& model,
   return absl::OkStatus();
 }
 
+// Notes what the changes do not say of the run that follows.
+void NoteRun(const JobConfig& job, const ModelConfig& model, const Cluster& cluster,
+             Output& output) {
+  if (job.devices > cluster.ready) {  // Workers may still join, so this is no error.
+    output.Note(absl::StrCat("--scale-to: the job needs ", job.devices,
+                             " devices, and the cluster has ", cluster.ready,
+                             ": the job waits in the queue until workers with more have joined"));
+  }
+  const auto precision = job.labels.find(kPagePrecisionLabel);
+  if (precision != job.labels.end() && precision->second == "FP8") {
+    output.Note(absl::StrCat("scaled: precision FP8 -> ", Name(job.precision),
+                             ": Trainyard does not multiply in FP8 yet"));
+  }
+  if (const auto page = PageOf(job, model); !page.ok()) {
+    output.Note(absl::StrCat("labels.", kPageLabel, ": ", page.status().message(),
+                             "; TFLOP/s and MFU will be by the convention 'exact'"));
+  }
+}
+
 }  // namespace
 
 absl::Status ScaleSpec(int64_t devices, Client& client, SpecDocument& document, Output& output) {
   absl::StatusOr<SpecDocument::Parsed> parsed = document.ToConfig();
   if (!parsed.ok()) return document.Explain(parsed.status());
-  ASSIGN_OR_RETURN(const SmallestDevice smallest, FindSmallest(client));
+  ASSIGN_OR_RETURN(const Cluster cluster, FindCluster(client));
+  const SmallestDevice& smallest = cluster.smallest;
   const auto fits = [&](const JobConfig& job, const ModelConfig& model) {
     return CheckPlans(job, model, smallest).ok();
   };
@@ -67,18 +94,14 @@ absl::Status ScaleSpec(int64_t devices, Client& client, SpecDocument& document, 
     // Quoted, since a pattern of layers may begin with letters that YAML gives a meaning.
     RETURN_IF_ERROR(document.Set(absl::StrCat(field.path, "='", field.to, "'"), "--scale-to"));
   }
+  ASSIGN_OR_RETURN(const ModelConfig model, ResolveModel(scaling.job.model));
   if (!scaling.fits) {
-    ASSIGN_OR_RETURN(const ModelConfig model, ResolveModel(scaling.job.model));
     const absl::Status found = CheckPlans(scaling.job, model, smallest);
     return absl::Status(
         found.code(),
         absl::StrCat("--scale-to: with layers = ", FactsOf(model).layers, ", ", found.message()));
   }
-  const auto page = parsed->job.labels.find(kPagePrecisionLabel);
-  if (page != parsed->job.labels.end() && page->second == "FP8") {
-    output.Note(absl::StrCat("scaled: precision FP8 -> ", Name(parsed->job.precision),
-                             ": Trainyard does not multiply in FP8 yet"));
-  }
+  NoteRun(scaling.job, model, cluster, output);
   return absl::OkStatus();
 }
 

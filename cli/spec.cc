@@ -144,7 +144,13 @@ absl::Status SpecDocument::ResolveImport() {
   Violations found;
   const ModelChoice choice = ParseSpec(root_, found).model;
   const bool open = choice.preset.empty() && !choice.architecture;
-  if (choice.import_path.empty() || !open || !found.empty()) return absl::OkStatus();
+  if (!open || !found.empty()) return absl::OkStatus();
+  if (choice.import_path.empty()) {
+    const YamlNode* const given = root_.Find("model");
+    if (given == nullptr || given->Find("import") == nullptr) return absl::OkStatus();
+    found.Add("model.import", Wanted("the path of a Hugging Face directory", "an empty path"));
+    return found.ToStatus();
+  }
   absl::StatusOr<ModelConfig> model = ReadHfConfig(choice.import_path);
   if (!model.ok()) {
     found.Add("model.import", model.status().message());

@@ -32,8 +32,9 @@ class SpecDocument {
 
   // If the spec has model.import, puts the architecture that the directory's config.json describes,
   // with the spec's overrides, into the spec. Does nothing where the spec has an architecture, or
-  // where a field of the model is wrong, which the controller reports. INVALID_ARGUMENT: the
-  // directory has no model that this program knows; has a violation of model.import.
+  // where a field of the model is wrong, which the controller reports. INVALID_ARGUMENT: the path
+  // is empty, or the directory has no model that this program knows; has a violation of
+  // model.import.
   absl::Status ResolveImport();
 
   // Makes one more change, "path=value". Messages about the field give `by` as its place.

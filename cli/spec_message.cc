@@ -31,8 +31,7 @@ Json ScalarJson(const std::string& text, const FieldDescriptor& field) {
   if (field.type() == FieldDescriptor::TYPE_STRING) return text;
   if (field.type() == FieldDescriptor::TYPE_BOOL) return text == "true";
   if (field.type() == FieldDescriptor::TYPE_DOUBLE) return ReadNumber(text).value_or(0);
-  const auto whole = ReadWhole(text);  // As "1e3" is. Nullopt: beyond 2^63.
-  return whole ? Json(*whole) : Json(text);
+  return WholeDigits(text).value_or(text);  // Of "1e3", for example. JSON may quote an integer.
 }
 
 Json ToJson(const YamlNode& node, const Descriptor& message) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -50,8 +51,14 @@ struct Positional {
 class Arguments {
  public:
   void Set(const std::string& name, std::vector<std::string> values) { values_[name] = values; }
+  void SetDefault(const std::string& name, const std::string& value) {
+    values_[name] = {value};
+    defaults_.insert(name);
+  }
 
   bool Has(const std::string& name) const { return values_.count(name) != 0; }
+  // Whether the call itself has it.
+  bool Given(const std::string& name) const { return Has(name) && !defaults_.contains(name); }
   bool Flag(const std::string& name) const { return Has(name); }
   // Empty if the option is absent and has no default.
   std::string Text(const std::string& name) const;
@@ -60,6 +67,7 @@ class Arguments {
 
  private:
   std::map<std::string, std::vector<std::string>> values_;
+  std::set<std::string> defaults_;  // The names in `values_` that have their default.
 };
 
 // Facts about this process from main.

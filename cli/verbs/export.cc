@@ -41,6 +41,7 @@ absl::Status Run(const Context& context) {
     return UsageError("--to: wanted the path of the new directory, found none");
   }
   ASSIGN_OR_RETURN(options.dtype, ReadDType(context.arguments.Text("--dtype")));
+  RETURN_IF_ERROR(PendingDirectory::Check(options.to));
   // What is written is checked while it is read.
   const auto use = [](const Checkpoint&) { return absl::OkStatus(); };
   ASSIGN_OR_RETURN(const Checkpoint checkpoint,

@@ -51,6 +51,35 @@ absl::StatusOr<Question> ReadQuestion(const Arguments& arguments) {
   return Question{preset, *convention, *task, sequence};
 }
 
+// Refuses options that would have no effect.
+absl::Status CheckSpeedOptions(const Arguments& arguments, const Question& question) {
+  const std::string precision = arguments.Text("--precision");
+  if (precision != "BF16" && precision != "FP8") {
+    return UsageError(absl::StrCat("--precision: wanted BF16 or FP8, found '", precision, "'"));
+  }
+  for (const char* option : {"--precision", "--devices"}) {
+    if (!arguments.Given(option) || arguments.Has("--tokens-per-second")) continue;
+    return UsageError(
+        absl::StrCat(option,
+                     ": wanted --tokens-per-second beside it, found none; it has no effect "
+                     "on FLOPs"));
+  }
+  if (!arguments.Given("--devices")) return absl::OkStatus();
+  const auto time = PublishedTrainingTime(question.convention, question.task);
+  if (!time) {
+    return UsageError(
+        absl::StrCat("--devices: wanted a convention whose page has a time to train, "
+                     "found ",
+                     Name(question.convention)));
+  }
+  if (time->devices > 0) {
+    return UsageError(absl::StrCat("--devices: wanted none with convention ",
+                                   Name(question.convention), ", whose page counts ", time->devices,
+                                   " devices"));
+  }
+  return absl::OkStatus();
+}
+
 // Adds what devices achieve that train at the speed of --tokens-per-second.
 absl::Status AddSpeed(const Arguments& arguments, const Question& question, ordered_json& json) {
   const std::string text = arguments.Text("--tokens-per-second");
@@ -59,12 +88,8 @@ absl::Status AddSpeed(const Arguments& arguments, const Question& question, orde
     return UsageError(
         absl::StrCat("--tokens-per-second: wanted a number above 0, found '", text, "'"));
   }
-  const std::string precision = arguments.Text("--precision");
-  if (precision != "BF16" && precision != "FP8") {
-    return UsageError(absl::StrCat("--precision: wanted BF16 or FP8, found '", precision, "'"));
-  }
   const double flops = json.at("flops_per_token").get<double>() * tokens;
-  const double peak = PublishedPeak(question.convention, precision == "FP8");
+  const double peak = PublishedPeak(question.convention, arguments.Text("--precision") == "FP8");
   json["tokens_per_second_per_device"] = tokens;
   json["model_flops_per_second_per_device"] = flops;
   json["mfu"] = Mfu(flops, 1, peak);
@@ -107,6 +132,7 @@ void PrintForPeople(const ordered_json& json, const Flops& flops, Output& output
 
 absl::Status Run(const Context& context) {
   ASSIGN_OR_RETURN(const Question question, ReadQuestion(context.arguments));
+  RETURN_IF_ERROR(CheckSpeedOptions(context.arguments, question));
   const auto& [preset, convention, task, sequence] = question;
   const Flops flops = FlopsPerToken(preset.config, sequence, convention, task);
   ordered_json json = {{"model", preset.name},
@@ -149,9 +175,12 @@ Verb FlopsVerb() {
                   TextOption("--task", "TASK", absl::StrJoin(FlopsTaskNames(), ", "), "pretrain"),
                   TextOption("--tokens-per-second", "T",
                              "of a device: prints TFLOP/s, MFU and the page's time to train"),
-                  TextOption("--precision", "P", "BF16 or FP8: the peak of the MFU", "BF16"),
-                  NumberOption("--devices", "N", "devices of the run, for the time to train", "1",
-                               {1, 1'000'000})},
+                  TextOption("--precision", "P",
+                             "with --tokens-per-second: BF16 or FP8, the peak of the MFU", "BF16"),
+                  NumberOption("--devices", "N",
+                               "with --tokens-per-second: devices of the run, for the time to "
+                               "train where the page does not say them",
+                               "1", {1, 1'000'000})},
       .offers = kFormats | kQuiet,
       .examples = {"trainyard flops llama3-8b --sequence 8192",
                    "trainyard flops llama3-8b --sequence 8192 --convention nemo20 "

@@ -228,6 +228,7 @@ DeepseekV3Config Large() {
   c.moe->expert_ffn = 2048;
   c.moe->shared_experts = 1;
   c.moe->shared_ffn = 2048;
+  c.moe->aux_loss_scope = AuxLossScope::kSequence;
   return c;
 }
 
@@ -263,6 +264,7 @@ DeepseekV3Config KimiK2() {
 
 HfTable HuggingFace() {
   HfTable table = DecoderHf("deepseek_v3", "DeepseekV3ForCausalLM");
+  table.other_model_type = "kimi_k2";
   std::erase_if(table.keys, [](const HfKey& key) { return !IsOurs(key.field); });
   table.keys.insert(table.keys.end(), {{"first_k_dense_replace", "dense_layers", int64_t{3}},
                                        {"intermediate_size", "ffn"},
@@ -279,6 +281,11 @@ HfTable HuggingFace() {
                                        {"topk_group", "moe.topk_groups"},
                                        {"norm_topk_prob", "moe.norm_topk", true},
                                        {"aux_loss_alpha", "moe.aux_loss", 0.0},
+                                       {.key = "seq_aux",
+                                        .field = "moe.aux_loss_scope",
+                                        .absent = true,
+                                        .if_true = "SEQUENCE",
+                                        .if_false = "BATCH"},
                                        {"routed_scaling_factor", "moe.routed_scaling", 2.5}});
   // With equal mscale and mscale_all_dim, rotation keeps the length of a vector.
   table.rope_scalings = {
@@ -300,7 +307,7 @@ HfTable HuggingFace() {
                       return nlohmann::json(Facts(config).kv_heads);
                     }}};
   // What its authors trained with, and what follows from other keys.
-  table.ignored = {"ep_size", "head_dim", "num_nextn_predict_layers", "qk_head_dim", "seq_aux"};
+  table.ignored = {"ep_size", "head_dim", "num_nextn_predict_layers", "qk_head_dim"};
   table.further_layers = "num_nextn_predict_layers";
   return table;
 }

@@ -120,6 +120,50 @@ DecoderConfig LargeGpt(int64_t layers, int64_t hidden, int64_t heads) {
   return c;
 }
 
+// The directories of GPT-2; there is none of GPT-3. Matrices are [in, out] in them.
+HfTable HuggingFace() {
+  const FieldValue dropout = 0.1;
+  HfTable table{.model_type = "gpt2", .architecture = "GPT2LMHeadModel", .keys = {}};
+  table.keys = {
+      {"n_layer", "layers"},
+      {"n_embd", "hidden"},
+      {.key = "n_inner",
+       .field = "ffn",
+       .derived = [](const ModelConfig& c) -> FieldValue { return 4 * FactsOf(c).sizes.hidden; }},
+      {"n_head", "heads"},
+      {"vocab_size", "vocab"},
+      {"n_positions", "max_seq"},
+      {"layer_norm_epsilon", "norm_eps", 1e-5},
+      {"tie_word_embeddings", "tied", true},
+      {"attn_pdrop", "attention_dropout", dropout},
+      {"embd_pdrop", "hidden_dropout", dropout},
+      {"resid_pdrop", "hidden_dropout", dropout}};
+  table.fixed = {{"activation_function", "\"gelu_new\""},
+                 {"scale_attn_weights", "true"},
+                 {"scale_attn_by_inverse_layer_idx", "false"},
+                 {"reorder_and_upcast_attn", "false"},
+                 {"add_cross_attention", "false"}};
+  table.ignored = {"n_ctx",  // It repeats n_positions.
+                   "n_special",
+                   "output_past",
+                   "predict_special_tokens",
+                   "summary_activation",
+                   "summary_first_dropout",
+                   "summary_proj_to_labels",
+                   "summary_type",
+                   "summary_use_proj",
+                   "task_specific_params"};
+  for (const char* matrix :
+       {"transformer.h.#.attn.c_attn.weight", "transformer.h.#.attn.c_proj.weight",
+        "transformer.h.#.mlp.c_fc.weight", "transformer.h.#.mlp.c_proj.weight"}) {
+    table.tensors.push_back({.parameter = matrix, .tensor = matrix, .transposed = true});
+  }
+  table.embedding = "transformer.wte.weight";
+  table.optional_prefix = "transformer.";
+  table.ignored_tensors = {".attn.bias", ".attn.masked_bias"};  // Which tokens see which.
+  return table;
+}
+
 }  // namespace
 
 Family Gpt3Family() {
@@ -136,7 +180,8 @@ Family Gpt3Family() {
                                                    {"gpt2-124m", {}, Gpt(12, 768, 12)},
                                                    {"gpt2-350m", {}, Gpt(24, 1024, 16)},
                                                    {"gpt2-774m", {}, Gpt(36, 1280, 20)},
-                                                   {"gpt2-1558m", {}, Gpt(48, 1600, 25)}}});
+                                                   {"gpt2-1558m", {}, Gpt(48, 1600, 25)}},
+                                       .hf = HuggingFace()});
 }
 
 }  // namespace trainyard

@@ -29,6 +29,10 @@ struct HfKey {
   const char* alias = nullptr;
   // 0 is refused, because it means something else to this program, and written as null.
   bool nonzero = false;
+  // For a field with two choices whose key is true or false: the choices. `absent` is true or
+  // false, too.
+  const char* if_true = nullptr;
+  const char* if_false = nullptr;
 };
 
 // A key that must have one value, because the architecture has no other. If it is absent, it counts
@@ -85,12 +89,21 @@ struct HfTable {
   // Any other key is refused, unless its value is null or false.
   std::vector<const char*> ignored = {};
   std::vector<HfTensorRule> tensors = {};
+  // A directory with a tied head may have the same numbers a second time, as lm_head.weight.
+  const char* embedding = "model.embed_tokens.weight";
+  // What the names of a directory's tensors may lack at their beginning: some releases were saved
+  // without the head around the model. Exports have it.
+  const char* optional_prefix = "";
+  // How names of tensors end that mean nothing: tables that follow from the configuration.
+  std::vector<const char*> ignored_tensors = {};
   // The key that says how many layers come after the model's last one, to predict further tokens;
   // absent: one. Import leaves these layers out. Null: there are none.
   const char* further_layers = nullptr;
   // What the names of these layers' tensors begin with. Null: their names go on from those of the
   // model's layers.
   const char* further_tensors = nullptr;
+  // A model_type of directories that are otherwise the same. It is read and never written.
+  const char* other_model_type = nullptr;
   // Returns a config.json of another release in the form that the table reads. Whatever it does not
   // know it leaves as it is. Null: all releases have the same form.
   nlohmann::json (*rewritten)(nlohmann::json json) = nullptr;

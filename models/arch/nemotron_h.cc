@@ -287,6 +287,7 @@ NemotronHConfig Nemotron3(const std::string& pattern, int64_t hidden, int64_t ex
   c.moe->shared_experts = 1;
   c.moe->shared_ffn = 2 * expert_ffn;
   c.moe->aux_loss = 1e-4;
+  c.moe->aux_loss_scope = AuxLossScope::kSequence;
   return c;
 }
 
@@ -335,8 +336,8 @@ nlohmann::json Rewritten(nlohmann::json json) {
   return json;
 }
 
-// With the values that `transformers` takes for absent keys. It has no key for moe.aux_loss; the
-// key here is that of other families.
+// With the values that `transformers` takes for absent keys. It has no key for moe.aux_loss, and
+// the key here is that of other families. No family but deepseek_v3 has one for its scope.
 std::vector<HfKey> Keys() {
   return {
       {kPatternKey, "hybrid_pattern"},

@@ -77,9 +77,10 @@ bool IsZero(const FieldValue& value) {
   return value == FieldValue(0.0) || value == FieldValue(int64_t{0});
 }
 
-// Returns the value as one of the field's type. If it has another type, returns nullopt, and
-// `wanted` receives what was wanted.
-std::optional<FieldValue> Take(const Json& json, const Field& field, std::string& wanted) {
+// Returns the value as one of the key's type. If it has another type, returns nullopt, and `wanted`
+// receives what was wanted.
+std::optional<FieldValue> Take(const Json& json, const HfKey& key, const Field& field,
+                               std::string& wanted) {
   if (std::holds_alternative<int64_t>(field.value)) {
     int64_t integer = 0;
     if (ReadInteger(json, integer)) return integer;
@@ -87,7 +88,7 @@ std::optional<FieldValue> Take(const Json& json, const Field& field, std::string
   } else if (std::holds_alternative<double>(field.value)) {
     if (json.is_number()) return json.get<double>();
     wanted = "a number";
-  } else if (std::holds_alternative<bool>(field.value)) {
+  } else if (std::holds_alternative<bool>(field.value) || key.if_true != nullptr) {
     if (json.is_boolean()) return json.get<bool>();
     wanted = "true or false";
   } else if (field.choices.empty()) {
@@ -175,7 +176,10 @@ class ConfigReader {
       wanted = "true or false";  // `transformers` takes null for false.
       value.reset();
     }
-    if (found != nullptr) value = Take(*found, field, wanted);
+    if (found != nullptr) value = Take(*found, key, field, wanted);
+    if (value && key.if_true != nullptr) {
+      value = std::string(*value == FieldValue(true) ? key.if_true : key.if_false);
+    }
     const auto before = given_.find(key.field);
     if (value && before != given_.end() && before->second != *value) {
       wanted = absl::StrCat(TextOf(before->second), ", as another key says");
@@ -378,7 +382,9 @@ absl::StatusOr<const HfTable*> FindHfTable(const ModelConfig& config) {
 absl::StatusOr<ModelConfig> ConfigFromHf(const Json& json) {
   const auto type = json.find("model_type");
   for (const Family& family : Families()) {
-    if (type == json.end() || !family.hf || *type != family.hf->model_type) continue;
+    if (type == json.end() || !family.hf) continue;
+    const char* const other = family.hf->other_model_type;
+    if (*type != family.hf->model_type && (other == nullptr || *type != other)) continue;
     return ConfigReader(json, family).Read();
   }
   Violations violations;
@@ -394,11 +400,17 @@ absl::StatusOr<Json> ConfigToHf(const ModelConfig& config, const Json& imported)
     const bool carried = Holds(kIgnored, key) || Holds(table->ignored, key);
     if (carried && !Holds(kNotCarried, key)) json[key] = value;
   }
+  // `transformers` would give an absent key an id of its own, which other tokenizers do not have.
+  for (const char* key : {"bos_token_id", "eos_token_id"}) json.emplace(key, Json());
   json["model_type"] = table->model_type;
   json["architectures"] = {table->architecture};
   for (const HfKey& key : table->keys) {
     const FieldValue value = FindField(config, key.field).value;
-    json[key.key] = key.nonzero && IsZero(value) ? Json() : ToJson(value);
+    if (key.if_true != nullptr) {
+      json[key.key] = value == FieldValue(std::string(key.if_true));
+    } else {
+      json[key.key] = key.nonzero && IsZero(value) ? Json() : ToJson(value);
+    }
   }
   if (!table->rope_keys.empty()) WriteRope(*table, config, json);
   for (const HfFixed& fixed : table->fixed) json[fixed.key] = Json::parse(fixed.value);

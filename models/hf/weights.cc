@@ -21,7 +21,7 @@
 namespace trainyard {
 namespace {
 
-constexpr char kHead[] = "lm_head.weight", kEmbedding[] = "model.embed_tokens.weight";
+constexpr char kHead[] = "lm_head.weight";
 // Tables of rotary angles, which early releases wrote, and which follow from the configuration.
 constexpr char kRotaryTable[] = ".rotary_emb.inv_freq";
 constexpr char kLayers[] = "model.layers.";
@@ -155,14 +155,17 @@ bool IsOfFurtherLayer(const HfTable& table, absl::string_view name, int64_t laye
 }
 
 // The tensor is not one of the model's.
-absl::Status CheckOther(const ModelDirectory& directory, const std::string& name,
-                        const HfTensor& tensor, const std::set<std::string>& used) {
+absl::Status CheckOther(const HfTable& table, const std::string& name, const HfTensor& tensor,
+                        const HfTensor* embedding) {
   if (absl::EndsWith(name, kRotaryTable)) return absl::OkStatus();
-  if (name == kHead && used.contains(kEmbedding)) {
-    ASSIGN_OR_RETURN(const bool same, SameBytes(tensor, *directory.Find(kEmbedding)));
+  for (const char* ignored : table.ignored_tensors) {
+    if (absl::EndsWith(name, ignored)) return absl::OkStatus();
+  }
+  if (name == kHead && embedding != nullptr) {
+    ASSIGN_OR_RETURN(const bool same, SameBytes(tensor, *embedding));
     if (same) return absl::OkStatus();
     return Refuse(tensor.file->path(), name,
-                  absl::StrCat("wanted the values of ", kEmbedding,
+                  absl::StrCat("wanted the values of ", table.embedding,
                                ", since tie_word_embeddings is true, found others"));
   }
   return Refuse(tensor.file->path(), name, "the model that config.json describes has no such one");
@@ -278,13 +281,19 @@ absl::Status CheckSize(const ModelDirectory& directory, const ModelConfig& confi
 }
 
 // Finds the tensor in whatever format it is, and adds the names that it takes to `used`.
-absl::Status FindWeight(const ModelDirectory& directory, HfWeight& weight,
+absl::Status FindWeight(const ModelDirectory& directory, const HfTable& table, HfWeight& weight,
                         std::set<std::string>& used) {
   const std::string& name = weight.layout.tensor;
   const auto find = [&](absl::string_view suffix) -> const HfTensor* {
-    const HfTensor* const tensor = directory.Find(absl::StrCat(name, suffix));
-    if (tensor != nullptr) used.insert(absl::StrCat(name, suffix));
-    return tensor;
+    const std::string whole = absl::StrCat(name, suffix);
+    for (absl::string_view known :
+         {absl::string_view(whole), absl::StripPrefix(whole, table.optional_prefix)}) {
+      const HfTensor* const tensor = directory.Find(known);
+      if (tensor == nullptr) continue;
+      used.emplace(known);
+      return tensor;
+    }
+    return nullptr;
   };
   if (const HfTensor* const tensor = find("")) {
     if (tensor->info.dtype != HfDType::kF8E4M3) return FindPlain(*tensor, weight);
@@ -307,15 +316,17 @@ absl::StatusOr<HfWeights> HfWeights::Find(const ModelDirectory& directory,
   RETURN_IF_ERROR(CheckSize(directory, config));
   HfWeights found;
   std::set<std::string> used;
+  const HfTensor* embedding = nullptr;
   const int64_t layers = FactsOf(config).layers, further = FurtherLayers(directory, table);
   for (HfLayout& layout : HfLayoutsOf(config, table)) {
     HfWeight& weight = found.weights_.emplace_back();
     weight.layout = std::move(layout);
-    RETURN_IF_ERROR(FindWeight(directory, weight, used));
+    RETURN_IF_ERROR(FindWeight(directory, table, weight, used));
+    if (weight.layout.tensor == table.embedding) embedding = weight.tensor;
   }
   for (const auto& [name, tensor] : directory.tensors()) {
     if (used.contains(name) || IsOfFurtherLayer(table, name, layers, further)) continue;
-    RETURN_IF_ERROR(CheckOther(directory, name, tensor, used));
+    RETURN_IF_ERROR(CheckOther(table, name, tensor, embedding));
   }
   return found;
 }

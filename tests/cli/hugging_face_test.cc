@@ -109,6 +109,9 @@ TEST_F(HuggingFace, ASpecThatImportsGetsTheArchitecture) {
 TEST_F(HuggingFace, ASpecThatImportsNothingIsRefusedAtItsLine) {
   EXPECT_THAT(std::string(Resolved("{import: nowhere}").status().message()),
               StartsWith("s.yaml:2: model.import: "));
+  EXPECT_EQ(Resolved("{import: ''}").status().message(),
+            "s.yaml:2: model.import: wanted the path of a Hugging Face directory, found an empty "
+            "path");
   EXPECT_THAT(std::string(Resolved(absl::StrCat("{import: ", model_, ", overrides: {heads: 0}}"))
                               .status()
                               .message()),
@@ -129,6 +132,21 @@ TEST_F(HuggingFace, WrongWordsAreUsageErrors) {
   EXPECT_THAT(err_.str(), HasSubstr("--to: wanted the path of the new directory, found none"));
   EXPECT_EQ(Trainyard({"export", imported_, "--to", exported_, "--dtype", "bf16"}), 2);
   EXPECT_THAT(err_.str(), HasSubstr("--dtype: wanted BF16, F16, F32 or F64, found 'bf16'"));
+}
+
+// What is read is wrong, too, but takes long to read if it is large.
+TEST_F(HuggingFace, ATargetWithoutItsDirectoryIsRefusedFirst) {
+  const std::string to = scratch_ + "/a/b/";
+  for (const char* verb : {"import", "export"}) {
+    EXPECT_EQ(Trainyard({verb, scratch_ + "/nowhere", "--to", to}), 1);
+    EXPECT_THAT(err_.str(),
+                StartsWith(absl::StrCat("error: ", to,
+                                        ": wanted a path in a directory, but there is no ")));
+    EXPECT_THAT(err_.str(), HasSubstr("/a; mkdir -p /"));
+    EXPECT_EQ(Trainyard({verb, scratch_ + "/nowhere", "--to", model_}), 1);
+    EXPECT_THAT(err_.str(), HasSubstr("wanted a path at which there is nothing"));
+  }
+  EXPECT_FALSE(Exists(scratch_ + "/a"));
 }
 
 TEST_F(HuggingFace, RefusalsLeaveNothingBehind) {

@@ -244,10 +244,30 @@ TEST_F(Command, FlopsTurnsASpeedIntoWhatAPagePrints) {
   }
   EXPECT_EQ(Trainyard({"flops", "llama3-8b", "--tokens-per-second", "1", "--precision", "F8"}), 2);
   EXPECT_THAT(err_.str(), testing::HasSubstr("--precision: wanted BF16 or FP8, found 'F8'"));
+  EXPECT_EQ(Trainyard({"flops", "llama3-8b", "--precision", "F8"}), 2);
+  EXPECT_THAT(err_.str(), testing::HasSubstr("--precision: wanted BF16 or FP8, found 'F8'"));
   EXPECT_EQ(Trainyard({"flops", "llama3-8b", "--task", "lora"}), 2);
   EXPECT_THAT(err_.str(), testing::HasSubstr("--convention: wanted one whose page has"));
   EXPECT_EQ(Trainyard({"flops", "llama3.1-405b", "--convention", "dgxc-llama31"}), 0);
   EXPECT_THAT(out_.str(), testing::HasSubstr("the publisher's slip: groups / heads is 8/64"));
+}
+
+TEST_F(Command, FlopsRefusesOptionsWithoutEffect) {
+  for (const auto& [option, value] : {std::pair("--precision", "FP8"), {"--devices", "1"}}) {
+    EXPECT_EQ(Trainyard({"flops", "llama3-8b", option, value}), 2) << option;
+    EXPECT_THAT(err_.str(), testing::HasSubstr(absl::StrCat(
+                                option, ": wanted --tokens-per-second beside it, found none")));
+  }
+  const auto devices_with = [&](const char* convention) {
+    return Trainyard({"flops", "llama3-8b", "--tokens-per-second", "1e4", "--devices", "8",
+                      "--convention", convention});
+  };
+  EXPECT_EQ(devices_with("dgxc-llama31"), 0) << err_.str();
+  EXPECT_EQ(devices_with("exact"), 2);
+  EXPECT_THAT(err_.str(), testing::HasSubstr("--devices: wanted a convention whose page has a time "
+                                             "to train, found exact"));
+  EXPECT_EQ(devices_with("nemo20"), 2);
+  EXPECT_THAT(err_.str(), testing::HasSubstr("whose page counts 1024 devices"));
 }
 
 TEST_F(Command, UpsPatienceIsSomeTime) {

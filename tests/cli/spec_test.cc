@@ -171,6 +171,8 @@ TEST(Spec, TrainConfigFindsWhatTheMessageCannotHold) {
                                            "+2",
                                            "1e3",
                                            "1e-3",
+                                           "1e16",
+                                           "1e19",
                                            ".5",
                                            "4294967296",
                                            "-2147483649",
@@ -333,7 +335,7 @@ INSTANTIATE_TEST_SUITE_P(
                  "\"99999999999999999999\"; nearest 1000000000\n"},
         BadInput{"optimizer: {clip_norm: 1e-400}",
                  "s.yaml:1: optimizer.clip_norm: wanted 0 without a sign, or a number from "
-                 "1.2e-38, as f32 has it, found \"1e-400\"; nearest 1.2e-38\n"},
+                 "1.2e-38, as f32 has it, found \"1e-400\"\n"},
         BadInput{"labels: {a: {b: 1}}", "s.yaml:1: labels.a: wanted text, found a mapping"},
         BadInput{"data:\n  synthetic: {}\n  text: {path: a}",
                  "s.yaml:1: data: wanted one of synthetic, text, indexed, arrays, blend, found "

@@ -63,6 +63,19 @@ TEST(PublishedRecipe, ScalesToTwoDevicesAndPrintsThePagesLine) {
   EXPECT_THAT(wide.errors, ContainsRegex("--scale-to: with layers = 1, memory: wanted .*"
                                          "less is wanted with"));
 
+  const Finished more = service.Trainyard(
+      {"submit", Recipe("nemo20-llama3-8b-fp8-8"), "--scale-to", "4", "--validate-only", "--set",
+       "model.overrides={layers: 2, hidden: 32, ffn: 64, heads: 4, kv_heads: 2, vocab: 256}",
+       "--set", "batch.sequence=64", "--set", "labels.page=nemo"});
+  EXPECT_EQ(more.exit_code, 0) << more;
+  EXPECT_THAT(more.errors, AllOf(HasSubstr("needs 4 devices, and the cluster has 2: the job waits"),
+                                 HasSubstr("labels.page: no FLOPs convention \"nemo\""),
+                                 HasSubstr("will be by the convention 'exact'")));
+  for (const Finished* fits : {&run, &deep}) {
+    EXPECT_THAT(fits->errors,
+                AllOf(Not(HasSubstr("the cluster has")), Not(HasSubstr("labels.page"))));
+  }
+
   const Finished wrong = service.Trainyard(
       {"submit", Recipe("nemo20-llama3-8b-fp8-8"), "--scale-to", "2", "--set", "batch.micro=3"});
   EXPECT_EQ(wrong.exit_code, 1) << wrong;

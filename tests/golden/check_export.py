@@ -21,6 +21,7 @@ MLP = {"ffn": 48}
 EXPERTS = {"moe": {"experts": 6, "top_k": 2, "expert_ffn": 20, "aux_loss": 0.05}}
 # Of the families without a job in training/. None: the family lacks the size.
 ARCHITECTURES = {
+    "gpt3": MLP | {"kv_heads": None},
     "qwen2": MLP,
     "qwen3": MLP | {"tied": True},
     "mixtral": EXPERTS,
@@ -88,7 +89,7 @@ def check(name, programs, scratch):
     logging.getLogger("transformers").removeHandler(said)
     found = validation_loss(model, spec)
     good = not said.said and abs(found - reported) <= 1e-5 * reported
-    print(f"{name}: reported {reported:.9g}, {type(model).__name__} {found:.9g}, warnings {said.said}: {'good' if good else 'BAD'}")
+    print(f"{name}: reported {reported:.12g}, {type(model).__name__} {found:.12g}, warnings {said.said}: {'good' if good else 'BAD'}")
     return good
 
 

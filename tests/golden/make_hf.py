@@ -54,10 +54,15 @@ NEMOTRON_H = {"rms_norm_eps": None, "num_hidden_layers": None, "mamba_num_heads"
               "num_experts_per_tok": 3, "moe_intermediate_size": 7, "moe_shared_expert_intermediate_size": 9,
               "routed_scaling_factor": 2.5}
 
+GPT2 = {"num_key_value_heads": None, "head_dim": None, "rms_norm_eps": None, "intermediate_size": None, "n_inner": 20,
+        "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0}
+
 # Name: the model's class, and what its configuration has besides SIZES.
 CASES = {
     "llama": ("Llama", {"rope_parameters": LLAMA3}),
     "llama_tied": ("Llama", {"rope_parameters": ROPE, "tie_word_embeddings": True}),
+    "gpt3": ("GPT2", GPT2),
+    "gpt3_tied": ("GPT2", {**GPT2, "tie_word_embeddings": True}),
     "qwen3_moe": ("Qwen3Moe", {"rope_parameters": ROPE, "moe_intermediate_size": 7, "norm_topk_prob": True, **EXPERTS}),
     "qwen2": ("Qwen2", {"rope_parameters": ROPE}),
     "qwen2_tied": ("Qwen2", {"rope_parameters": ROPE, "tie_word_embeddings": True}),
@@ -82,14 +87,14 @@ CASES = {
 
 def make(kind, fields):
     """The model, with weights that are large enough for every part of it to matter."""
-    model_class = getattr(transformers, kind + "ForCausalLM")
+    model_class = getattr(transformers, kind + ("LMHeadModel" if kind == "GPT2" else "ForCausalLM"))
     config = model_class.config_class(**{**SIZES, **fields}, attn_implementation="eager")
     config._experts_implementation = "eager"
     model = model_class(config).eval()
     generator = torch.Generator().manual_seed(SEED)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            gain = name.endswith(("norm.weight", "norm_f.weight"))
+            gain = name.endswith(("norm.weight", "norm_f.weight", "ln_1.weight", "ln_2.weight", "ln_f.weight"))
             parameter.copy_((1.0 if gain else 0.0) + (0.1 if gain else 0.3) * torch.randn(parameter.shape, generator=generator))
         for name, buffer in model.named_buffers():
             if name.endswith("e_score_correction_bias"):

@@ -138,7 +138,9 @@ INSTANTIATE_TEST_SUITE_P(Sizes, CausalConvTest,
                                            Size{1, 70, 328, 4}, Size{1, 65, 301, 4}));
 
 TEST(CausalConv, BackwardMatchesNumericGradient) {
-  for (const Size& size : {Size{2, 5, 3, 4}, Size{2, 2, 2, 4}, Size{1, 9, 2, 6}}) {
+  // The last size has several runs of rows on a GPU.
+  for (const Size& size :
+       {Size{2, 5, 3, 4}, Size{2, 2, 2, 4}, Size{1, 9, 2, 6}, Size{2, 70, 2, 4}}) {
     for (const bool tailed : {false, true}) {
       Inputs in = Make(size);
       const auto loss = [&] { return Dot(Convolve<double>(in, size, tailed), in.dy); };

@@ -31,18 +31,36 @@ std::string WantedOneOf(const std::vector<std::string>& names) {
   return absl::StrCat("one of ", absl::StrJoin(names, ", "));
 }
 
-constexpr double kExact = 9007199254740992.0;  // 2^53: beyond it a decimal is not exact.
+// The whole number that the field holds; nullopt if there is none, or if the type cannot hold it.
+template <typename Integer>
+std::optional<Integer> ReadWhole(absl::string_view text) {
+  Integer value = 0;
+  const std::optional<std::string> digits = WholeDigits(text);
+  if (!digits || !absl::SimpleAtoi(*digits, &value)) return std::nullopt;
+  return value;
+}
 
 }  // namespace
 
-std::optional<int64_t> ReadWhole(absl::string_view text) {
-  int64_t value = 0;
-  if (absl::SimpleAtoi(text, &value)) return value;
+std::optional<std::string> WholeDigits(absl::string_view text) {
+  constexpr int64_t kMostDigits = 20;  // Of 2^64.
   double decimal = 0;
-  if (ReadDecimal(text, decimal) && std::abs(decimal) <= kExact && std::trunc(decimal) == decimal) {
-    return int64_t(decimal);
+  if (!ReadDecimal(text, decimal)) return std::nullopt;
+  const bool negative = absl::ConsumePrefix(&text, "-");
+  absl::ConsumePrefix(&text, "+");
+  const size_t e = text.find_first_of("eE"), point = text.substr(0, e).find('.');
+  int64_t places = 0;  // By which the point is to the right of the digits.
+  if (e != text.npos && !absl::SimpleAtoi(text.substr(e + 1), &places)) return std::nullopt;
+  std::string digits(text.substr(0, e));
+  if (point != text.npos) {
+    digits.erase(point, 1);
+    places -= int64_t(digits.size() - point);
   }
-  return std::nullopt;
+  digits.erase(0, digits.find_first_not_of('0'));
+  if (digits.empty()) return "0";
+  for (; places < 0 && digits.back() == '0'; ++places) digits.pop_back();
+  if (places < 0 || int64_t(digits.size()) > kMostDigits - places) return std::nullopt;
+  return absl::StrCat(negative ? "-" : "", digits, std::string(size_t(places), '0'));
 }
 
 std::optional<double> ReadNumber(absl::string_view text) {
@@ -206,30 +224,30 @@ void Fields::Field(const char* name, double& out) {
   }
   double decimal = 0;
   if (!ReadDecimal(node->text, decimal)) return Wrong(name, "a finite number", *node);
-  const std::string wanted =
-      absl::StrCat("0 without a sign, or a number from ", kSmallestNumber, ", as f32 has it");
-  const bool positive = !std::signbit(decimal);
-  Wrong(name, wanted, *node, positive ? absl::StrCat(kSmallestNumber) : "");
+  // Which number is the nearest legal one depends on the field.
+  Wrong(name,
+        absl::StrCat("0 without a sign, or a number from ", kSmallestNumber, ", as f32 has it"),
+        *node);
 }
 
 void Fields::Field(const char* name, uint64_t& out) {
   const YamlNode* node = Scalar(name, "a whole number");
   if (node == nullptr) return;
-  const std::optional<int64_t> whole = ReadWhole(node->text);
-  if (whole && *whole >= 0) {
-    out = uint64_t(*whole);
-  } else if (!absl::SimpleAtoi(node->text, &out)) {
-    Wrong(name, "a whole number from 0 to 18446744073709551615", *node);
+  if (const std::optional<uint64_t> value = ReadWhole<uint64_t>(node->text)) {
+    out = *value;
+    return;
   }
+  Wrong(name, "a whole number from 0 to 18446744073709551615", *node);
 }
 
 void Fields::Field(const char* name, int64_t& out) {
   const YamlNode* node = Scalar(name, "a whole number");
   if (node == nullptr) return;
-  if (const std::optional<int64_t> value = ReadWhole(node->text)) {
+  if (const std::optional<int64_t> value = ReadWhole<int64_t>(node->text)) {
     out = *value;
     return;
   }
+  constexpr double kExact = 9007199254740992.0;  // 2^53: beyond it a double is not exact.
   double decimal = 0;
   const bool near = ReadDecimal(node->text, decimal) && std::abs(decimal) <= kExact;
   Wrong(name, "a whole number", *node, near ? absl::StrCat(std::llround(decimal)) : "");
@@ -245,7 +263,7 @@ void Fields::Field(const char* name, IntegerRange range, int64_t& out) {
   const std::string wanted = absl::StrCat("a whole number from ", range.min, " to ", range.max);
   const YamlNode* node = Scalar(name, wanted);
   if (node == nullptr) return;
-  const std::optional<int64_t> value = ReadWhole(node->text);
+  const std::optional<int64_t> value = ReadWhole<int64_t>(node->text);
   if (value && *value >= range.min && *value <= range.max) {
     out = *value;
     return;
@@ -281,7 +299,7 @@ void Fields::Field(const char* name, std::vector<int64_t>& out) {
   for (size_t i = 0; i < node->items.size(); ++i) {
     const YamlNode& item = node->items[i];
     const bool scalar = item.kind == YamlNode::Kind::kScalar;
-    const std::optional<int64_t> value = scalar ? ReadWhole(item.text) : std::nullopt;
+    const std::optional<int64_t> value = scalar ? ReadWhole<int64_t>(item.text) : std::nullopt;
     if (!value) Wrong(absl::StrCat(name, "[", i, "]"), "a whole number", item);
     out.push_back(value.value_or(0));  // The other items keep their index for later checks.
   }

@@ -198,10 +198,10 @@ inline constexpr double kSmallestNumber = 1.2e-38;
 // either 0 without a sign or at least kSmallestNumber in size. Otherwise returns nullopt.
 std::optional<double> ReadNumber(absl::string_view text);
 
-// Returns the whole number that a field of a spec holds, as YAML or protobuf JSON writes it:
-// digits, or a decimal without a fraction ("1e3") of at most 2^53. A larger decimal may stand for
-// several whole numbers.
-std::optional<int64_t> ReadWhole(absl::string_view text);
+// Returns the digits of the whole number that a field of a spec holds, as YAML or protobuf JSON
+// writes it: "1000", "-5", "1e3" or "1.0". Nullopt: it is no whole number, or has more than 20
+// digits. The digits are exact, which a double beyond 2^53 would not be.
+std::optional<std::string> WholeDigits(absl::string_view text);
 
 // The text for messages: cut and escaped.
 std::string Quoted(absl::string_view text);

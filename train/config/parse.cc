@@ -1,6 +1,7 @@
 #include "train/config/parse.h"
 
 #include "absl/strings/str_cat.h"
+#include "train/config/earlier_formats.h"
 #include "train/config/fields.h"
 #include "train/config/job_fields.h"
 #include "train/config/precision.h"
@@ -10,23 +11,33 @@
 namespace trainyard {
 namespace {
 
+JobConfig ReadResolved(const YamlNode& node, const std::string& path, Violations& violations) {
+  JobConfig job;
+  const YamlNode whole = WithLaterFields(node);
+  Fields fields(whole, path, violations, Absent::kWrong);
+  int64_t format = 0;
+  fields.Field("format", format);
+  if (format < kOldestResolvedJobFormat || format > kResolvedJobFormat) {
+    // The fields mean what another release defined.
+    violations.Add(
+        path, Wanted(absl::StrCat("a job resolved in format ", kOldestResolvedJobFormat, " to ",
+                                  kResolvedJobFormat, ", which this release reads"),
+                     absl::StrCat("format ", format)));
+    fields.KnowAll();
+    return job;
+  }
+  VisitJob(fields, job);
+  return job;
+}
+
 // `path` is the path of the job: "" if the job is the document itself.
 JobConfig ReadJob(const YamlNode& node, const std::string& path, Violations& violations,
                   bool may_be_resolved = true) {
-  JobConfig job;
-  const bool resolved = may_be_resolved && node.Find("format") != nullptr;
-  Fields fields(node, path, violations, resolved ? Absent::kWrong : Absent::kDefault);
-  if (resolved) {
-    int64_t format = 0;
-    fields.Field("format", format);
-    if (format != kResolvedJobFormat) {  // The fields mean what another release defined.
-      violations.Add(path, Wanted(absl::StrCat("a job resolved in format ", kResolvedJobFormat,
-                                               ", which this release reads"),
-                                  absl::StrCat("format ", format)));
-      fields.KnowAll();
-      return job;
-    }
+  if (may_be_resolved && node.Find("format") != nullptr) {
+    return ReadResolved(node, path, violations);
   }
+  JobConfig job;
+  Fields fields(node, path, violations);
   VisitJob(fields, job);
   return job;
 }

@@ -42,7 +42,7 @@ std::optional<ModelConfig> ResolveModel(const ModelChoice& choice, Violations& v
   if (choice.preset.empty() && !choice.architecture) {
     violations.Add("model.preset",
                    Wanted(absl::StrCat("one of ", absl::StrJoin(PresetNames(), ", "),
-                                       " (or model.architecture)"),
+                                       " (or model.import, or model.architecture)"),
                           "none"));
     return std::nullopt;
   }

@@ -9,6 +9,7 @@
 #include "common/job_axes.h"
 #include "train/config/resolve_model.h"
 #include "train/config/validate.h"
+#include "train/config/validate_layout.h"
 
 namespace trainyard {
 namespace {
@@ -38,34 +39,45 @@ LayersField LayersFieldOf(const ModelConfig& model, int64_t layers) {
   return {"layers", layers};
 }
 
-// The job with the first of its model's layers, and that model; none if it is not legal.
+// The job with the first of its model's layers, and that model; none if the job is not legal.
 struct Candidate {
   JobConfig job;
   std::optional<ModelConfig> model;
 };
 Candidate WithLayers(JobConfig job, const ModelConfig& model, int64_t layers) {
-  const LayersField field = LayersFieldOf(model, layers);
-  GivenOf(job).fields[field.name] = field.value;
+  if (layers != FactsOf(model).layers) {
+    const LayersField field = LayersFieldOf(model, layers);
+    GivenOf(job).fields[field.name] = field.value;
+  }
+  job.recompute.blocks = std::min(job.recompute.blocks, LayersOfAStage(job.parallelism, layers));
   Violations violations;
-  std::optional<ModelConfig> fewer = ResolveModel(job.model, violations);
-  if (!violations.empty()) fewer = std::nullopt;
+  Validate(job, violations);
+  std::optional<ModelConfig> fewer;
+  if (violations.empty()) fewer = ResolveModel(job.model, violations);
   return {std::move(job), std::move(fewer)};
 }
 
-// The fewest layers from `least` on that the model can have.
+bool IsLegal(const JobConfig& job, const ModelConfig& model, int64_t layers) {
+  return WithLayers(job, model, layers).model.has_value();
+}
+
+// The fewest layers from `least` on with which the job is legal; `most` if there are none.
 int64_t LegalLayers(const JobConfig& job, const ModelConfig& model, int64_t least, int64_t most) {
-  for (int64_t layers = least; layers < most; ++layers) {
-    if (WithLayers(job, model, layers).model) return layers;
-  }
-  return most;
+  while (least < most && !IsLegal(job, model, least)) ++least;
+  return least;
 }
 
 // Makes the axes that one copy of the model takes so small that `devices` hold it.
 void ShrinkModelAxes(int64_t devices, ParallelismConfig& p) {
+  const bool stages = p.pipeline > 1;
   for (int64_t* axis : {&p.pipeline, &p.context, &p.tensor}) {
     *axis = LargestDivisor(*axis, devices / (ModelRanks(p) / *axis));
   }
-  if (p.pipeline == 1) p.virtual_pipeline = 1;
+  if (!stages || p.pipeline > 1) return;
+  p.virtual_pipeline = 1;
+  const bool needs_stages =
+      p.schedule != nullptr && (p.schedule->split_backward || !p.schedule->TakesChunks(1));
+  if (needs_stages) p.schedule = DefaultSchedule(1);
 }
 
 // Whether the job's first parameters are those of a model with all layers.
@@ -78,21 +90,22 @@ struct Fit {
   bool fits;
 };
 
-// The most layers, at most `layers`, with which the job fits; the fewest, if it fits with none.
+// The most layers, at most `layers`, with which the job is legal and fits; the fewest legal ones if
+// it fits with none.
 Fit LayersThatFit(const JobConfig& job, const ModelConfig& model, int64_t layers,
                   const ScaleLimits& limits) {
   const auto fits = [&](int64_t count) {
     const Candidate candidate = WithLayers(job, model, count);
-    Violations violations;
-    Validate(candidate.job, violations);
-    // What is wrong otherwise is reported when the job is submitted.
-    return !candidate.model || !violations.empty() || limits.fits(candidate.job, *candidate.model);
+    return candidate.model &&
+           (limits.fits == nullptr || limits.fits(candidate.job, *candidate.model));
   };
-  if (limits.fits == nullptr || fits(layers)) return {layers, true};
-  if (NeedsAllLayers(job)) return {layers, false};
+  if (fits(layers)) return {layers, true};
   const ParallelismConfig& p = job.parallelism;
   const int64_t stages_need = std::max<int64_t>(1, p.pipeline * p.virtual_pipeline - 2);
-  int64_t least = LegalLayers(job, model, std::min(stages_need, layers), layers), most = layers;
+  const int64_t first = NeedsAllLayers(job) ? layers : std::min(stages_need, layers);
+  int64_t least = LegalLayers(job, model, first, layers), most = layers;
+  // What is wrong with any number of layers is reported when the job is submitted.
+  if (!IsLegal(job, model, least)) return {layers, true};
   if (!fits(least)) return {least, false};
   while (least + 1 < most) {  // `least` fits, and `most` does not.
     const int64_t middle = std::midpoint(least, most);
@@ -123,9 +136,16 @@ std::vector<ScaledField> ChangedSizes(const JobConfig& from, const JobConfig& to
         axis.takes_ranks ? "one copy of the model takes at most all devices"
                          : "as the other axes allow");
   });
+  const auto name = [](const JobConfig& job) { return job.parallelism.schedule_kind()->name; };
+  if (to.parallelism.schedule != from.parallelism.schedule) {
+    changes.push_back({"parallelism.schedule", std::string(name(from)), std::string(name(to)),
+                       "one stage has no bubble"});
+  }
   add("batch.global", from.batch.global, to.batch.global,
       absl::StrCat("data-parallel ranks are ", DataParallel(to), ", micro-batches of each ",
                    AccumulationSteps(to), " as before"));
+  add("recompute.blocks", from.recompute.blocks, to.recompute.blocks,
+      "a pipeline stage has no more layers");
   return changes;
 }
 
@@ -156,13 +176,13 @@ Scaling ScaleTo(const JobConfig& given, const ModelConfig& model, const ScaleLim
   }
   if (fit.layers < layers) why = "to fit in the devices' memory";
 
+  job = WithLayers(std::move(job), model, fit.layers).job;
   Scaling scaling{.job = job, .changes = ChangedSizes(given, job), .fits = fit.fits};
   if (fit.layers == all) return scaling;
   const LayersField from = LayersFieldOf(model, all), to = LayersFieldOf(model, fit.layers);
   const char* const section = job.model.architecture ? "architecture" : "overrides";
   scaling.changes.push_back(
       {absl::StrCat("model.", section, ".", from.name), TextOf(from.value), TextOf(to.value), why});
-  scaling.job = WithLayers(std::move(job), model, fit.layers).job;
   return scaling;
 }
 

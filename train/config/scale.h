@@ -40,12 +40,17 @@ struct Scaling {
 //    becomes the greatest divisor that it and the new data axis have in common.
 // 2. If one copy of the model takes more than all devices: the pipeline together with the layers,
 //    so that a stage keeps its blocks, then the context axis, then the tensor axis, each to its
-//    greatest divisor that is small enough.
+//    greatest divisor that is small enough. A job left with one stage has no virtual stages, and no
+//    schedule that needs several.
 // 3. Layers, until the job fits; then, if the pipeline's parts need more layers than fit, its
 //    virtual stages. If the job does not fit with the fewest layers, these remain, and `fits` is
 //    false.
 //
-// A job that begins with the parameters of another model keeps its layers.
+// recompute.blocks is at most the layers of a stage. A job that begins with the parameters of
+// another model keeps its layers.
+//
+// The result is legal (Validate), unless the job is illegal with any number of layers: then the
+// layers are those of step 2, and `fits` is true.
 //
 // The job's axes and batch must be legal (ValidateLayout without a model). `model` is its model,
 // and must be valid.

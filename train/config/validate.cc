@@ -98,8 +98,10 @@ void CheckBlend(const BlendData& blend, Checker& check) {
   for (size_t i = 0; i < count; ++i) {
     const BlendedDataset& dataset = blend.datasets[i];
     const std::string field = absl::StrCat("data.blend.datasets[", i, "]");
-    check.Number(field + ".weight", dataset.weight >= 1e-9 && dataset.weight <= 1e9, dataset.weight,
-                 "1e-9 <= x <= 1e9; leave out datasets without weight");
+    if (!(dataset.weight >= 1e-9 && dataset.weight <= 1e9)) {
+      check.Add(field + ".weight", Wanted("1e-9 <= x <= 1e9 (leave out datasets without weight)",
+                                          dataset.weight, dataset.weight > 1 ? "1e9" : "1e-9"));
+    }
     const bool prefix = !dataset.prefix.empty(), path = !dataset.path.empty();
     if (prefix == path) {
       check.Add(field, Wanted("a prefix (PREFIX.bin and PREFIX.idx) or the path of a text",

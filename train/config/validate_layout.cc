@@ -226,16 +226,7 @@ void CheckPipeline(const JobConfig& job, int64_t layers, Violations& violations)
 void CheckRecompute(const JobConfig& job, int64_t layers, Violations& violations) {
   const ParallelismConfig& p = job.parallelism;
   if (p.pipeline * p.virtual_pipeline > layers + 2) return;  // CheckPipeline reports it.
-  const std::vector<int> stage_of = PlaceParts(
-      {.kind = p.schedule_kind(), .stages = int(p.pipeline), .chunks = int(p.virtual_pipeline)});
-  const auto parts = DivideBlocks(layers, int(stage_of.size()));
-  std::vector<int64_t> on_stage(size_t(p.pipeline));
-  for (size_t i = 0; i < parts->size(); ++i) {
-    const auto [begin, end] = (*parts)[i];  // Embedding and head are not layers.
-    on_stage[size_t(stage_of[i])] += std::min(end, layers + 1) - std::max<int64_t>(begin, 1);
-  }
-  const int64_t most = *std::max_element(on_stage.begin(), on_stage.end());
-  const int64_t blocks = job.recompute.blocks;
+  const int64_t blocks = job.recompute.blocks, most = LayersOfAStage(p, layers);
   if (blocks >= 0 && blocks <= most) return;
   violations.Add("recompute.blocks",
                  Wanted(absl::StrCat("0 to ", most, ", the layers on a pipeline stage"), blocks,
@@ -353,6 +344,19 @@ bool CheckBatch(const JobConfig& job, bool axes_legal, Violations& violations) {
 }
 
 }  // namespace
+
+int64_t LayersOfAStage(const ParallelismConfig& p, int64_t layers) {
+  if (p.pipeline * p.virtual_pipeline > layers + 2) return 0;
+  const std::vector<int> stage_of = PlaceParts(
+      {.kind = p.schedule_kind(), .stages = int(p.pipeline), .chunks = int(p.virtual_pipeline)});
+  const auto parts = DivideBlocks(layers, int(stage_of.size()));
+  std::vector<int64_t> on_stage(size_t(p.pipeline));
+  for (size_t i = 0; i < parts->size(); ++i) {
+    const auto [begin, end] = (*parts)[i];  // Embedding and head are not layers.
+    on_stage[size_t(stage_of[i])] += std::min(end, layers + 1) - std::max<int64_t>(begin, 1);
+  }
+  return *std::max_element(on_stage.begin(), on_stage.end());
+}
 
 int64_t PipelineRound(const ParallelismConfig& p) {
   return p.schedule_kind()->whole_rounds ? p.pipeline : 1;

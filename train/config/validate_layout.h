@@ -14,6 +14,9 @@ namespace trainyard {
 // the rules that depend on the model are not checked.
 void ValidateLayout(const JobConfig& job, const ModelConfig* model, Violations& violations);
 
+// The most layers on a pipeline stage; 0 if the pipeline has more parts than the model blocks.
+int64_t LayersOfAStage(const ParallelismConfig& parallelism, int64_t layers);
+
 // The number of micro-batches must be a multiple of this for the pipeline schedule.
 int64_t PipelineRound(const ParallelismConfig& parallelism);
 

@@ -12,6 +12,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/text.h"
 #include "train/config/yaml.h"
@@ -169,7 +170,19 @@ class TreeBuilder final : public YAML::EventHandler {
   size_t nodes_ = 0;
 };
 
+// What a text that begins with '*' looks like to YAML, as a pattern of layers or of names does.
+bool IsAboutAlias(absl::string_view what) {
+  for (const char* message : {YAML::ErrorMsg::UNKNOWN_ANCHOR, YAML::ErrorMsg::ALIAS_NOT_FOUND,
+                              YAML::ErrorMsg::CHAR_IN_ALIAS}) {
+    if (absl::StartsWith(what, message)) return true;
+  }
+  return false;
+}
+
 absl::Status BrokenYaml(const YAML::Mark& mark, std::string what) {
+  if (IsAboutAlias(what)) {
+    absl::StrAppend(&what, "; a text that begins with '*' needs quotes, in a shell within its own");
+  }
   // yaml-cpp quotes the text whatever it contains, and may quote one byte of a multi-byte
   // character.
   std::replace_if(

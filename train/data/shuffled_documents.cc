@@ -1,6 +1,8 @@
 #include "train/data/shuffled_documents.h"
 
 #include <algorithm>
+#include <bit>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -50,10 +52,12 @@ absl::StatusOr<std::shared_ptr<const ShuffledDocuments::Epoch>> ShuffledDocument
   epoch->key = RandomBits(key_, HashName("data/documents"), uint64_t(number));
   std::vector<int64_t>& before = epoch->tokens_before;
   before.resize(size_t((documents_ + kPlaces - 1) / kPlaces) + 1);
+  epoch->taken.resize(before.size() - 1);
+  ASSIGN_OR_RETURN(int64_t first, FirstDocument());
   // In the order of the file, because reading the index in another order would take far longer.
   constexpr int64_t kRead = 8192;
-  std::vector<int64_t> starts;
-  for (int64_t first = 0; first < documents_; first += kRead) {
+  std::vector<int64_t> starts = {0};
+  for (; first < documents_ && starts.back() < part_.end; first += kRead) {
     const int64_t count = std::min(kRead, documents_ - first);
     starts.resize(size_t(count) + 1);
     RETURN_IF_ERROR(part_.stream->ReadDocumentStarts(first, starts));
@@ -64,11 +68,27 @@ absl::StatusOr<std::shared_ptr<const ShuffledDocuments::Epoch>> ShuffledDocument
       if (tokens == 0) continue;
       const int64_t place = Unpermute(epoch->key, documents_, first + i);
       before[size_t(place / kPlaces) + 1] += tokens;
+      epoch->taken[size_t(place / kPlaces)] |= uint64_t{1} << (place % kPlaces);
     }
   }
   for (size_t i = 1; i < before.size(); ++i) before[i] += before[i - 1];
   if (before.back() != part_.tokens()) return Changed();
   return epoch;
+}
+
+absl::StatusOr<int64_t> ShuffledDocuments::FirstDocument() const {
+  int64_t low = 0, high = documents_ - 1;
+  while (low < high) {
+    const int64_t middle = std::midpoint(low, high);
+    int64_t end = 0;
+    RETURN_IF_ERROR(part_.stream->ReadDocumentStarts(middle + 1, std::span(&end, 1)));
+    if (end > part_.begin) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return low;
 }
 
 absl::StatusOr<ShuffledDocuments::Piece> ShuffledDocuments::DocumentAt(const Epoch& epoch,
@@ -84,21 +104,24 @@ absl::StatusOr<int64_t> ShuffledDocuments::PiecesOfEpoch(const Epoch& epoch, int
                                                          const TakePiece& take) const {
   const std::vector<int64_t>& before = epoch.tokens_before;
   const auto after = std::upper_bound(before.begin(), before.end(), offset);
-  int64_t place = (after - before.begin() - 1) * kPlaces;
-  int64_t skipped = offset - *(after - 1), taken = 0;
-  for (; place < documents_ && taken < count; ++place) {
-    ASSIGN_OR_RETURN(Piece piece, DocumentAt(epoch, place));
-    if (piece.count <= skipped) {
-      skipped -= piece.count;
-      continue;
+  int64_t skipped = offset - *(after - 1), given = 0;
+  size_t at = size_t(after - before.begin()) - 1;
+  for (; at < epoch.taken.size() && given < count; ++at) {
+    for (uint64_t bits = epoch.taken[at]; bits != 0 && given < count; bits &= bits - 1) {
+      const int64_t place = int64_t(at) * kPlaces + std::countr_zero(bits);
+      ASSIGN_OR_RETURN(Piece piece, DocumentAt(epoch, place));
+      if (piece.count <= skipped) {
+        skipped -= piece.count;
+        continue;
+      }
+      piece.first += skipped;
+      piece.count = std::min(piece.count - skipped, count - given);
+      skipped = 0;
+      given += piece.count;
+      RETURN_IF_ERROR(take(piece));
     }
-    piece.first += skipped;
-    piece.count = std::min(piece.count - skipped, count - taken);
-    skipped = 0;
-    taken += piece.count;
-    RETURN_IF_ERROR(take(piece));
   }
-  return taken;
+  return given;
 }
 
 absl::Status ShuffledDocuments::ForEachPiece(int64_t first, int64_t count,

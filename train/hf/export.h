@@ -40,6 +40,7 @@ struct Exported {
 //   express, a parameter that the checkpoint lacks, or one with a number beyond the range of F16.
 // - DATA_LOSS: the checkpoint is damaged.
 // - FAILED_PRECONDITION: something is at `options.to`.
+// - NOT_FOUND: the directory of `options.to` is not there.
 absl::StatusOr<Exported> ExportHf(const Checkpoint& checkpoint, const ExportOptions& options,
                                   Storage& storage = LocalStorage());
 

@@ -39,6 +39,7 @@ absl::StatusOr<std::vector<StoredTensor>> WriteParameters(const HfWeights& weigh
 
 absl::StatusOr<Imported> ImportHf(const std::string& from, const std::string& to,
                                   Storage& storage) {
+  if (!to.empty()) RETURN_IF_ERROR(PendingDirectory::Check(to));  // Reading may take long.
   ASSIGN_OR_RETURN(const HfModel model, HfModel::Open(from));
   ASSIGN_OR_RETURN(const KeptFiles kept, FilesToKeep(model));
   Imported imported{.model = model.config, .carried = CarriedOf(kept)};

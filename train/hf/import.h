@@ -25,7 +25,7 @@ struct Imported {
 // Reads the directory `from` and makes the checkpoint `to`, at which nothing may be, or an empty
 // directory. If `to` is empty, checks all that an import would check and writes nothing. If an
 // error is returned, nothing was changed:
-// - NOT_FOUND: a file of the directory is missing.
+// - NOT_FOUND: a file of the directory is missing, or the directory of `to`.
 // - INVALID_ARGUMENT: names the key of config.json, or the tensor, that is not supported.
 // - DATA_LOSS: names the file, and the tensor, that is damaged.
 // - FAILED_PRECONDITION: something is at `to`.

@@ -45,6 +45,16 @@ std::string ParentOf(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
+std::string NameOf(const std::string& path) {
+  return std::filesystem::path(path).filename().string();
+}
+
+std::string Normal(const std::string& target) {
+  std::string path = std::filesystem::path(target).lexically_normal().string();
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
 // Names of pending directories are drawn, since processes in two containers may have one number.
 uint64_t RandomNumber() {
   uint64_t number = 0;
@@ -54,17 +64,25 @@ uint64_t RandomNumber() {
 
 }  // namespace
 
-absl::StatusOr<PendingDirectory> PendingDirectory::Create(const std::string& target,
-                                                          Storage& storage) {
-  std::string path = std::filesystem::path(target).lexically_normal().string();
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
+absl::Status PendingDirectory::Check(const std::string& target) {
+  const std::string path = Normal(target), name = NameOf(path), parent = ParentOf(path);
   RETURN_IF_ERROR(CheckFree(path));
-  const std::string name = std::filesystem::path(path).filename().string();
   if (name.empty() || name == "." || name == "..") {
     return absl::InvalidArgumentError(
         absl::StrCat(target, ": wanted a directory by its name, which is made or replaced"));
   }
-  const std::string prefix = absl::StrCat(".", name, "."), parent = ParentOf(path);
+  std::error_code error;
+  if (std::filesystem::is_directory(parent, error)) return absl::OkStatus();
+  return absl::NotFoundError(
+      absl::StrCat(target, ": wanted a path in a directory, but there is no ", "directory ", parent,
+                   "; mkdir -p ", parent, " makes it"));
+}
+
+absl::StatusOr<PendingDirectory> PendingDirectory::Create(const std::string& target,
+                                                          Storage& storage) {
+  RETURN_IF_ERROR(Check(target));
+  const std::string path = Normal(target), parent = ParentOf(path);
+  const std::string prefix = absl::StrCat(".", NameOf(path), ".");
   std::vector<std::string> left;
   ASSIGN_OR_RETURN(const std::vector<std::string> beside, ListDirectory(parent));
   for (const std::string& other : beside) {

@@ -15,9 +15,12 @@ namespace trainyard {
 
 class PendingDirectory {
  public:
-  // Makes the directory beside `target`, hidden: .NAME.RANDOM.partial. FAILED_PRECONDITION: there
-  // is something at `target`, other than an empty directory that is no mount point. `storage` must
-  // outlive this object.
+  // Whether a directory can appear at `target`. FAILED_PRECONDITION: there is something, other than
+  // an empty directory that is no mount point. NOT_FOUND: its parent is no directory.
+  // INVALID_ARGUMENT: `target` has no name.
+  static absl::Status Check(const std::string& target);
+  // Makes the directory beside `target`, hidden: .NAME.RANDOM.partial. Errors: those of Check.
+  // `storage` must outlive this object.
   static absl::StatusOr<PendingDirectory> Create(const std::string& target, Storage& storage);
   PendingDirectory(PendingDirectory&& other) noexcept
       : target_(std::move(other.target_)),

@@ -56,6 +56,14 @@ absl::StatusOr<TokenizedCorpus> TokenizeBytes(const std::string& text_path,
     return absl::InvalidArgumentError(
         absl::StrCat("wanted where to write and a name, as data/corpus, found '", prefix, "'"));
   }
+  for (const char* suffix : {".idx", ".bin"}) {
+    const std::string old = prefix + suffix;
+    if (!Exists(old)) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat(old,
+                     ": wanted a prefix without files, found one; remove it first, or take "
+                     "another prefix"));
+  }
   if (out.has_parent_path()) RETURN_IF_ERROR(MakeDirectories(out.parent_path()));
   ASSIGN_OR_RETURN(const std::unique_ptr<IndexedWriter> writer,
                    IndexedWriter::Create(prefix, IndexDType::kUint16));

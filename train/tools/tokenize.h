@@ -21,7 +21,8 @@ struct TokenizedCorpus {
 };
 
 // Writes PREFIX.bin and PREFIX.idx (uint16 tokens), and makes their directory. Errors name the
-// path. INVALID_ARGUMENT: the text is empty, or the prefix has no name.
+// path. INVALID_ARGUMENT: the text is empty, or the prefix has no name. FAILED_PRECONDITION: one of
+// the files is there already.
 absl::StatusOr<TokenizedCorpus> TokenizeBytes(const std::string& text_path,
                                               const std::string& prefix, DocumentSplit split);
 

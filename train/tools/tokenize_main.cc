@@ -15,7 +15,9 @@ int main(int argc, char** argv) {
   std::string text, prefix, documents = "paragraph";
   app.set_version_flag("--version", trainyard::Version());
   app.add_option("TEXT", text, "The text file")->required();
-  app.add_option("OUT_PREFIX", prefix, "Writes OUT_PREFIX.bin and OUT_PREFIX.idx")->required();
+  app.add_option("OUT_PREFIX", prefix,
+                 "Writes OUT_PREFIX.bin and OUT_PREFIX.idx, which must not exist")
+      ->required();
   app.add_option("--documents", documents, "What one document is; a paragraph ends at blank lines")
       ->check(CLI::IsMember({"paragraph", "file"}))
       ->capture_default_str();

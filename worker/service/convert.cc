@@ -45,7 +45,10 @@ void CutWords(v1::RankStatus& status) {
 // a newer format, together with the job as submitted.
 bool IsReadable(const std::string& resolved_job) {
   const nlohmann::json job = ParseJson(resolved_job);
-  return job.is_object() && job.value("format", nlohmann::json()) == kResolvedJobFormat;
+  if (!job.is_object()) return false;
+  const nlohmann::json format = job.value("format", nlohmann::json());
+  return format.is_number_integer() && format >= kOldestResolvedJobFormat &&
+         format <= kResolvedJobFormat;
 }
 
 }  // namespace

@@ -160,10 +160,11 @@ TEST(Inputs, BlendsAreCheckedDatasetByDataset) {
     std::string field, says;
   } bad[] = {{{}, "data.blend.datasets", "wanted 1 to 256 datasets, found 0"},
              {std::vector<One>(257, {1, "a", ""}), "data.blend.datasets", "found 257"},
-             {{{1, "a", ""}, {0, "b", ""}}, second + ".weight", "datasets without weight, found 0"},
+             {{{1, "a", ""}, {0, "b", ""}}, second + ".weight", "found 0; nearest 1e-9"},
              {{{1, "a", ""}, {-1, "b", ""}}, second + ".weight", "found -1"},
              {{{1, "a", ""}, {std::nan(""), "b", ""}}, second + ".weight", "found nan"},
-             {{{2e9, "a", ""}}, first + ".weight", "1e-9 <= x <= 1e9"},
+             {{{2e9, "a", ""}}, first + ".weight", "wanted 1e-9 <= x <= 1e9"},
+             {{{2e9, "a", ""}}, first + ".weight", "found 2e+09; nearest 1e9"},
              {{{1, "a", "b"}}, first, "or the path of a text, found both"},
              {{{1, "", ""}}, first, "found none"},
              {{{1, "a", ""}, {1, "", "b"}}, second, "all with a prefix or all with a path"},

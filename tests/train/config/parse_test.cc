@@ -207,6 +207,27 @@ TEST(ParseJobConfig, AbsentNullAndZeroTakeTheDefaults) {
   EXPECT_TRUE(std::holds_alternative<std::monostate>(job->data));
 }
 
+// Each is exact, also where a double is not.
+TEST(ParseJobConfig, WholeNumbersMayHaveAPointOrAnExponent) {
+  const std::pair<const char*, uint64_t> seeds[] = {{"1e3", 1000},
+                                                    {"1E+3", 1000},
+                                                    {"+12.50e1", 125},
+                                                    {"120e-1", 12},
+                                                    {"0.0", 0},
+                                                    {"-0", 0},
+                                                    {"007", 7},
+                                                    {"1e16", 10'000'000'000'000'000},
+                                                    {"9007199254740993.0", 9'007'199'254'740'993},
+                                                    {"1.8446744073709551615e19", UINT64_MAX},
+                                                    {"0000000000000000000000000001.00", 1}};
+  for (const auto& [text, seed] : seeds) {
+    const auto job = ParseJobConfig(absl::StrCat("seed: ", text));
+    ASSERT_TRUE(job.ok()) << text << ": " << job.status();
+    EXPECT_EQ(job->seed, seed) << text;
+  }
+  EXPECT_EQ(ParseJobConfig("priority: -1e2")->priority, -100);
+}
+
 // Neither an exponent nor a leading or trailing 0 makes a 0 something else.
 TEST(ParseJobConfig, ZeroAndTheSmallestNumberAreNumbers) {
   for (const char* zero : {"0", "0.0", "+0", "00.000", "0e-400", "0E9"}) {
@@ -309,6 +330,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"steps: 0x10", "steps", "found \"0x10\""},
         BadText{"seed: -1", "seed", "18446744073709551615"},
         BadText{"seed: 18446744073709551616", "seed", "18446744073709551615"},
+        BadText{"seed: 1.9e19", "seed", "wanted a whole number from 0 to 18446744073709551615"},
+        BadText{"seed: 15e-1", "seed", "found \"15e-1\""},
+        BadText{"seed: 1e99999999999999999999", "seed", "wanted a whole number"},
         BadText{"precision: bf16", "precision",
                 "one of BF16, F32, F64, found \"bf16\"; nearest BF16"},
         BadText{"precision: PRECISION_F16", "precision", "; nearest BF16"},
@@ -326,7 +350,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"optimizer: {clip_norm: -0.0e5}", "optimizer.clip_norm", "found \"-0.0e5\""},
         BadText{"optimizer: {clip_norm: -1e-40}", "optimizer.clip_norm", "found \"-1e-40\""},
         BadText{"optimizer: {adamw: {epsilon: 1.1e-38}}", "optimizer.adamw.epsilon",
-                "found \"1.1e-38\"; nearest 1.2e-38"},
+                "or a number from 1.2e-38, as f32 has it, found \"1.1e-38\""},
         BadText{"optimizer: {adamw: {epsilon: 5e-324}}", "optimizer.adamw.epsilon", "1.2e-38"},
         BadText{"optimizer: {adamw: {epsilon: 1e-400}}", "optimizer.adamw.epsilon", "1.2e-38"},
         BadText{"optimizer: {adamw: {epsilon: -1e-400}}", "optimizer.adamw.epsilon", "1.2e-38"},

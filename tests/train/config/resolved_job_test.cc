@@ -233,7 +233,7 @@ TEST(ResolvedJob, AFieldOrAFormatOfAnotherReleaseIsRefused) {
   ASSERT_EQ(violations.list().size(), 1u) << violations.ToStatus();
   EXPECT_EQ(violations.list()[0].field, "job");
   EXPECT_THAT(violations.list()[0].description,
-              HasSubstr(absl::StrCat("format ", kResolvedJobFormat)));
+              HasSubstr(absl::StrCat("format ", kResolvedJobFormat + 1)));
 }
 
 }  // namespace

@@ -2,16 +2,19 @@
 // legal. The recipes of recipes/published are the jobs.
 #include "train/config/scale.h"
 
+#include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/published_table.h"
 #include "train/config/parse.h"
 #include "train/config/resolve_model.h"
 #include "train/config/validate.h"
+#include "train/config/validate_layout.h"
 
 namespace trainyard::testing {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
@@ -136,21 +139,91 @@ TEST(ScaleTest, APatternLosesItsLastLetters) {
             "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME -> MEMEM*E");
 }
 
+// The job recomputes all layers of a stage, and its schedule needs several stages.
+JobConfig Stricter(JobConfig job) {
+  job.recompute.blocks = LayersOfAStage(job.parallelism, FactsOf(*ResolveModel(job.model)).layers);
+  if (job.parallelism.pipeline == 1) return job;
+  if (job.parallelism.virtual_pipeline > 1) {
+    job.parallelism.schedule = DefaultSchedule(2);
+  } else {
+    job.parallelism.schedule = FindSchedule("V_ZB");
+    job.parallelism.virtual_pipeline = 2;
+  }
+  return job;
+}
+
+TEST(ScaleTest, RecomputesAtMostTheLayersOfAStage) {
+  const auto three = [](const JobConfig&, const ModelConfig& model) {
+    return FactsOf(model).layers <= 3;
+  };
+  JobConfig job = Recipe("nemo20-llama3-8b-fp8-8");
+  job.recompute.blocks = 2;
+  EXPECT_THAT(Scaled(job, {.devices = 8, .fits = three}),
+              ElementsAre("model.overrides.layers 32 -> 3"));
+  job.recompute.blocks = 32;
+  EXPECT_THAT(Scaled(job, {.devices = 8, .fits = three}),
+              ElementsAre("recompute.blocks 32 -> 3", "model.overrides.layers 32 -> 3"));
+}
+
+TEST(ScaleTest, OneStageHasAPlainSchedule) {
+  JobConfig job = Recipe("nemo20-llama2-70b-fp8-64");
+  ASSERT_EQ(job.parallelism.pipeline, 4);
+  for (const char* schedule : {"V_HALF", "V_ZB", "INTERLEAVED_ONE_F_ONE_B"}) {
+    job.parallelism.schedule = FindSchedule(schedule);
+    job.parallelism.virtual_pipeline = 2;
+    const std::vector<std::string> changes = Scaled(job, {.devices = 4});
+    EXPECT_THAT(changes,
+                Contains(absl::StrCat("parallelism.schedule ", schedule, " -> ONE_F_ONE_B")));
+    EXPECT_THAT(changes, Contains("parallelism.virtual_pipeline 2 -> 1"));
+    // Two stages are enough.
+    for (const std::string& change : Scaled(job, {.devices = 8})) {
+      EXPECT_FALSE(absl::StartsWith(change, "parallelism.schedule")) << change;
+    }
+  }
+  job.parallelism.schedule = FindSchedule("GPIPE");
+  job.parallelism.virtual_pipeline = 1;
+  for (const std::string& change : Scaled(job, {.devices = 4})) {
+    EXPECT_FALSE(absl::StartsWith(change, "parallelism.schedule")) << change;
+  }
+}
+
+// It is reported when the job is submitted.
+TEST(ScaleTest, WhatIsWrongOtherwiseDoesNotTakeLayers) {
+  JobConfig job = Recipe("nemo20-llama3-8b-fp8-8");
+  job.profile = ProfileConfig{.directory = "profile", .ranks = {5}};
+  const auto never = [](const JobConfig&, const ModelConfig&) { return false; };
+  EXPECT_THAT(Scaled(job, {.devices = 4, .fits = never}),
+              ElementsAre("devices 8 -> 4", "batch.global 128 -> 64"));
+}
+
 // Whatever a recipe scales to is a legal job.
 TEST(ScaleTest, EveryRecipeScalesToALegalJob) {
+  const auto five = [](const JobConfig&, const ModelConfig& model) {
+    return FactsOf(model).layers <= 5;
+  };
   for (const PublishedRun& run : PublishedRuns()) {
     if (run.text("task") != "pretrain") continue;
-    const JobConfig given = Recipe(run.name());
+    const JobConfig recipe = Recipe(run.name()), stricter = Stricter(recipe);
+    const ModelConfig model = ResolveModel(recipe.model).value();
     for (const int64_t devices : {1, 2, 3, 4, 6, 8, 16, 40}) {
-      const JobConfig job =
-          ScaleTo(given, ResolveModel(given.model).value(), {.devices = devices}).job;
-      SCOPED_TRACE(absl::StrCat(run.name(), " on ", devices));
-      Violations violations;
-      Validate(job, violations);
-      EXPECT_TRUE(violations.empty()) << violations.ToStatus();
-      EXPECT_LE(job.devices, devices);
-      EXPECT_GT(2 * job.devices, std::min(devices, given.devices));
-      EXPECT_EQ(AccumulationSteps(job), AccumulationSteps(given));
+      for (const bool strict : {false, true}) {
+        const JobConfig& given = strict ? stricter : recipe;
+        const Scaling scaling =
+            ScaleTo(given, model, {.devices = devices, .fits = strict ? five : ScaleLimits().fits});
+        const JobConfig& job = scaling.job;
+        SCOPED_TRACE(absl::StrCat(run.name(), " on ", devices, strict ? ", stricter" : ""));
+        Violations violations;
+        Validate(job, violations);
+        EXPECT_TRUE(violations.empty()) << violations.ToStatus();
+        EXPECT_LE(job.devices, devices);
+        EXPECT_GT(2 * job.devices, std::min(devices, given.devices));
+        EXPECT_EQ(AccumulationSteps(job), AccumulationSteps(given));
+        if (!strict) continue;
+        const int64_t parts = job.parallelism.pipeline * job.parallelism.virtual_pipeline;
+        const int64_t layers = FactsOf(*ResolveModel(job.model)).layers;
+        EXPECT_LE(layers, std::max<int64_t>(5, parts));
+        EXPECT_EQ(scaling.fits, layers <= 5);
+      }
     }
   }
 }

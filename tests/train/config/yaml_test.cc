@@ -14,6 +14,7 @@ namespace trainyard {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string Message(absl::string_view text) {
   return std::string(ParseYaml(text).status().message());
@@ -47,6 +48,15 @@ TEST(ParseYaml, ExpandsAliases) {
   const auto root = ParseYaml("a: &x {k: v}\nb: *x\n");
   ASSERT_TRUE(root.ok()) << root.status();
   EXPECT_EQ(root->Find("b")->Find("k")->text, "v");
+}
+
+// Patterns of layers and of names may begin so.
+TEST(ParseYaml, ATextThatBeginsWithAStarNeedsQuotes) {
+  for (const char* text : {"pattern: *EM", "pattern: *E-M*", "*", "[*norm*, x]", "pattern: *"}) {
+    EXPECT_THAT(Message(text), HasSubstr("a text that begins with '*' needs quotes")) << text;
+  }
+  EXPECT_EQ(ParseYaml("pattern: '*E-M*'")->Find("pattern")->text, "*E-M*");
+  EXPECT_THAT(Message("a: [1"), Not(HasSubstr("quotes")));
 }
 
 TEST(ParseYaml, RefusesDepthBeyondTheLimitInBothStyles) {

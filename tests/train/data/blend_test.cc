@@ -80,6 +80,7 @@ class CountedDocuments final : public TokenStream {
   IndexDType dtype() const override { return IndexDType::kInt32; }
   int64_t num_documents() const override { return int64_t(starts_.size()) - 1; }
   absl::Status ReadDocumentStarts(int64_t first, std::span<int64_t> out) const override {
+    ++reads_;
     std::copy_n(starts_.begin() + first, out.size(), out.begin());
     return absl::OkStatus();
   }
@@ -92,9 +93,11 @@ class CountedDocuments final : public TokenStream {
     const auto after = std::upper_bound(starts_.begin(), starts_.end(), at);
     return int32_t(100 * (after - starts_.begin() - 1) + at - *(after - 1));
   }
+  int64_t reads() const { return reads_; }  // Of the index.
 
  private:
   std::vector<int64_t> starts_;
+  mutable int64_t reads_ = 0;
 };
 
 // 150 documents of 0 to 10 tokens. The tokens of the part that is used, [30, end), are 84 x 8.
@@ -164,6 +167,28 @@ TEST(ShuffledDocuments, KeepsDocumentsWholeInANewOrderEachEpoch) {
   }
   EXPECT_LT(neighbours, 10);
   EXPECT_NE(SampleOf(SomeShuffled(4), 0), samples[0][0]);
+}
+
+// The data of jobs that began with an earlier release do not change.
+TEST(ShuffledDocuments, TheOrderStays) {
+  EXPECT_THAT(SampleOf(SomeShuffled(3), 0),
+              ElementsAre(5802, 5803, 5804, 5805, 5806, 5807, 5808, 5809, 4100));
+  EXPECT_THAT(SampleOf(SomeShuffled(3, kEnd - 1), 1000),
+              ElementsAre(11606, 11607, 11608, 1600, 1601, 9300, 9301, 11500, 11501));
+}
+
+// To skip the places of documents outside of a part would take 500 reads for a document here.
+TEST(ShuffledDocuments, ASampleOfASmallPartTakesFewReads) {
+  const auto source = std::make_shared<CountedDocuments>(std::vector<int64_t>(20'000, 4));
+  const int64_t tokens = source->num_tokens();
+  const ShuffledDocuments documents(
+      {.stream = source, .file = "some", .begin = tokens - 160, .end = tokens}, kSequence, 3);
+  for (int64_t i = 0; i < 20; ++i) {
+    const int64_t before = source->reads();
+    for (const int32_t token : SampleOf(documents, i)) EXPECT_GE(token, 100 * (20'000 - 40));
+    // The index once for an epoch, and the documents of 64 places.
+    EXPECT_LE(source->reads() - before, 2 * 20 + 64) << i;
+  }
 }
 
 TEST(ShuffledDocuments, BeginsAreThoseOfTheDocumentsInASample) {

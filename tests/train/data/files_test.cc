@@ -418,7 +418,7 @@ TEST_F(DataFiles, TokenizedTextIsTheTextByteForByte) {
   const auto held = Indexed("t", 0.1, 5, 256);
   const auto last = Sample(*held->validation, 0);
   EXPECT_EQ(std::string(last.begin(), last.end()), "third,");
-  EXPECT_EQ(TokenizeBytes(Path("t.txt"), Path("t"), DocumentSplit::kFile)->documents, 1);
+  EXPECT_EQ(TokenizeBytes(Path("t.txt"), Path("whole"), DocumentSplit::kFile)->documents, 1);
   EXPECT_TRUE(TokenizeBytes(Path("t.txt"), Path("made/below/t"), DocumentSplit::kFile).ok());
   EXPECT_TRUE(Exists(Path("made/below/t.idx")));
   EXPECT_THAT(
@@ -428,6 +428,19 @@ TEST_F(DataFiles, TokenizedTextIsTheTextByteForByte) {
   Write("empty", "");
   EXPECT_EQ(TokenizeBytes(Path("empty"), Path("e"), DocumentSplit::kFile).status().code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(DataFiles, TokenizingKeepsWhatIsThere) {
+  Write("t.txt", "new");
+  for (const char* name : {"old.bin", "other.idx"}) {
+    Write(name, "kept");
+    const std::string prefix = Path(std::string(name).substr(0, std::string(name).find('.')));
+    const auto refused = TokenizeBytes(Path("t.txt"), prefix, DocumentSplit::kFile);
+    EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(refused.status().message()), HasSubstr(Path(name)));
+    EXPECT_EQ(*ReadFile(Path(name)), "kept");
+  }
+  EXPECT_EQ(ListDirectory(directory_)->size(), 3u);
 }
 
 }  // namespace

@@ -61,7 +61,9 @@ class GoldenModel : public ::testing::TestWithParam<std::string> {
   }
 
   JobConfig Job(const std::string& name) const;
-  void ExpectGolden(const std::vector<RankRun>& runs, const JobConfig& job) const;
+  // The largest difference of a test is its property, which scripts/families_table.py shows.
+  void ExpectWithin(double limit, const Tensors& found, const Tensors& wanted);
+  void ExpectGolden(const std::vector<RankRun>& runs, const JobConfig& job);
 
   const std::string scratch_ = EmptyDirectory(GetParam());
   const std::string directory_ = SourceFile("tests/golden/hf/" + GetParam());
@@ -70,7 +72,17 @@ class GoldenModel : public ::testing::TestWithParam<std::string> {
   const std::vector<int32_t> inputs_{tokens_.begin(), tokens_.end() - 1};
   const std::vector<int32_t> targets_{tokens_.begin() + 1, tokens_.end()};
   const Checkpoint checkpoint_ = Import(directory_, "imported");
+
+ private:
+  double largest_ = 0;
 };
+
+void GoldenModel::ExpectWithin(double limit, const Tensors& found, const Tensors& wanted) {
+  const double difference = LargestDifference(found, wanted);
+  EXPECT_LE(difference, limit);
+  largest_ = std::max(largest_, difference);
+  RecordProperty("difference", absl::StrCat(largest_));
+}
 
 RecordOptions Options() {
   return {.precision = Precision::F64(), .micro_batch = kSamples, .sequence = kSequence};
@@ -93,7 +105,7 @@ TEST_P(GoldenModel, LogitsAreThose) {
   const std::vector<double> wanted = Read<double>(golden_, "logits");
   std::vector<double> logits(wanted.size());
   executable->ReadOutput("logits", 0, logits.data(), logits.size() * sizeof(double));
-  EXPECT_LE(LargestDifference({{"logits", logits}}, {{"logits", wanted}}), 1e-8);
+  ExpectWithin(1e-8, {{"logits", logits}}, {{"logits", wanted}});
 }
 
 TEST_P(GoldenModel, GradientsAreThose) {
@@ -116,7 +128,7 @@ TEST_P(GoldenModel, GradientsAreThose) {
       gradients[name] = ReadFlat(*executable, FlatBuffer::kGradient, box.flat);
     }
   }
-  EXPECT_LE(LargestDifference(gradients, wanted), 1e-7);
+  ExpectWithin(1e-7, gradients, wanted);
 }
 
 // The architecture with every field given. `transformers` leaves the bias of a router as it is.
@@ -145,20 +157,19 @@ JobConfig GoldenModel::Job(const std::string& name) const {
   return job;
 }
 
-void GoldenModel::ExpectGolden(const std::vector<RankRun>& runs, const JobConfig& job) const {
+void GoldenModel::ExpectGolden(const std::vector<RankRun>& runs, const JobConfig& job) {
   for (const RankRun& run : runs) ASSERT_TRUE(run.status.ok()) << run.status;
   std::vector<double> losses, norms;
   for (const StepRecord& record : runs[0].records) {
     losses.push_back(record.loss);
     norms.push_back(record.grad_norm);
   }
-  EXPECT_LE(LargestDifference({{"losses", losses}, {"norms", norms}},
-                              {{"losses", Read<double>(golden_, "losses")},
-                               {"norms", Read<double>(golden_, "grad_norms")}}),
-            1e-7);
+  ExpectWithin(1e-7, {{"losses", losses}, {"norms", norms}},
+               {{"losses", Read<double>(golden_, "losses")},
+                {"norms", Read<double>(golden_, "grad_norms")}});
   Tensors found = ReadTensors(Newest(job.checkpoint->directory));
   std::erase_if(found, [](const auto& tensor) { return !tensor.first.ends_with("/parameter"); });
-  EXPECT_LE(LargestDifference(found, ReadTensors(Import(directory_ + "/after", "after"))), 1e-7);
+  ExpectWithin(1e-7, found, ReadTensors(Import(directory_ + "/after", "after")));
 }
 
 TEST_P(GoldenModel, TwelveStepsOnFourRanksAreThose) {

@@ -161,6 +161,24 @@ TEST_F(HfImport, IgnoresTheTablesOfEarlyReleases) {
   EXPECT_EQ(DigestOf(Import(content, "with")), wanted);
 }
 
+// OpenAI's public directories of GPT-2: without the name of the model around the blocks, and with
+// the masks.
+TEST_F(HfImport, ReadsTensorsOfGpt2WithoutTheirPrefix) {
+  DirectoryContent content = DirectoryContent::Of(SourceFile("tests/golden/hf/gpt3_tied"));
+  const std::string wanted = DigestOf(Import(content, "with"));
+  DirectoryContent released{.config = content.config, .tensors = {}};
+  for (const auto& [name, tensor] : content.tensors) {
+    released.tensors[name.substr(std::string("transformer.").size())] = tensor;
+  }
+  released.tensors["h.1.attn.bias"] = {HfDType::kF32, {1, 1, 1, 1}, std::string(4, '\0')};
+  released.tensors[kHead] = released.tensors["wte.weight"];
+  EXPECT_EQ(DigestOf(Import(released, "without")), wanted);
+  std::filesystem::remove_all(scratch_);
+  std::filesystem::create_directories(scratch_);
+  released.tensors["transformer.wpe.weight"] = released.tensors["wpe.weight"];
+  ExpectRefused(released, "tensor wpe.weight: the model that config.json");
+}
+
 // DeepSeek-V3's public directory has a layer more, which predicts further tokens.
 TEST_F(HfImport, LeavesOutFurtherLayersWhereTheFamilyMayHaveThem) {
   DirectoryContent content = DirectoryContent::Of(SourceFile("tests/golden/hf/deepseek_v3"));
@@ -311,7 +329,8 @@ TEST_F(HfImport, ReplacesNothing) {
   EXPECT_EQ(DigestOf(to), digest);
   WriteBytes(scratch_ + "/file", "1");
   EXPECT_THAT(ImportHf(from, scratch_ + "/file").status().message(), HasSubstr("something else"));
-  EXPECT_THAT(ImportHf(from, scratch_ + "/no/such").status().message(), HasSubstr("No such file"));
+  EXPECT_THAT(ImportHf(from, scratch_ + "/no/such").status().message(),
+              HasSubstr("there is no directory"));
   EXPECT_THAT(*ListDirectory(scratch_), ElementsAre("file", "to"));
 }
 

@@ -29,19 +29,21 @@ TEST(ConvertTest, TextThatIsNotUtf8ParsesAndKeepsItsLegalPart) {
 }
 
 // Controllers and workers of neighbouring releases work together.
-TEST(ConvertTest, AJobResolvedInAnotherFormatIsTakenAsItWasSubmitted) {
+TEST(ConvertTest, AJobResolvedInAFormatThatIsNotReadIsTakenAsItWasSubmitted) {
   v1::StartRanks order;
   order.set_job_config("submitted");
   EXPECT_EQ(FromProto(order).job_config, "submitted");
   const auto in_format = [](int64_t format) {
     return absl::StrCat(R"({"format":)", format, R"(,"name":"a"})");
   };
-  order.set_resolved_job(in_format(kResolvedJobFormat));
-  EXPECT_EQ(FromProto(order).job_config, order.resolved_job());
+  for (const int64_t read : {kOldestResolvedJobFormat, kResolvedJobFormat}) {
+    order.set_resolved_job(in_format(read));
+    EXPECT_EQ(FromProto(order).job_config, order.resolved_job());
+  }
   for (const std::string& other :
-       {in_format(kResolvedJobFormat - 1), in_format(kResolvedJobFormat + 1),
+       {in_format(kOldestResolvedJobFormat - 1), in_format(kResolvedJobFormat + 1),
         absl::StrCat(R"({"format":")", kResolvedJobFormat, R"("})"), std::string("{}"),
-        std::string("["), std::string("1")}) {
+        std::string("["), absl::StrCat(kResolvedJobFormat)}) {
     order.set_resolved_job(other);
     EXPECT_EQ(FromProto(order).job_config, "submitted") << other;
   }

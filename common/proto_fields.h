@@ -84,7 +84,9 @@ class MessageVisitor {
   // Calls visit(visitor) with a visitor of the message in this field.
   template <typename F>
   void Nested(const char* name, F&& visit) {
-    Enter(*message_.GetDescriptor()->FindFieldByName(name), visit);
+    const Field* const field = message_.GetDescriptor()->FindFieldByName(name);
+    CHECK(field != nullptr) << name;
+    Enter(*field, visit);
   }
   template <typename A, typename B>
   void Pair(const char* a_name, A& a, const char* b_name, B& b) {
@@ -203,6 +205,7 @@ template <typename... T>
 void WriteOneOf(const std::variant<T...>& value, const std::array<const char*, sizeof...(T)>& names,
                 google::protobuf::Message& message) {
   const auto* const field = message.GetDescriptor()->FindFieldByName(names[value.index()]);
+  CHECK(field != nullptr) << names[value.index()];
   google::protobuf::Message& held = *message.GetReflection()->MutableMessage(&message, field);
   std::visit([&](const auto& alternative) { WriteMessage(alternative, held); }, value);
 }

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/canonical.h"
 #include "common/status_macros.h"
 
 namespace trainyard {
@@ -186,12 +187,12 @@ absl::Status RemoveTree(const std::string& path) {
 }
 
 void DropCached(const std::string& path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.get() >= 0) (void)::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);
+  const auto file = OpenCanonical(path, O_NONBLOCK | O_NOCTTY);
+  if (file.ok()) (void)::posix_fadvise(file->get(), 0, 0, POSIX_FADV_DONTNEED);
 }
 
 void DropCachedFiles(const std::string& directory) {
-  const auto names = ListDirectory(directory);
+  const auto names = ListCanonical(directory);
   for (const std::string& name : names.value_or(std::vector<std::string>())) {
     DropCached(directory + "/" + name);
   }

@@ -2,7 +2,7 @@
 // that were chosen more often than the mean, and rises for the others.
 //
 //   gradient[e] = (write == kAdd ? gradient[e] : 0) + E chosen[e] - sum of chosen
-//   bias[e]     = bias[e] - rate * sign(gradient[e])        compute = bias, rounded
+//   bias[e]     = bias[e] - rate * sign(gradient[e])
 //
 // gradient is computed for one micro-batch on one rank, and is summed like a gradient over
 // micro-batches and ranks. It then is E times the number of choices above the mean. It is not a
@@ -31,7 +31,6 @@ struct BalanceBiasArgs {
   ConstTensor gradient;    // [n]  dtype of master
   double rate;             // >= 0
   const StepState* state;  // device memory
-  Tensor compute = {};     // [n]  out, bf16 or dtype of master; absent when its data is null
 };
 
 inline void Check(const BalanceBiasGradientArgs& args) {
@@ -45,10 +44,6 @@ inline void Check(const BalanceBiasArgs& args) {
   ExpectDType("balance_bias master", args.master, {DType::kF64, DType::kF32});
   ExpectData("balance_bias master", args.master);
   ExpectElements("balance_bias gradient", args.gradient, args.master.dtype, n);
-  if (args.compute.data != nullptr) {
-    ExpectDType("balance_bias compute", args.compute, {DType::kBF16, args.master.dtype});
-    ExpectElements("balance_bias compute", args.compute, args.compute.dtype, n);
-  }
   CHECK(args.rate >= 0) << "balance_bias rate: " << args.rate;
   CHECK(args.state != nullptr) << "balance_bias state: none";
 }

@@ -48,9 +48,9 @@ struct StateDims {
 struct StateScanForwardArgs {
   ConstTensor xbc;         // [T, H P + 2 G N]  f64 | f32 | bf16: x, B and C of each token
   ConstTensor dt;          // [T, H]            dtype of xbc
-  ConstTensor dt_bias;     // [H]               dtype of xbc
-  ConstTensor a_log;       // [H]               dtype of xbc
-  ConstTensor d;           // [H]               dtype of xbc
+  ConstTensor dt_bias;     // [H]               f32 (f64 when xbc is f64)
+  ConstTensor a_log;       // [H]               the same
+  ConstTensor d;           // [H]               the same
   ConstTensor start = {};  // [M, H N P]        f32 (f64 when xbc is f64); without data: zeros
   StateDims dims;
   Tensor y;  // [T, H P]  out, dtype of xbc
@@ -98,8 +98,8 @@ int64_t CheckStateOperands(const Args& args) {
   Check(dims, tokens);
   ExpectMatrix("state_scan xbc", args.xbc, dtype, tokens, dims.columns());
   ExpectMatrix("state_scan dt", args.dt, dtype, tokens, dims.heads);
-  ExpectElements("state_scan dt_bias", args.dt_bias, dtype, dims.heads);
-  ExpectElements("state_scan a_log", args.a_log, dtype, dims.heads);
+  ExpectElements("state_scan dt_bias", args.dt_bias, AccumulateOfDType(dtype), dims.heads);
+  ExpectElements("state_scan a_log", args.a_log, AccumulateOfDType(dtype), dims.heads);
   return tokens;
 }
 
@@ -107,7 +107,7 @@ inline void Check(const StateScanForwardArgs& args) {
   const StateDims& dims = args.dims;
   const int64_t tokens = CheckStateOperands(args), parts = tokens / dims.sequence;
   const DType dtype = args.xbc.dtype, sums = AccumulateOfDType(dtype);
-  ExpectElements("state_scan d", args.d, dtype, dims.heads);
+  ExpectElements("state_scan d", args.d, sums, dims.heads);
   ExpectMatrix("state_scan y", args.y, dtype, tokens, dims.inner());
   if (args.start.data == nullptr) return;
   ExpectMatrix("state_scan start", args.start, sums, parts, dims.state_columns());
@@ -117,7 +117,7 @@ inline void Check(const StateScanBackwardArgs& args) {
   const StateDims& dims = args.dims;
   const int64_t tokens = CheckStateOperands(args), parts = tokens / dims.sequence;
   const DType dtype = args.xbc.dtype, sums = AccumulateOfDType(dtype);
-  ExpectElements("state_scan d", args.d, dtype, dims.heads);
+  ExpectElements("state_scan d", args.d, sums, dims.heads);
   ExpectMatrix("state_scan dy", args.dy, dtype, tokens, dims.inner());
   ExpectMatrix("state_scan dxbc", args.dxbc, dtype, tokens, dims.columns());
   ExpectMatrix("state_scan ddt", args.ddt, dtype, tokens, dims.heads);

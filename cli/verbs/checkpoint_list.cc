@@ -6,6 +6,7 @@
 #include "cli/verbs/verbs.h"
 #include "common/bytes.h"
 #include "common/files.h"
+#include "common/roots.h"
 #include "common/status_macros.h"
 #include "train/checkpoint/load.h"
 #include "train/checkpoint/paths.h"
@@ -36,8 +37,9 @@ std::string Remark(const ordered_json& json) {
 }
 
 absl::Status Run(const Context& context) {
-  const std::string directory = context.arguments.Text("DIR");
-  if (!Exists(directory)) return absl::NotFoundError(absl::StrCat("no directory ", directory));
+  const std::string named = context.arguments.Text("DIR");
+  if (!Exists(named)) return absl::NotFoundError(absl::StrCat("no directory ", named));
+  ASSIGN_OR_RETURN(const std::string directory, Roots().FindDirectory(named));
   ASSIGN_OR_RETURN(const std::vector<ListedCheckpoint> listed, ListCheckpoints(directory));
   if (listed.empty() && !Exists(absl::StrCat(directory, "/", kOwnerName))) {
     return absl::NotFoundError(

@@ -20,17 +20,15 @@ void Gradient(const BalanceBiasGradientArgs& args) {
   }
 }
 
-template <typename A, typename T>
+template <typename A>
 void Update(const Exec& exec, const BalanceBiasArgs& args) {
   A* master = args.master.as<A>();
   const A* gradient = args.gradient.as<A>();
-  T* compute = args.compute.data != nullptr ? args.compute.as<T>() : nullptr;
   const A rate = A(args.rate);
   ParallelElements(exec, args.master.elements(), [=](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       if (gradient[i] > 0) master[i] -= rate;
       if (gradient[i] < 0) master[i] += rate;
-      if (compute != nullptr) compute[i] = T(Accumulate<T>(master[i]));
     }
   });
 }
@@ -47,12 +45,7 @@ void BalanceBiasGradient(Exec&, const BalanceBiasGradientArgs& args) {
 
 void BalanceBias(Exec& exec, const BalanceBiasArgs& args) {
   if (args.state->finite == 0) return;
-  const bool bf16_copy = args.compute.data != nullptr && args.compute.dtype == DType::kBF16;
-  if (args.master.dtype == DType::kF64) {
-    bf16_copy ? Update<double, bf16>(exec, args) : Update<double, double>(exec, args);
-  } else {
-    bf16_copy ? Update<float, bf16>(exec, args) : Update<float, float>(exec, args);
-  }
+  args.master.dtype == DType::kF64 ? Update<double>(exec, args) : Update<float>(exec, args);
 }
 
 }  // namespace trainyard::cpu

@@ -63,12 +63,12 @@ A Factor(const RouterOptions& options, const A* s, const int32_t* chosen) {
   return A(options.scale) / sum;
 }
 
-template <typename A, typename B>
+template <typename A>
 void Forward(Exec& exec, const RouterForwardArgs& args) {
   const RouterOptions& options = args.options;
   const int64_t experts = args.logits.shape.back(), k = options.top_k;
   const A* logits = args.logits.as<A>();
-  const B* bias = args.bias.data != nullptr ? args.bias.as<B>() : nullptr;
+  const A* bias = args.bias.data != nullptr ? args.bias.as<A>() : nullptr;
   int32_t* chosen_data = args.experts.as<int32_t>();
   A* weights_data = args.weights.as<A>();
   const auto token = [=](int64_t t, A* s) {
@@ -76,7 +76,7 @@ void Forward(Exec& exec, const RouterForwardArgs& args) {
     int32_t* chosen = chosen_data + t * k;
     RouterScores(options.scoring, logits + t * experts, experts, s);
     for (int64_t e = 0; e < experts; ++e) {
-      value[e] = bias != nullptr ? s[e] + A(Accumulate<B>(bias[e])) : s[e];
+      value[e] = bias != nullptr ? s[e] + bias[e] : s[e];
     }
     Choose(value, experts, options, value + experts, chosen);
     const A factor = Factor(options, s, chosen);
@@ -135,12 +135,8 @@ void RouterForward(Exec& exec, const RouterForwardArgs& args) {
   const bool exact = args.logits.dtype == DType::kF64;
   if (args.options.choice == RouterChoice::kRoundRobin) {
     exact ? RoundRobin<double>(args) : RoundRobin<float>(args);
-  } else if (exact) {
-    Forward<double, double>(exec, args);
-  } else if (args.bias.data != nullptr && args.bias.dtype == DType::kBF16) {
-    Forward<float, bf16>(exec, args);
   } else {
-    Forward<float, float>(exec, args);
+    exact ? Forward<double>(exec, args) : Forward<float>(exec, args);
   }
 }
 

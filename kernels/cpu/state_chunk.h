@@ -25,11 +25,12 @@ struct StateSource {
   explicit StateSource(const Args& args)
       : xbc(args.xbc.template as<T>()),
         dt(args.dt.template as<T>()),
-        dt_bias(args.dt_bias.template as<T>()),
-        a_log(args.a_log.template as<T>()),
+        dt_bias(args.dt_bias.template as<Accumulate<T>>()),
+        a_log(args.a_log.template as<Accumulate<T>>()),
         dims(args.dims) {}
 
-  const T *xbc, *dt, *dt_bias, *a_log;
+  const T *xbc, *dt;
+  const Accumulate<T>*dt_bias, *a_log;
   StateDims dims;
 };
 
@@ -148,7 +149,7 @@ struct StateSteps {
     const int64_t count = chunk.count;
     head = at.first_head + h;
     const T* const dt = from.dt + chunk.row * at.dims.heads + head;
-    const A bias = A(from.dt_bias[head]), least = A(at.dims.min_step), most = A(at.dims.max_step);
+    const A bias = from.dt_bias[head], least = A(at.dims.min_step), most = A(at.dims.max_step);
     for (int64_t t = 0; t < count; ++t) step[t] = A(dt[t * at.dims.heads]) + bias;
 #pragma omp simd
     for (int64_t t = 0; t < count; ++t) {
@@ -156,7 +157,7 @@ struct StateSteps {
       slope[t] = soft < least || soft > most ? A(0) : Sigmoid(step[t]);
       step[t] = std::min(std::max(soft, least), most);
     }
-    decay = -Exp(A(from.a_log[head]));
+    decay = -Exp(from.a_log[head]);
     A sum = 0;
     for (int64_t t = 0; t < count; ++t) log[t] = sum += decay * step[t];
     std::fill(log + count, log + at.tokens, sum);

@@ -53,7 +53,7 @@ class Forward {
 
  public:
   Forward(const StateScanForwardArgs& args, const StateTask& at, std::byte* memory)
-      : from_(args), at_(at), work_(at, memory), d_(args.d.as<T>()), y_(args.y.as<T>()) {
+      : from_(args), at_(at), work_(at, memory), d_(args.d.as<A>()), y_(args.y.as<T>()) {
     const A* const start = args.start.data == nullptr ? nullptr : args.start.as<A>();
     for (int64_t h = 0; h < at.heads; ++h) {
       const int64_t place = at.part * at.dims.state_columns() + at.state(h);
@@ -85,7 +85,7 @@ class Forward {
   }
 
   void Store(const StateChunk& chunk, int64_t h) const {
-    const A d = A(d_[at_.first_head + h]);
+    const A d = d_[at_.first_head + h];
     for (int64_t t = 0; t < chunk.count; ++t) {
       const T* const x = from_.xbc + (chunk.row + t) * at_.dims.columns() + at_.x(h);
       T* const to = y_ + (chunk.row + t) * at_.dims.inner() + at_.x(h);
@@ -98,7 +98,7 @@ class Forward {
   const StateSource<T> from_;
   const StateTask at_;
   Work<A> work_;
-  const T* d_;
+  const A* d_;
   T* y_;
 };
 

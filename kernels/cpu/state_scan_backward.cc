@@ -237,7 +237,7 @@ class Backward {
 
   // Writes dx, and finds the gradient of the steps where they multiply x.
   void StoreInputs(const StateChunk& chunk, int64_t h) {
-    const A d = A(args_.d.as<T>()[at_.first_head + h]);
+    const A d = args_.d.as<A>()[at_.first_head + h];
     const A* const step = work_.in.steps.step;
     for (int64_t t = 0; t < chunk.count; ++t) {
       const int64_t place = (chunk.row + t) * at_.dims.columns() + at_.x(h);

@@ -17,31 +17,27 @@ struct StoreDeviation {
   }
 };
 
-template <typename A, typename T>
+template <typename A>
 struct Step {
   A* master;
   const A* gradient;
   A rate;
   const StepState* state;
-  T* compute;  // May be null.
   __device__ void operator()(int64_t i) const {
     if (state->finite == 0) return;
     A value = master[i];
     if (gradient[i] > 0) value -= rate;
     if (gradient[i] < 0) value += rate;
     master[i] = value;
-    if (compute != nullptr) compute[i] = T(Accumulate<T>(value));
   }
 };
 
-template <typename A, typename T>
+template <typename A>
 void Update(Exec& exec, const BalanceBiasArgs& args) {
-  const Step<A, T> step = {
-      .master = args.master.as<A>(),
-      .gradient = args.gradient.as<A>(),
-      .rate = A(args.rate),
-      .state = args.state,
-      .compute = args.compute.data != nullptr ? args.compute.as<T>() : nullptr};
+  const Step<A> step = {.master = args.master.as<A>(),
+                        .gradient = args.gradient.as<A>(),
+                        .rate = A(args.rate),
+                        .state = args.state};
   ForEach(exec, args.master.elements(), step);
 }
 
@@ -59,12 +55,7 @@ void BalanceBiasGradient(Exec& exec, const BalanceBiasGradientArgs& args) {
 }
 
 void BalanceBias(Exec& exec, const BalanceBiasArgs& args) {
-  const bool bf16_copy = args.compute.data != nullptr && args.compute.dtype == DType::kBF16;
-  if (args.master.dtype == DType::kF64) {
-    bf16_copy ? Update<double, bf16>(exec, args) : Update<double, double>(exec, args);
-  } else {
-    bf16_copy ? Update<float, bf16>(exec, args) : Update<float, float>(exec, args);
-  }
+  args.master.dtype == DType::kF64 ? Update<double>(exec, args) : Update<float>(exec, args);
 }
 
 }  // namespace trainyard::cuda

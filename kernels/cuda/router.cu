@@ -66,10 +66,10 @@ __device__ A Factor(const RouterOptions& options, const A* s, const int32_t* cho
   return A(options.scale) / (A(kSmallestScoreSum) + WarpReduce(sum, Sum()));
 }
 
-template <typename A, typename B>
+template <typename A>
 struct Forward {
   const A* logits;
-  const B* bias;  // May be null.
+  const A* bias;  // May be null.
   RouterOptions options;
   int64_t tokens;
   int experts;
@@ -82,8 +82,8 @@ constexpr int64_t ForwardShared(int64_t experts, const RouterOptions& options) {
   return 2 * experts + options.groups + options.top_k;
 }
 
-template <typename A, typename B>
-__global__ void __launch_bounds__(kTokenWarps* kWarp) ForwardKernel(Forward<A, B> forward) {
+template <typename A>
+__global__ void __launch_bounds__(kTokenWarps* kWarp) ForwardKernel(Forward<A> forward) {
   const RouterOptions& options = forward.options;
   const int experts = forward.experts, k = int(options.top_k), lane = int(threadIdx.x) % kWarp;
   A* const s = WarpShared<A>(ForwardShared(experts, options));
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kTokenWarps* kWarp) ForwardKernel(Forward<A, B
   for (int64_t t = FirstToken(); t < forward.tokens; t += TokenStride()) {
     RouterScores(options.scoring, forward.logits + t * experts, experts, s);
     ForLaneExperts(experts, [&](int e) {
-      const A bias = forward.bias != nullptr ? A(Accumulate<B>(forward.bias[e])) : A(0);
+      const A bias = forward.bias != nullptr ? forward.bias[e] : A(0);
       value[e] = Comparable(s[e] + bias);
     });
     if (options.top_groups < options.groups) KeepTopGroups(options, experts, value, group_value);
@@ -170,18 +170,18 @@ __global__ void __launch_bounds__(kTokenWarps* kWarp) BackwardKernel(Backward<A,
   }
 }
 
-template <typename A, typename B>
+template <typename A>
 void RunForward(Exec& exec, const RouterForwardArgs& args) {
   const int64_t tokens = args.logits.shape.rows(), experts = args.logits.shape.back();
-  const Forward<A, B> forward = {.logits = args.logits.as<A>(),
-                                 .bias = args.bias.data != nullptr ? args.bias.as<B>() : nullptr,
-                                 .options = args.options,
-                                 .tokens = tokens,
-                                 .experts = int(experts),
-                                 .chosen = args.experts.as<int32_t>(),
-                                 .weights = args.weights.as<A>()};
+  const Forward<A> forward = {.logits = args.logits.as<A>(),
+                              .bias = args.bias.data != nullptr ? args.bias.as<A>() : nullptr,
+                              .options = args.options,
+                              .tokens = tokens,
+                              .experts = int(experts),
+                              .chosen = args.experts.as<int32_t>(),
+                              .weights = args.weights.as<A>()};
   const int64_t shared = ForwardShared(experts, args.options) * int64_t(sizeof(A));
-  Launch(exec, WarpForEachToken(tokens, shared), ForwardKernel<A, B>, forward);
+  Launch(exec, WarpForEachToken(tokens, shared), ForwardKernel<A>, forward);
 }
 
 template <typename A>
@@ -213,12 +213,8 @@ void RouterForward(Exec& exec, const RouterForwardArgs& args) {
   const bool exact = args.logits.dtype == DType::kF64;
   if (args.options.choice == RouterChoice::kRoundRobin) {
     exact ? RunRoundRobin<double>(exec, args) : RunRoundRobin<float>(exec, args);
-  } else if (exact) {
-    RunForward<double, double>(exec, args);
-  } else if (args.bias.data != nullptr && args.bias.dtype == DType::kBF16) {
-    RunForward<float, bf16>(exec, args);
   } else {
-    RunForward<float, float>(exec, args);
+    exact ? RunForward<double>(exec, args) : RunForward<float>(exec, args);
   }
 }
 

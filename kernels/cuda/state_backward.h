@@ -67,7 +67,7 @@ struct Values {
   using A = Accumulate<T>;
   const T* xbc;
   const T* dy;       // Null: the ends alone have a gradient.
-  const T* d;        // Null if dy is.
+  const A* d;        // Null if dy is.
   const T* weights;  // Decayed scores [chunks, H, Q, Q]; null if dy is.
   const T* ends;     // Copies of the gradients of states at the end of chunks, or of parts.
   StateSteps<A> steps;
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(Product::kThreads, 1) ValuesKernel(Values<T> a
                                              kTile, count};
     const Panel<T, Order::kAlong> later = {dy.data, s.inner(), width};
     dv.AddProduct(weights, later, count, shared);
-    d = A(args.d[head]);
+    d = args.d[head];
   }
   dv.ForEachSum([&](int t, int p, const auto& sums) {
     const auto xs = x.At(t, p);

@@ -98,8 +98,8 @@ template <typename T>
 struct StepsBody {
   using A = Accumulate<T>;
   const T* dt;
-  const T* dt_bias;
-  const T* a_log;
+  const A* dt_bias;
+  const A* a_log;
   StateShape shape;
   A least, most;
   StateSteps<A> out;
@@ -107,7 +107,7 @@ struct StepsBody {
   __device__ void operator()(int64_t i) const {
     const int64_t k = i / shape.heads, head = i % shape.heads, count = shape.Count(k);
     const int64_t first = shape.Row(k) * shape.heads + head;
-    const A bias = A(dt_bias[head]), decay = -std::exp(A(a_log[head]));
+    const A bias = dt_bias[head], decay = -std::exp(a_log[head]);
     A sum = 0;
     for (int64_t t = 0; t < count; ++t) {
       const int64_t at = first + t * shape.heads;
@@ -132,8 +132,8 @@ void FindSteps(Exec& exec, const Args& args, const StateShape& shape,
   using A = Accumulate<T>;
   ForEach(exec, shape.chunks() * shape.heads,
           StepsBody<T>{.dt = args.dt.template as<T>(),
-                       .dt_bias = args.dt_bias.template as<T>(),
-                       .a_log = args.a_log.template as<T>(),
+                       .dt_bias = args.dt_bias.template as<A>(),
+                       .a_log = args.a_log.template as<A>(),
                        .shape = shape,
                        .least = A(args.dims.min_step),
                        .most = A(args.dims.max_step),

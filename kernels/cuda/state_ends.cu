@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(Product::kThreads, Product::kBlocks) OfEndKern
 template <typename T>
 struct FinishEnds {
   using A = Accumulate<T>;
-  const T* a_log;
+  const A* a_log;
   StateSteps<A> steps;
   TokenSums<A> of_end, of_step;
   const A* dwhole;  // Of parts, `row` apart.
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kFinishThreads) FinishKernel(FinishEnds<T> arg
   using A = Accumulate<T>;
   const StateShape& s = args.shape;
   const int64_t head = blockIdx.x % s.heads, part = blockIdx.x / s.heads;
-  const A decay = -std::exp(A(args.a_log[head]));
+  const A decay = -std::exp(args.a_log[head]);
   A earlier = args.dwhole[part * args.row + head];
   A sums[2] = {};
   for (int64_t first = 0; first < s.sequence; first += kFinishThreads) {
@@ -208,7 +208,7 @@ void RunBackward(Exec& exec, const StateEndsBackwardArgs& args) {
           Product::kShared},
          OfEndKernel<Product, T>, OfEnd<T>{scaled, copies, args.dxbc.as<T>(), shape});
   Launch(exec, {shape.parts * shape.heads, kFinishThreads}, FinishKernel<T>,
-         FinishEnds<T>{.a_log = args.a_log.as<T>(),
+         FinishEnds<T>{.a_log = args.a_log.as<A>(),
                        .steps = steps,
                        .of_end = of_end,
                        .of_step = of_step,

@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(Product::kThreads, 1) WeightsKernel(Weights<T>
 template <typename T>
 struct Output {
   const T* xbc;
-  const T* d;
+  const Accumulate<T>* d;
   const Accumulate<T>* log;
   const T* starts;  // Copies of the states.
   const T* weights;
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(Product::kThreads, Product::kBlocks)
                                           kTile, count};
   const Panel<T, Order::kAlong> values = {x, s.columns(), s.p - column};
   y.AddProduct(weights, values, count, shared);
-  const A d = A(args.d[head]);
+  const A d = args.d[head];
   T* const to = args.y + row * s.inner() + head * s.p + column;
   y.ForEachSum([&](int t, int p, auto sums) {
     if (t >= count || column + p >= s.p) return;
@@ -133,7 +133,7 @@ void Run(Exec& exec, const StateScanForwardArgs& args) {
   Launch(exec, {shape.chunks() * tiles, Product::kThreads, Product::kShared},
          OutputKernel<Product, T>,
          Output<T>{.xbc = xbc,
-                   .d = args.d.as<T>(),
+                   .d = args.d.as<A>(),
                    .log = steps.log,
                    .starts = starts,
                    .weights = weights,

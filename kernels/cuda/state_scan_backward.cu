@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(Product::kThreads, 1) FromStartKernel(FromStar
 template <typename T>
 struct Finish {
   using A = Accumulate<T>;
-  const T* a_log;
+  const A* a_log;
   StateSteps<A> steps;
   const A* net;
   TokenSums<A> from_start, of_end, of_step, of_d;
@@ -227,7 +227,7 @@ __global__ void __launch_bounds__(kFinishThreads) FinishKernel(Finish<T> args) {
   const A earlier = BlockScan(before, &total);  // Whose barriers are after the writes to da.
   A sums[3] = {};
   if (thread < count) {
-    const A gradient = da[thread] + earlier + through, decay = -std::exp(A(args.a_log[head]));
+    const A gradient = da[thread] + earlier + through, decay = -std::exp(args.a_log[head]);
     const A d = (args.of_step(at(thread)) + decay * gradient) * args.steps.slope[at(thread)];
     args.ddt[at(thread)] = T(d);
     sums[0] = d;
@@ -318,7 +318,7 @@ void Run(Exec& exec, const StateScanBackwardArgs& args) {
          PairsKernel<Product, T>, Pairs<T>{xbc, dy, w.steps, w.weights, w.pairs, w.net, shape});
   RunValues<Product, /*kWithin=*/true>(exec, Values<T>{.xbc = xbc,
                                                        .dy = dy,
-                                                       .d = args.d.as<T>(),
+                                                       .d = args.d.as<A>(),
                                                        .weights = w.weights,
                                                        .ends = w.ends,
                                                        .steps = w.steps,
@@ -339,7 +339,7 @@ void Run(Exec& exec, const StateScanBackwardArgs& args) {
           Product::kShared + Tile::kBytes},
          FromStartKernel<Product, T>, FromStart<T>{xbc, w.decayed, w.starts, w.from_start, shape});
   Launch(exec, {shape.chunks() * shape.heads, kFinishThreads}, FinishKernel<T>,
-         Finish<T>{.a_log = args.a_log.as<T>(),
+         Finish<T>{.a_log = args.a_log.as<A>(),
                    .steps = w.steps,
                    .net = w.net,
                    .from_start = w.from_start,

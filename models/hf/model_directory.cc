@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/canonical.h"
 #include "common/files.h"
 #include "common/json.h"
 #include "common/status_macros.h"
@@ -33,7 +34,7 @@ absl::StatusOr<Json> ReadObject(const std::string& path, uint64_t limit_bytes, c
 
 // The error for a directory without safetensors. It names the weights that are there, if any.
 absl::Status NoWeights(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(path));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListCanonical(path));
   for (const std::string& name : names) {
     const bool pickle = absl::EndsWith(name, ".bin") || absl::EndsWith(name, ".pt") ||
                         absl::EndsWith(name, ".pth") || absl::EndsWith(name, ".ckpt") ||
@@ -142,6 +143,15 @@ absl::Status ModelDirectory::OpenShards(const Json& index, const Roots& roots) {
     return damaged("tensor ", Shown(tensor), " of ", found.file->path(), ": weight_map lacks it");
   }
   return absl::OkStatus();
+}
+
+std::vector<std::string> ModelDirectory::FileNames() const {
+  std::vector<std::string> names = {kHfConfigName};
+  std::vector<std::string> shards;
+  for (const auto& file : files_) shards.push_back(file->path().substr(path_.size() + 1));
+  if (shards != std::vector<std::string>{kHfWeightsName}) names.push_back(kHfIndexName);
+  names.insert(names.end(), shards.begin(), shards.end());
+  return names;
 }
 
 const HfTensor* ModelDirectory::Find(absl::string_view name) const {

@@ -48,7 +48,9 @@ class ModelDirectory {
   // - DATA_LOSS: a file is damaged, or the index contradicts a shard.
   static absl::StatusOr<ModelDirectory> Open(const std::string& path, const Roots& roots = Roots());
 
-  const std::string& path() const { return path_; }         // Canonical.
+  const std::string& path() const { return path_; }  // Canonical.
+  // The files that Open has read, below that path.
+  std::vector<std::string> FileNames() const;
   const nlohmann::json& config() const { return config_; }  // An object.
   const std::map<std::string, HfTensor>& tensors() const { return tensors_; }
   const HfTensor* Find(absl::string_view name) const;  // Null: there is none.

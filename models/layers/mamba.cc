@@ -7,7 +7,11 @@ namespace {
 
 // Divided over the tensor ranks by heads.
 ParameterSpec OfHeads(const std::string& name, int64_t heads, Init init) {
-  return {.name = name, .shape = {heads}, .shard = Shard::Rows(kTensorAxes), .init = init};
+  return {.name = name,
+          .shape = {heads},
+          .shard = Shard::Rows(kTensorAxes),
+          .init = init,
+          .unrounded = true};
 }
 
 }  // namespace

@@ -62,6 +62,11 @@ Tensor ProgramMemory::flat(FlatBuffer buffer, const FlatRange& range) const {
   return View(flat_[size_t(buffer)].data() + at * SizeOf(dtype), dtype, {range.elements});
 }
 
+Tensor ProgramMemory::weight(const FlatRange& range) const {
+  const FlatBuffer buffer = program_->weight_buffer(range);
+  return flat(buffer, buffer == FlatBuffer::kMaster ? program_->InMaster(range) : range);
+}
+
 Tensor ProgramMemory::frozen(const FlatRange& bytes, DType dtype) const {
   const int64_t at = Find(FlatBuffer::kFrozen, bytes);
   return View(flat_[size_t(FlatBuffer::kFrozen)].data() + at, dtype,
@@ -75,9 +80,8 @@ Tensor ProgramMemory::tensor(Value value, int slot) const {
     const ParameterStorage& storage = program_->storages[info.storage];
     const FlatRange& range = storage.flat;
     Tensor tensor = storage.frozen ? frozen(range, *storage.frozen)
-                                   : flat(gradient ? program_->gradient_buffer(range)
-                                                   : program_->weight_buffer(range),
-                                          range);
+                    : gradient     ? flat(program_->gradient_buffer(range), range)
+                                   : weight(range);
     tensor.shape = info.shape;
     return tensor;
   }

@@ -53,9 +53,13 @@ struct ParameterSpec {
   Shard shard = {};
   Init init = {};
   bool decay = false;  // Weight decay: for matrices and embeddings, not for gains and biases.
-  // Set for the bias of a router's choice (kernels/balance_bias.h). The "gradient" of this bias is
-  // how much more often than the mean each expert was chosen, and a step changes the bias by this
-  // rate. AdamW and the gradient norm leave the bias out.
+  // Forward and backward read the master weights, which are whole on every rank that computes with
+  // them. For a few numbers that rounding would harm: what decides between experts, and logarithms
+  // of decays.
+  bool unrounded = false;
+  // Set for the bias of a router's choice (kernels/balance_bias.h), which must be `unrounded`. The
+  // "gradient" of this bias is how much more often than the mean each expert was chosen, and a step
+  // changes the bias by this rate. AdamW and the gradient norm leave the bias out.
   std::optional<double> balance_rate = {};
   // Dim 0 numbers tensors that are parameters of their own for users, checkpoints and import. "*"
   // in the name stands for the number. Such a parameter can be divided along dim 0 only.
@@ -81,7 +85,7 @@ enum class FlatBuffer : uint8_t {
   kSecondMoment,  // Moments: AdamW's v.
   kGradient,      // Gradients: sums over micro-batches and, at the end, over ranks.
   kCompute,       // Weights: read by forward and backward. Not used where the master is whole and
-                  // has the same format.
+                  // has the same format, nor for unrounded parameters.
   // With ZeRO FULL the two above hold this rank's shard, and the next two hold whole blocks for a
   // while:
   kGradientWindow,  // Gradients of one micro-batch, of the blocks under way.

@@ -132,6 +132,16 @@ FlatBuffer Program::weight_buffer(const FlatRange& flat) const {
   return FlatBuffer::kMaster;
 }
 
+FlatRange Program::InMaster(const FlatRange& flat) const {
+  for (const Bucket& bucket : buckets) {
+    if (bucket.own.Intersect(flat).elements != flat.elements) continue;
+    return {.offset = flat.offset + bucket.shard.offset - bucket.own.offset,
+            .elements = flat.elements};
+  }
+  CHECK(false) << "kMaster does not have all of " << flat.offset << "+" << flat.elements;
+  std::abort();
+}
+
 FlatBuffer Program::gradient_buffer(const FlatRange& flat) const {
   const bool windowed = place(FlatBuffer::kGradientWindow).Find(flat).has_value();
   return windowed ? FlatBuffer::kGradientWindow : FlatBuffer::kGradient;

@@ -85,6 +85,7 @@ struct Bucket {
   AxisSet zero_axes = {};    // Divided over these axes; empty: not divided.
   AxisSet reduce_axes = {};  // All gradients are summed over these axes, which include zero_axes.
   bool tied = false;         // Summed also over the stages that share it.
+  bool unrounded = false;  // As ParameterSpec::unrounded, which all its parameters are or are not.
   // Whole only in windows (ZeRO FULL). The bucket then has parameters of one block, and only `list`
   // writes its gradients.
   bool windowed = false;
@@ -168,6 +169,8 @@ struct Program {
   // The buffer in which forward and backward read these trainable parameters, and the buffer to
   // which they write the gradients.
   FlatBuffer weight_buffer(const FlatRange& flat) const;
+  // Where kMaster has these parameters, of which it holds all.
+  FlatRange InMaster(const FlatRange& flat) const;
   FlatBuffer gradient_buffer(const FlatRange& flat) const;
 
   // The groups of ranks among which instances communicate. A group that two streams use counts

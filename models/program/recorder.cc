@@ -98,13 +98,15 @@ Value Recorder::Parameters(const std::vector<ParameterSpec>& specs) {
   Shape shape = LocalShape(first, mesh());
   const int joined = first.stacked ? 1 : 0;  // Parameters follow one another along this dim.
   const bool frozen = Frozen(first);
+  CHECK(first.unrounded || !first.balance_rate) << name << " would be balanced by rounded steps";
   int64_t rows = 0;
   for (const ParameterSpec& spec : specs) {
     CHECK(Frozen(spec) == frozen) << spec.name << " and " << name
                                   << " share a storage, and one of them is frozen";
     const Shape local = LocalShape(spec, mesh());
     CHECK(local.rank() == shape.rank() && local.With(joined, 1) == shape.With(joined, 1) &&
-          spec.decay == first.decay && spec.stacked == first.stacked)
+          spec.decay == first.decay && spec.stacked == first.stacked &&
+          spec.unrounded == first.unrounded)
         << spec.name << ' ' << local << " cannot share a storage with " << name << ' ' << shape;
     const bool is_new = storage_of_.emplace(spec.name, int(program_.storages.size())).second;
     CHECK(is_new) << spec.name << " is declared twice";
@@ -113,7 +115,9 @@ Value Recorder::Parameters(const std::vector<ParameterSpec>& specs) {
   shape = shape.With(joined, rows);
 
   ValueInfo info{.shape = shape,
-                 .dtype = frozen ? precision().frozen : precision().weight,
+                 .dtype = first.unrounded ? precision().master
+                          : frozen        ? precision().frozen
+                                          : precision().weight,
                  .kind = ValueKind::kParameter,
                  .block = block_,
                  .storage = int(program_.storages.size()),

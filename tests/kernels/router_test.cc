@@ -27,12 +27,12 @@ struct Outputs {
 };
 
 // `by_expert` [T, E]: the gradient of the weight that a token gives an expert, if it does.
-template <typename A, typename T = A, typename B = A>
+template <typename A, typename T = A>
 Outputs<A, T> Compute(const Array<double>& logits64, const Array<double>& bias64,
                       const RouterOptions& options, const Array<double>& by_expert,
                       int threads = 2) {
   const auto logits = Converted<A>(logits64);
-  const auto bias = Converted<B>(bias64);
+  const auto bias = Converted<A>(bias64);
   const int64_t t = logits.shape[0], e = logits.shape[1], k = options.top_k;
   Outputs<A, T> out{Zeros<int32_t>({t, k}), Poison<A>({t, k}), Poison<T>(logits.shape)};
   RouterForwardArgs forward{
@@ -127,10 +127,10 @@ TEST_P(RouterTest, BackwardMatchesNumericGradient) {
   ExpectClose(got.dlogits.v, want, 1e-8);
 }
 
-template <typename T, typename B>
+template <typename T>
 void ExpectAgreesWithF64(const Gate& gate, const Array<double>& logits, const Array<double>& bias,
                          const Array<double>& by_expert) {
-  const auto got = Compute<float, T, B>(logits, bias, gate.options, by_expert);
+  const auto got = Compute<float, T>(logits, bias, gate.options, by_expert);
   const auto want = Compute<double>(logits, bias, gate.options, by_expert);
   EXPECT_EQ(got.experts.v, want.experts.v);
   ExpectClose(Converted<double>(got.weights).v, want.weights.v, Tolerance(DType::kF32, gate.e));
@@ -139,8 +139,8 @@ void ExpectAgreesWithF64(const Gate& gate, const Array<double>& logits, const Ar
 }
 
 TEST_P(RouterTest, LowerPrecisionsAgreeWithF64) {
-  ExpectAgreesWithF64<float, float>(GetParam(), logits, bias, by_expert);
-  ExpectAgreesWithF64<bf16, bf16>(GetParam(), logits, bias, by_expert);
+  ExpectAgreesWithF64<float>(GetParam(), logits, bias, by_expert);
+  ExpectAgreesWithF64<bf16>(GetParam(), logits, bias, by_expert);
 }
 
 // So many experts that one token's fill a GPU's shared memory, and more choices than a warp has
@@ -149,7 +149,7 @@ TEST(Router, ManyChoicesOfManyExperts) {
   const Gate gate = {3, 2'500, {.top_k = 40, .normalize = true}};
   const auto logits = RoundedTo<bf16>(Normal<double>({gate.t, gate.e}, 11));
   const auto by_expert = RoundedTo<float>(Normal<double>({gate.t, gate.e}, 3));
-  ExpectAgreesWithF64<float, float>(gate, logits, {{0}, {}}, by_expert);
+  ExpectAgreesWithF64<float>(gate, logits, {{0}, {}}, by_expert);
   const auto got = Compute<double>(logits, {{0}, {}}, gate.options, by_expert);
   auto want = Zeros<double>(logits.shape);
   for (int64_t t = 0; t < gate.t; ++t) {

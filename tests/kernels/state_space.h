@@ -37,8 +37,9 @@ inline StateInputs MakeStateInputs(const StateSize& size) {
 
 template <typename T>
 StateInputs RoundedTo(const StateInputs& in) {
-  return {RoundedTo<T>(in.xbc),   RoundedTo<T>(in.dt), RoundedTo<T>(in.dt_bias),
-          RoundedTo<T>(in.a_log), RoundedTo<T>(in.d),  RoundedTo<Accumulate<T>>(in.start)};
+  using A = Accumulate<T>;
+  return {RoundedTo<T>(in.xbc),   RoundedTo<T>(in.dt), RoundedTo<A>(in.dt_bias),
+          RoundedTo<A>(in.a_log), RoundedTo<A>(in.d),  RoundedTo<A>(in.start)};
 }
 
 // One head of one part, token by token.
@@ -176,12 +177,12 @@ struct StateOperands {
   explicit StateOperands(const StateInputs& in)
       : xbc(Converted<T>(in.xbc)),
         dt(Converted<T>(in.dt)),
-        dt_bias(Converted<T>(in.dt_bias)),
-        a_log(Converted<T>(in.a_log)),
-        d(Converted<T>(in.d)),
+        dt_bias(Converted<A>(in.dt_bias)),
+        a_log(Converted<A>(in.a_log)),
+        d(Converted<A>(in.d)),
         start(Converted<A>(in.start)) {}
-  Array<T> xbc, dt, dt_bias, a_log, d;
-  Array<A> start;
+  Array<T> xbc, dt;
+  Array<A> dt_bias, a_log, d, start;
 };
 
 // The kernel's y. `started`: with in.start, otherwise from zeros.

@@ -62,6 +62,7 @@ class GateModel final : public SmallModel {
     const Value logits = ops::Logits(recorder, ProductKind::kRouter, x,
                                      recorder.Parameter(Normal("gate", {kExperts, 4})));
     ParameterSpec bias = Normal("bias", {kExperts});
+    bias.unrounded = true;
     bias.balance_rate = kRate;
     const ops::Routing routing = ops::Router(recorder, logits, recorder.Parameter(bias), options_);
     if (recorder.program().training) {

@@ -9,7 +9,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
+#include <string>
 
 #include "gtest/gtest.h"
 #include "models/program/op.h"
@@ -110,6 +112,32 @@ TEST(ZeroFullPlan, WhatTwoBlocksUseStaysWhole) {
     ++whole;
   }
   EXPECT_EQ(whole, 1);
+}
+
+// In bf16, an expert's bias of a few units would decide in steps of a 64th, and an update is a
+// thousandth. Every rank has the whole master of such parameters, however others are divided.
+TEST(UnroundedParameters, AreReadFromTheMaster) {
+  for (const ModelConfig& config : {TinyDeepseekV3(), TinyNemotronH()}) {
+    for (const Zero zero : {Zero::kNone, Zero::kOptimizer, Zero::kFull}) {
+      SCOPED_TRACE(::testing::Message() << config.family() << ", ZeRO " << int(zero));
+      const Program program = RecordTraining(
+          *CreateModel(config),
+          {.record = {.precision = Precision::BF16(), .sequence = kSequence, .mesh = {.data = 2}},
+           .zero = zero});
+      std::set<std::string> unrounded;
+      for (const ParameterStorage& storage : program.storages) {
+        const std::string& name = storage.parameters.front().name;
+        const bool of_master = program.info(storage.weight).dtype == DType::kF32;
+        EXPECT_EQ(program.weight_buffer(storage.flat) == FlatBuffer::kMaster, of_master) << name;
+        if (!of_master) continue;
+        EXPECT_LE(program.InMaster(storage.flat).end(), program.shard_elements) << name;
+        unrounded.insert(name.substr(name.rfind('.') + 1));
+      }
+      std::set<std::string> wanted = {"e_score_correction_bias"};
+      if (config.family() == "nemotron_h") wanted.insert({"A_log", "D", "dt_bias"});
+      EXPECT_EQ(unrounded, wanted);
+    }
+  }
 }
 
 TEST(ZeroFullPlan, OneRankSharesNothingOut) {

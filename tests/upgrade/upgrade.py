@@ -40,6 +40,7 @@ def all_scenarios(old, new):
     found["upgrade, controller first"] = lambda service: upgrades.rolling(service, old, new)
     found["upgrade, worker first"] = lambda service: upgrades.worker_first(service, old, new)
     found["upgrade undone"] = lambda service: upgrades.way_back(service, old, new)
+    found["job of old in new"] = lambda service: upgrades.stored(service, old, new)
     found["checkpoint of old in new"] = lambda service: upgrades.resume(service, old, new)
     found["checkpoint of new in old"] = lambda service: upgrades.resume(service, new, old)
     found["downgrade"] = lambda service: upgrades.downgrade(service, old, new)

@@ -1,9 +1,11 @@
 """What must hold while a cluster goes from one release to the next, and back. Each function is a generator: it yields the
 name of what it has just shown, and raises AssertionError where that does not hold."""
 
+import json
 import signal
 import sqlite3
 
+import processes
 from cluster import wait_until
 from mixtures import ENDLESS, check_history, get_in
 
@@ -91,6 +93,21 @@ def way_back(service, old, new):
     undisturbed(service, new, job_id, ranks, step + 50)
     finish_endless(service, new, job_id)
     yield "and hands them back"
+
+
+def stored(service, old, new):
+    """A job that the old release has stored is run by the new one's trainers, with the same text."""
+    job_id, _ = begin_endless(service, old, old.recipes)
+    service.replace_controller(new)
+    service.replace_worker(new)
+    processes.kill(next(rank.pid for rank in service.ranks() if rank.program == "trainer"))
+    reached = service.wait_for(new, job_id, lambda job: job["epoch"] == 2, "a second attempt")["progress"]["step"]
+    service.wait_for_step(new, job_id, reached + 50)
+    texts = [json.loads((service.directory / f"worker/ranks/{job_id}.{epoch}.0/config.json").read_text())["job"] for epoch in (1, 2)]
+    assert texts[0] == texts[1], f"the new trainers were given another job: {texts[1]} in place of {texts[0]}"
+    service.trainyard(new, "cancel", job_id)
+    service.wait_for_end(new, job_id)
+    yield f"a stored job (format {texts[0].get('format', 'none')}) is run by new trainers"
 
 
 def resume(service, first, second):

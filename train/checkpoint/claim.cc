@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/canonical.h"
 #include "common/files.h"
 #include "common/sha256.h"
 #include "common/status_macros.h"
@@ -28,7 +29,7 @@ absl::Status Taken(const std::string& directory, absl::string_view by) {
 
 absl::Status CheckOwner(const std::string& directory, const std::string& job_id) {
   const std::string path = absl::StrCat(directory, "/", kOwnerName);
-  const absl::StatusOr<std::string> text = ReadRegularFile(path, 64 << 10);
+  const absl::StatusOr<std::string> text = ReadCanonical(path, 64 << 10);
   if (absl::IsFailedPrecondition(text.status())) {  // Not a file, or one that no job has written.
     return Taken(directory, absl::StrCat("has a bad owner file (", text.status().message(), ")"));
   }
@@ -45,7 +46,7 @@ absl::Status CheckOwner(const std::string& directory, const std::string& job_id)
 // Without an owner file, the checkpoints say which job owns the directory. Other content belongs to
 // somebody else.
 absl::Status CheckUnowned(const std::string& directory, const std::string& job_id) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListCanonical(directory));
   bool epochs = false;
   for (const std::string& name : names) {
     if (absl::StartsWith(name, kTemporaryPrefix)) continue;  // Left by an unfinished claim.

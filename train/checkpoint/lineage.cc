@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "common/files.h"
+#include "common/canonical.h"
 #include "common/json_fields.h"
 #include "common/status_macros.h"
 #include "common/text.h"
@@ -131,7 +131,7 @@ absl::StatusOr<std::optional<InitialisedFrom>> ReadInitialisedFrom(
   ASSIGN_OR_RETURN(std::vector<int64_t> epochs, ListEpochs(directory));
   std::sort(epochs.begin(), epochs.end());
   for (const int64_t epoch : epochs) {
-    const auto text = ReadRegularFile(LineagePath(directory, epoch), kLimitBytes);
+    const auto text = ReadCanonical(LineagePath(directory, epoch), kLimitBytes);
     if (IsLost(text.status())) continue;
     RETURN_IF_ERROR(text.status());
     const Json json = ParseJson<Json>(*text);
@@ -155,7 +155,7 @@ absl::StatusOr<Lineage> ReadLineage(const std::string& directory, const JobDirec
   bool named = false;                       // A lineage file names exactly this epoch.
   for (const int64_t epoch : found.epochs) {
     if (epoch > next.epoch || (named && epoch < next.epoch)) continue;
-    const auto text = ReadRegularFile(LineagePath(directory, epoch), kLimitBytes);
+    const auto text = ReadCanonical(LineagePath(directory, epoch), kLimitBytes);
     const auto continued = text.ok() ? Parse(*text, epoch) : text.status();
     // A file that this host or this build cannot read is not damaged.
     const absl::Status& read = continued.status();

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/canonical.h"
 #include "common/files.h"
 #include "common/status_macros.h"
 #include "train/checkpoint/lineage.h"
@@ -41,7 +42,7 @@ bool SaysThatItIsNotGood(const absl::Status& status) {
 
 absl::StatusOr<std::vector<int64_t>> ListEpochs(const std::string& directory) {
   std::vector<int64_t> epochs;
-  const absl::StatusOr<std::vector<std::string>> names = ListDirectory(directory);
+  const absl::StatusOr<std::vector<std::string>> names = ListCanonical(directory);
   if (absl::IsNotFound(names.status())) return epochs;
   RETURN_IF_ERROR(names.status());
   for (const std::string& name : *names) {
@@ -56,7 +57,7 @@ absl::StatusOr<JobDirectory> ListJobDirectory(const std::string& directory) {
   ASSIGN_OR_RETURN(found.epochs, ListEpochs(directory));
   for (const int64_t epoch : found.epochs) {
     const absl::StatusOr<std::vector<std::string>> steps =
-        ListDirectory(EpochPath(directory, epoch));
+        ListCanonical(EpochPath(directory, epoch));
     if (absl::IsNotFound(steps.status())) continue;  // Another attempt has just removed it.
     RETURN_IF_ERROR(steps.status());
     for (const std::string& step_name : *steps) {
@@ -94,7 +95,7 @@ std::vector<std::string> PathsOfComplete(const std::vector<ListedCheckpoint>& li
 
 absl::StatusOr<std::optional<std::string>> BaseOf(const std::string& path) {
   const std::string manifest = absl::StrCat(path, "/", kManifestName);
-  ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(manifest, kManifestLimitBytes));
+  ASSIGN_OR_RETURN(const std::string text, ReadCanonical(manifest, kManifestLimitBytes));
   ASSIGN_OR_RETURN(const Manifest parsed, ParseManifest(text));
   if (!parsed.state.base) return std::nullopt;
   const std::filesystem::path job = std::filesystem::path(path).parent_path().parent_path();

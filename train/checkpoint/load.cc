@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "common/canonical.h"
 #include "common/check.h"
 #include "common/files.h"
 #include "common/sha256.h"
@@ -33,7 +34,7 @@ absl::Status CheckName(const std::string& path, const RunState& state) {
 absl::StatusOr<Checkpoint::Part> Checkpoint::OpenPart(const std::string& path) {
   Part part{.path = path, .manifest = {}};
   const std::string manifest_path = absl::StrCat(path, "/", kManifestName);
-  ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(manifest_path, kManifestLimitBytes));
+  ASSIGN_OR_RETURN(const std::string text, ReadCanonical(manifest_path, kManifestLimitBytes));
   absl::StatusOr<Manifest> manifest = ParseManifest(text);
   if (absl::IsInvalidArgument(manifest.status())) {  // It contradicts itself.
     return WithPath(manifest_path, absl::DataLossError(manifest.status().message()));

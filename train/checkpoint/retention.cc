@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "common/canonical.h"
 #include "common/check.h"
 #include "common/files.h"
 #include "common/status_macros.h"
@@ -59,7 +60,7 @@ absl::StatusOr<std::vector<std::string>> UnnamedBases(const std::string& directo
 
 // Removes a directory, its files, and the directories in it with their files.
 absl::Status RemoveWithFiles(const std::string& directory, Storage& storage) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListCanonical(directory));
   for (const std::string& name : names) {
     const std::string path = absl::StrCat(directory, "/", name);
     std::error_code error;  // Then it is no directory.

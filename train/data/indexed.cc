@@ -73,8 +73,8 @@ class IndexedStream final : public TokenStream {
  public:
   static absl::StatusOr<std::unique_ptr<IndexedStream>> Open(const IndexedData& source,
                                                              int64_t vocab, const Roots& roots) {
-    ASSIGN_OR_RETURN(InputFile index, InputFile::Open(source.prefix + ".idx", roots));
-    ASSIGN_OR_RETURN(InputFile tokens, InputFile::Open(source.prefix + ".bin", roots));
+    ASSIGN_OR_RETURN(InputFile index, InputFile::Open(source.prefix + kIndexSuffix, roots));
+    ASSIGN_OR_RETURN(InputFile tokens, InputFile::Open(source.prefix + kTokensSuffix, roots));
     ASSIGN_OR_RETURN(const IndexHeader header, ReadHeader(index));
     std::unique_ptr<IndexedStream> stream(
         new IndexedStream(std::move(index), std::move(tokens), header, vocab));
@@ -317,7 +317,7 @@ absl::StatusOr<SplitStream> OpenIndexed(const IndexedData& source, int64_t vocab
     }
     ASSIGN_OR_RETURN(split, stream->DocumentStart(documents - held_out));
   }
-  return SplitStream{.stream = stream, .file = source.prefix + ".bin", .split = split};
+  return SplitStream{.stream = stream, .file = source.prefix + kTokensSuffix, .split = split};
 }
 
 }  // namespace trainyard

@@ -18,6 +18,9 @@
 
 namespace trainyard {
 
+inline constexpr char kIndexSuffix[] = ".idx";
+inline constexpr char kTokensSuffix[] = ".bin";
+
 inline constexpr char kIndexMagic[9] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', '\0', '\0'};
 inline constexpr uint64_t kIndexVersion = 1;
 inline constexpr uint64_t kIndexHeaderBytes = 34;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "common/roots.h"
 #include "common/status_macros.h"
 #include "train/checkpoint/lineage.h"
 #include "train/step/trainer.h"
@@ -14,7 +15,10 @@ absl::StatusOr<RankConfig> AloneRank(const JobConfig& job) {
   rank.threads = std::max(1u, std::thread::hardware_concurrency());
   if (!job.checkpoint) return rank;
   // A run alone never writes where an earlier run has written.
-  ASSIGN_OR_RETURN(const int64_t newest, NewestEpoch(job.checkpoint->directory));
+  const auto directory = Roots().FindDirectory(job.checkpoint->directory);
+  if (absl::IsNotFound(directory.status())) return rank;
+  RETURN_IF_ERROR(directory.status());
+  ASSIGN_OR_RETURN(const int64_t newest, NewestEpoch(*directory));
   rank.epoch = newest + 1;
   return rank;
 }

@@ -7,12 +7,13 @@
 #include "common/status_macros.h"
 #include "train/checkpoint/lineage.h"
 #include "train/step/agree.h"
+#include "train/step/job_data.h"
 #include "train/step/snapshot.h"
 
 namespace trainyard {
 namespace {
 
-absl::StatusOr<KeptFiles> LoadMine(const std::string& path, const LoadingGang& gang) {
+absl::StatusOr<ImportedParameters> LoadMine(const std::string& path, const LoadingGang& gang) {
   ASSIGN_OR_RETURN(const HfModel model, HfModel::Open(path, gang.roots));
   const std::optional<std::string> differs =
       FirstDifference(model.config, gang.model, MayDiffer::kAtStart);
@@ -23,17 +24,20 @@ absl::StatusOr<KeptFiles> LoadMine(const std::string& path, const LoadingGang& g
         "; submit the spec without the architecture, which `trainyard submit` then adds"));
   }
   RETURN_IF_ERROR(LoadImported(model, gang.executable));
-  if (gang.everyone.rank() != 0) return KeptFiles();
+  ImportedParameters imported;
+  ASSIGN_OR_RETURN(imported.files, FingerprintsOfImport(model.directory, gang.roots));
+  if (gang.everyone.rank() != 0) return imported;
   LogInfo("imported", {{"directory", model.directory.path()}});
-  return FilesToKeep(model, gang.roots);
+  ASSIGN_OR_RETURN(imported.kept, FilesToKeep(model, gang.roots));
+  return imported;
 }
 
 }  // namespace
 
-absl::StatusOr<KeptFiles> LoadImport(const std::string& path, bool loaded_before,
-                                     const LoadingGang& gang) {
-  absl::StatusOr<KeptFiles> kept = LoadMine(path, gang);
-  absl::Status mine = kept.status();
+absl::StatusOr<ImportedParameters> LoadImport(const std::string& path, bool loaded_before,
+                                              const LoadingGang& gang) {
+  absl::StatusOr<ImportedParameters> imported = LoadMine(path, gang);
+  absl::Status mine = imported.status();
   // If rank 0 lacks the directory, too, all ranks get rank 0's error.
   if (absl::IsNotFound(mine) && gang.everyone.rank() != 0) {
     mine = absl::InternalError(absl::StrCat(mine.message(), ", and rank 0's host has it"));
@@ -43,7 +47,7 @@ absl::StatusOr<KeptFiles> LoadImport(const std::string& path, bool loaded_before
     if (loaded_before) mine = OfThisHost(mine);
   }
   RETURN_IF_ERROR(AgreeOnStatus(gang.everyone, mine));
-  return kept;
+  return imported;
 }
 
 }  // namespace trainyard

@@ -59,14 +59,20 @@ absl::StatusOr<StartPoint> BeginAttempt(const std::string& directory, const Rank
   absl::StatusOr<std::vector<std::string>> candidates = Candidates(start.directory, rank);
   RETURN_IF_ERROR(OfUsed(start.directory, rank, candidates.status()));
   start.candidates = *std::move(candidates);
+  auto inputs = ReadInputs(start.directory);
+  RETURN_IF_ERROR(OfUsed(start.directory, rank, inputs.status()));
+  start.inputs = *std::move(inputs);
   return start;
 }
 
 absl::Status ContinueFrom(const std::optional<Continued>& continued, const RankConfig& rank,
                           StartPoint& start, Storage& storage,
                           const std::optional<InitialisedFrom>& initialised_from) {
-  const absl::Status written =
+  absl::Status written =
       WriteLineage(start.directory, rank.epoch, continued, storage, initialised_from);
+  if (written.ok() && start.inputs && start.inputs->epoch == rank.epoch) {
+    written = WriteInputs(start.directory, *start.inputs, storage);
+  }
   RETURN_IF_ERROR(OfUsed(start.directory, rank, written));
   ASSIGN_OR_RETURN(start.lineage, ReadLineage(start.directory));
   std::vector<AttemptStart>& starts = start.earlier_starts;

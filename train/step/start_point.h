@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/roots.h"
+#include "train/checkpoint/inputs.h"
 #include "train/checkpoint/lineage.h"
 #include "train/checkpoint/storage.h"
 #include "train/config/trainer_config.h"
@@ -18,6 +19,9 @@ namespace trainyard {
 struct StartPoint {
   std::string directory;                // Canonical.
   std::vector<std::string> candidates;  // Paths of the loadable checkpoints, newest first.
+  // The files that the job reads, as its earliest attempt recorded them. If no attempt has, the
+  // caller sets this attempt's.
+  std::optional<RecordedInputs> inputs;
   // ContinueFrom sets the rest.
   Lineage lineage;  // This attempt's, at its beginning.
   // The attempts that this one continues and that the controller may not know of; oldest first.
@@ -35,8 +39,8 @@ struct StartPoint {
 absl::StatusOr<StartPoint> BeginAttempt(const std::string& directory, const RankConfig& rank,
                                         const Roots& roots, Storage& storage = LocalStorage());
 
-// Writes down which checkpoint the attempt continues, or else the one that it began with. Call this
-// before the attempt saves anything.
+// Writes down which checkpoint the attempt continues, or else the one that it began with, and
+// start.inputs if they are this attempt's. Call this before the attempt saves anything.
 absl::Status ContinueFrom(const std::optional<Continued>& continued, const RankConfig& rank,
                           StartPoint& start, Storage& storage = LocalStorage(),
                           const std::optional<InitialisedFrom>& initialised_from = std::nullopt);

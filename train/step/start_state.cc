@@ -34,8 +34,8 @@ void SayWhatWasTaken(const InitialParameters& loaded) {
 }  // namespace
 
 StartState::StartState(const JobConfig& job, const RankConfig& rank, CheckpointLayout layout,
-                       LoadingGang gang)
-    : job_(job), rank_(rank), layout_(std::move(layout)), gang_(gang) {}
+                       std::vector<InputFingerprint> data, LoadingGang gang)
+    : job_(job), rank_(rank), layout_(std::move(layout)), gang_(gang), inputs_(std::move(data)) {}
 
 // If no controller says whether the job has begun, the content of its directory does.
 bool StartState::BegunBefore() {
@@ -56,7 +56,10 @@ absl::Status StartState::Fill() {
   if (filled_) return absl::OkStatus();
   if (!job_.init_from.empty()) RETURN_IF_ERROR(FillFromInitFrom());
   if (!job_.model.import_path.empty()) {
-    ASSIGN_OR_RETURN(kept_, LoadImport(job_.model.import_path, rank_.claimed, gang_));
+    ASSIGN_OR_RETURN(ImportedParameters imported,
+                     LoadImport(job_.model.import_path, rank_.claimed, gang_));
+    kept_ = std::move(imported.kept);
+    inputs_.insert(inputs_.end(), imported.files.begin(), imported.files.end());
   }
   filled_ = true;
   return absl::OkStatus();
@@ -114,9 +117,34 @@ absl::StatusOr<std::optional<Continued>> StartState::Resume(
   return Continued{state.epoch, state.step};
 }
 
+absl::Status StartState::CompareWith(const RecordedInputs& recorded) const {
+  const bool earlier = recorded.epoch != rank_.epoch;
+  const std::string by = earlier ? absl::StrCat("attempt ", recorded.epoch) : "rank 0";
+  const absl::Status same = CompareInputs(inputs_, recorded, by);
+  if (same.ok()) return same;
+  std::string help = "all hosts need the same files";
+  if (earlier) help = "to train with other files, submit the job again";
+  if (earlier && step_ > 0) {
+    help = absl::StrCat("to train on with other files, submit a job with init_from: ",
+                        job_.checkpoint->directory);
+  }
+  return absl::Status(same.code(), absl::StrCat(same.message(), "; ", help));
+}
+
+// Compares the files of all ranks with those that the job's earliest attempt has read. If there is
+// no such record, rank 0's files are the measure.
+absl::Status StartState::CheckInputs(StartPoint& start) {
+  if (inputs_.empty()) return absl::OkStatus();  // On all ranks: the job reads no file.
+  if (first_rank() && !start.inputs) start.inputs = RecordedInputs{rank_.epoch, inputs_};
+  const std::string mine = first_rank() ? ToJson(*start.inputs) : "";
+  const auto recorded = ParseInputs(BroadcastText(gang_.everyone, mine, 0));
+  return AgreeOnStatus(gang_.everyone, recorded.ok() ? CompareWith(*recorded) : recorded.status());
+}
+
 absl::Status StartState::Load(StartPoint& start) {
   ASSIGN_OR_RETURN(const std::optional<Continued> continued, Resume(start.candidates));
   if (!continued) RETURN_IF_ERROR(Fill());
+  RETURN_IF_ERROR(CheckInputs(start));
   absl::Status written;
   if (first_rank() && job_.checkpoint) {
     written = ContinueFrom(continued, rank_, start, LocalStorage(), init_from_);

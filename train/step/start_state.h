@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "train/checkpoint/inputs.h"
 #include "train/checkpoint/lineage.h"
 #include "train/checkpoint/manifest.h"
 #include "train/config/trainer_config.h"
@@ -23,10 +24,10 @@ namespace trainyard {
 // time.
 class StartState {
  public:
-  // The arguments must outlive this object. `layout` is the layout that the attempt's checkpoints
-  // will have.
+  // `job`, `rank` and what `gang` refers to must outlive this object. `layout` is the layout that
+  // the attempt's checkpoints will have, and `data` are the files of the job's data.
   StartState(const JobConfig& job, const RankConfig& rank, CheckpointLayout layout,
-             LoadingGang gang);
+             std::vector<InputFingerprint> data, LoadingGang gang);
 
   // Call before the job's checkpoint directory is claimed. Loads init_from or model.import if the
   // job has not begun before: if they cannot be used, the job then fails before it changes the
@@ -36,6 +37,8 @@ class StartState {
   // Call after the directory is claimed. Loads the newest good checkpoint of `start.candidates`;
   // only rank 0's list counts. If there is none, loads as BeforeClaim, unless that has loaded
   // already. Then rank 0 writes down which checkpoint the attempt continues (ContinueFrom).
+  // INVALID_ARGUMENT: a rank's host has another file of the data, or of the imported directory,
+  // than earlier attempts or rank 0 have read.
   absl::Status Load(StartPoint& start);
 
   int64_t step() const { return step_; }                    // The steps that are finished.
@@ -54,6 +57,8 @@ class StartState {
   absl::Status Fill();
   absl::Status FillFromInitFrom();
   void KeepOf(const std::string& checkpoint);
+  absl::Status CheckInputs(StartPoint& start);
+  absl::Status CompareWith(const RecordedInputs& recorded) const;
   absl::StatusOr<std::optional<Continued>> Resume(const std::vector<std::string>& candidates);
   bool first_rank() const { return gang_.everyone.rank() == 0; }
 
@@ -65,6 +70,7 @@ class StartState {
   int64_t step_ = 0;
   int64_t data_position_ = 0;
   std::optional<BaseReference> base_;
+  std::vector<InputFingerprint> inputs_;  // The files that this attempt has read.
   bool filled_ = false;
   std::optional<InitialisedFrom> init_from_;  // Set if parameters were loaded from init_from.
   KeptFiles kept_;

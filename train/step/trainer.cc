@@ -24,6 +24,7 @@
 #include "train/data/dataset.h"
 #include "train/step/agree.h"
 #include "train/step/collective_use.h"
+#include "train/step/job_data.h"
 #include "train/step/layout.h"
 #include "train/step/model_flops.h"
 #include "train/step/prefetch.h"
@@ -63,13 +64,6 @@ std::optional<double> LoadBalancingLoss(const ModelConfig& model, const StepStat
   const std::optional<ExpertFacts> experts = FactsOf(model).experts;
   if (!experts || experts->aux_loss == 0) return std::nullopt;
   return state.auxiliary_loss / (experts->aux_loss * double(experts->layers));
-}
-
-// The field with the path of the data. Synthetic data have no path.
-const char* PathField(const DataConfig& data) {
-  if (std::holds_alternative<ArraysData>(data)) return "data.arrays";
-  if (std::holds_alternative<BlendData>(data)) return "data.blend";
-  return std::holds_alternative<IndexedData>(data) ? "data.indexed.prefix" : "data.text.path";
 }
 
 class RankTrainer final : public Trainer {
@@ -171,7 +165,7 @@ class RankTrainer final : public Trainer {
   StartPoint start_;                     // Set on rank 0.
   std::string unsaved_history_;          // Lines of the steps since the last checkpoint, on rank 0.
   std::optional<SuccessorWatch> watch_;  // On rank 0, if the job has checkpoints.
-  DataSplits data_;
+  JobData data_;
   std::optional<BatchReader> train_reader_, validation_reader_;
   std::unique_ptr<RankEngine> engine_;
   std::optional<StateCheck> state_check_;  // Ends before the engine.
@@ -202,15 +196,10 @@ absl::Status RankTrainer::Prepare() {
 }
 
 absl::Status RankTrainer::OpenDataset() {
-  absl::StatusOr<DataSplits> data = OpenData({.source = job_.data,
-                                              .inputs = CreateModel(model_)->inputs(),
-                                              .sequence = job_.batch.sequence,
-                                              .seed = job_.seed,
-                                              .roots = roots_});
-  const absl::Status opened = OfField(PathField(job_.data), data.status());
+  absl::StatusOr<JobData> data = OpenJobData(job_, CreateModel(model_)->inputs(), roots_);
   // An earlier attempt has found the data, so this host has failed.
-  const bool away = absl::IsNotFound(opened) || absl::IsPermissionDenied(opened);
-  RETURN_IF_ERROR(rank_.claimed && away ? OfThisHost(opened) : opened);
+  const bool away = absl::IsNotFound(data.status()) || absl::IsPermissionDenied(data.status());
+  RETURN_IF_ERROR(rank_.claimed && away ? OfThisHost(data.status()) : data.status());
   data_ = *std::move(data);
   Mesh mesh = MeshOf(job_, model_);
   mesh.rank = world_.rank();
@@ -219,13 +208,13 @@ absl::Status RankTrainer::OpenDataset() {
                          .micro = job_.batch.micro,
                          .data_parallel = mesh.size(kSequences),
                          .data_rank = mesh.coordinate(kSequences)};
-  train_reader_.emplace(*data_.train, SampleOrder::kShuffled, job_.seed, shape);
+  train_reader_.emplace(*data_.splits.train, SampleOrder::kShuffled, job_.seed, shape);
   if (!job_.validation) return absl::OkStatus();
-  if (data_.validation == nullptr) {
+  if (data_.splits.validation == nullptr) {
     return absl::InvalidArgumentError(
         "validation: wanted data that is held out, found none; give data a validation_fraction");
   }
-  validation_reader_.emplace(*data_.validation, SampleOrder::kSequential, job_.seed, shape);
+  validation_reader_.emplace(*data_.splits.validation, SampleOrder::kSequential, job_.seed, shape);
   return absl::OkStatus();
 }
 
@@ -288,7 +277,8 @@ absl::Status RankTrainer::MakeProfiler() {
 absl::Status RankTrainer::Initialise() {
   executable().WriteStepState({.seed = job_.seed});
   executable().Run(Action::kInit);
-  starting_.emplace(job_, rank_, Written(), LoadingGang{model_, roots_, *everyone_, executable()});
+  starting_.emplace(job_, rank_, Written(), data_.files,
+                    LoadingGang{model_, roots_, *everyone_, executable()});
   return starting_->BeforeClaim();
 }
 

@@ -316,7 +316,6 @@ struct BalanceBiasRange {
   FlatRange flat;  // As in AdamWRange.
   FlatRange shard;
   double rate;
-  bool writes_compute;
 };
 void BalanceBias(Recorder& recorder, const BalanceBiasRange& range);
 // Gathers the compute copies of a bucket from the ranks that own its shards.

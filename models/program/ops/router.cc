@@ -87,20 +87,18 @@ class BalanceBiasOp final : public Op {
     return absl::StrCat("flat=", range_.flat.offset, "+", range_.flat.elements,
                         " shard=", range_.shard.offset, " rate=", range_.rate);
   }
-  // The master is read and written, the gradient read, the copy written.
+  // The master is read and written, the gradient read.
   Cost CostOf(const Program& program, const Instance&) const override {
     const Precision& p = program.precision;
-    const size_t bytes =
-        2 * SizeOf(p.master) + SizeOf(p.gradient) + (range_.writes_compute ? SizeOf(p.weight) : 0);
-    return {.bytes = double(range_.flat.elements) * double(bytes)};
+    return {.bytes =
+                double(range_.flat.elements) * double(2 * SizeOf(p.master) + SizeOf(p.gradient))};
   }
   Call Bind(const Binder& binder, const Instance&) const override {
-    BalanceBiasArgs args{.master = binder.flat(FlatBuffer::kMaster, range_.shard),
-                         .gradient = binder.flat(FlatBuffer::kGradient, range_.flat),
-                         .rate = range_.rate,
-                         .state = binder.step_state()};
-    if (range_.writes_compute) args.compute = binder.flat(FlatBuffer::kCompute, range_.flat);
-    return binder.Kernel(args);
+    return binder.Kernel(
+        BalanceBiasArgs{.master = binder.flat(FlatBuffer::kMaster, range_.shard),
+                        .gradient = binder.flat(FlatBuffer::kGradient, range_.flat),
+                        .rate = range_.rate,
+                        .state = binder.step_state()});
   }
 
  private:

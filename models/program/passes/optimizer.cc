@@ -123,10 +123,7 @@ void RecordOptimizer(Recorder& recorder, const AdamWOptions& options) {
       const FlatRange shard{.offset = flat.offset - bucket.own.offset + bucket.shard.offset,
                             .elements = flat.elements};
       if (run.balance_rate) {
-        ops::BalanceBias(recorder, {.flat = flat,
-                                    .shard = shard,
-                                    .rate = *run.balance_rate,
-                                    .writes_compute = bucket.copied});
+        ops::BalanceBias(recorder, {.flat = flat, .shard = shard, .rate = *run.balance_rate});
         continue;
       }
       Append(ranges, {.flat = flat,

@@ -15,9 +15,9 @@ namespace {
 constexpr AxisSet kBucketAxes = kBatchAxes;
 
 AxisSet BucketAxes(const ParameterStorage& storage) {
-  // The values are counts, not a gradient: they must add up exactly, and a bucket may be sent in
-  // bf16.
-  if (storage.parameters.front().balance_rate) return {};
+  // Every rank needs the whole master. The sums of balanced biases are counts, which must add up
+  // exactly, and a bucket may be sent in bf16.
+  if (storage.parameters.front().unrounded) return {};
   AxisSet axes = kBucketAxes;
   for (const ParameterSpec& spec : storage.parameters) axes = axes & storage.ReduceAxes(spec);
   return axes;
@@ -56,6 +56,7 @@ std::vector<Uses> FindUses(const Program& program) {
 struct LayoutKey {
   bool frozen;
   bool windowed;
+  bool unrounded;
   bool tied;
   int chunk;
   AxisSet axes;
@@ -67,7 +68,7 @@ struct LayoutKey {
   // Whether the two storages may share a bucket.
   bool Matches(const LayoutKey& o) const {
     const auto joint = [](const LayoutKey& k) {
-      return std::tie(k.windowed, k.tied, k.chunk, k.axes);
+      return std::tie(k.windowed, k.unrounded, k.tied, k.chunk, k.axes);
     };
     const bool same_window = !windowed || std::tie(block, list) == std::tie(o.block, o.list);
     return joint(*this) == joint(o) && same_window;
@@ -79,6 +80,7 @@ LayoutKey KeyOf(const Program& program, const ParameterStorage& storage, const U
   if (storage.frozen) {
     return {.frozen = true,
             .windowed = false,
+            .unrounded = false,
             .tied = false,
             .chunk = program.chunk_of(storage.block),
             .axes = {},
@@ -92,6 +94,7 @@ LayoutKey KeyOf(const Program& program, const ParameterStorage& storage, const U
                         uses.blocks.size() == 1 && uses.writers.size() == 1;
   return {.frozen = false,
           .windowed = windowed,
+          .unrounded = storage.parameters.front().unrounded,
           .tied = storage.tied,
           .chunk = program.chunk_of(storage.block),
           .axes = axes,
@@ -178,6 +181,7 @@ void LayOutParameters(Program& program, const LayoutOptions& options) {
     const LayoutKey& key = keys[members.first];
     Bucket bucket{.reduce_axes = key.axes,
                   .tied = key.tied,
+                  .unrounded = key.unrounded,
                   .windowed = key.windowed,
                   .list = key.list,
                   .first_block = storages[members.first].block,

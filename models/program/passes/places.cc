@@ -52,7 +52,7 @@ void PlaceBuffers(Program& program) {
   }
   for (Bucket& bucket : program.buckets) {
     const FlatRange& kept = bucket.windowed ? bucket.own : bucket.flat;
-    bucket.copied = converted || (!whole && !bucket.windowed);
+    bucket.copied = !bucket.unrounded && (converted || (!whole && !bucket.windowed));
     if (bucket.copied) append(FlatBuffer::kCompute, kept);
     if (program.training) append(FlatBuffer::kGradient, kept);
   }

@@ -4,14 +4,17 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 
 #include "tests/train/checkpoint/fixture.h"
 #include "train/checkpoint/history.h"
+#include "train/checkpoint/inputs.h"
 #include "train/checkpoint/lineage.h"
 
 // What happens when a file is to be read past the cache.
@@ -26,6 +29,23 @@ extern "C" int posix_fadvise(int, off_t, off_t, int advice) noexcept {
   return 0;
 }
 
+// A file whose every read fails; empty: none.
+static std::string& Unreadable() {
+  static std::string path;
+  return path;
+}
+
+// In place of the C library's: a disk that cannot be read is nothing that a test can make.
+extern "C" ssize_t read(int fd, void* to, size_t bytes) {
+  std::error_code error;
+  const auto path = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd), error);
+  if (!Unreadable().empty() && path == Unreadable()) {
+    errno = EIO;
+    return -1;
+  }
+  return ::syscall(SYS_read, fd, to, bytes);
+}
+
 namespace trainyard::testing_checkpoint {
 namespace {
 
@@ -34,11 +54,11 @@ using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
-// Every read of the file fails with EIO: nothing is mapped at the address 0 of this process.
-void LetReadsFail(const std::string& file) {
-  std::filesystem::remove(file);
-  std::filesystem::create_symlink("/proc/self/mem", file);
-}
+// Every read of the file fails with EIO, until the test ends.
+struct ReadsFail {
+  explicit ReadsFail(const std::string& file) { Unreadable() = std::filesystem::canonical(file); }
+  ~ReadsFail() { Unreadable().clear(); }
+};
 
 void Begin(const std::string& directory, int64_t epoch, std::optional<Continued> continued) {
   ASSERT_TRUE(ClaimDirectory(directory, "j-1", epoch, LocalStorage()).ok());
@@ -52,7 +72,7 @@ std::vector<std::string> Complete(const std::string& directory) {
 TEST(BadReads, AFailedReadIsNoReasonToTakeTheOneBefore) {
   const std::string directory = TestDirectory();
   for (const int step : {10, 20}) ASSERT_TRUE(Save(directory, 1, step).ok());
-  LetReadsFail(CheckpointPath(directory, 1, 20) + "/manifest.json");
+  const ReadsFail fails(CheckpointPath(directory, 1, 20) + "/manifest.json");
   const absl::Status status = NewestGood(Complete(directory)).status();
   EXPECT_TRUE(absl::IsInternal(status)) << status;
   EXPECT_THAT(std::string(status.message()),
@@ -183,6 +203,37 @@ TEST(BadReads, AHugeOwnerOrLineageFileIsDamage) {
   EXPECT_EQ(loadable->size(), 1u) << "as without the files";
 }
 
+// Bug it must catch: a job's directory, or a file in it, becomes a link, and a rank reads what lies
+// outside of the job's roots.
+TEST(BadReads, WhatALinkLeadsToIsNotRead) {
+  const std::string directory = TestDirectory(), away = directory + ".away";
+  Begin(directory, 1, std::nullopt);
+  ASSERT_TRUE(Save(directory, 1, 10).ok());
+  ASSERT_TRUE(RemoveTree(away).ok());
+  std::filesystem::rename(directory, away);
+  std::filesystem::create_symlink(away, directory);
+  for (const absl::Status& status :
+       {LoadableCheckpoints(directory).status(), ReadLineage(directory).status(),
+        ReadInputs(directory).status(), BaseOf(CheckpointPath(directory, 1, 10)).status(),
+        ClaimDirectory(directory, "j-1", 2, LocalStorage())}) {
+    EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
+  }
+  std::filesystem::remove(directory);
+  std::filesystem::rename(away, directory);
+  const auto as_a_link = [&](const std::string& file, const std::function<absl::Status()>& read) {
+    std::filesystem::rename(directory + file, away);
+    std::filesystem::create_symlink(away, directory + file);
+    const absl::Status status = read();
+    EXPECT_TRUE(absl::IsPermissionDenied(status)) << file << ": " << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("wanted a path without links"));
+    std::filesystem::rename(away, directory + file);
+  };
+  as_a_link("/owner.json", [&] { return ClaimDirectory(directory, "j-1", 2, LocalStorage()); });
+  as_a_link("/epoch-1/lineage.json", [&] { return ReadLineage(directory).status(); });
+  const std::string saved = CheckpointPath(directory, 1, 10);
+  as_a_link("/epoch-1/step-10/manifest.json", [&] { return Checkpoint::Open(saved).status(); });
+}
+
 TEST(BadReads, AManifestThatCannotBeLookedAtIsNotAbsent) {
   const std::string directory = TestDirectory();
   for (const int step : {10, 20}) ASSERT_TRUE(Save(directory, 1, step).ok());
@@ -202,7 +253,7 @@ TEST(BadReads, ALineageFileThatCannotBeReadIsAnError) {
   for (const int step : {10, 20}) ASSERT_TRUE(Save(directory, 1, step).ok());
   Begin(directory, 2, Continued{1, 10});
   ASSERT_TRUE(Save(directory, 2, 15).ok());
-  LetReadsFail(EpochPath(directory, 2) + "/lineage.json");
+  const ReadsFail fails(EpochPath(directory, 2) + "/lineage.json");
   EXPECT_TRUE(absl::IsInternal(LoadableCheckpoints(directory).status()));
 }
 
@@ -230,7 +281,7 @@ TEST(BadReads, WhatAHostLeftAsideStaysUntilEnoughNewerOnesAreGood) {
 TEST(BadReads, RetentionDoesNotRemoveWhatItCannotRead) {
   const std::string directory = TestDirectory();
   for (const int step : {10, 20, 30}) ASSERT_TRUE(Save(directory, 1, step).ok());
-  LetReadsFail(CheckpointPath(directory, 1, 20) + "/manifest.json");
+  const ReadsFail fails(CheckpointPath(directory, 1, 20) + "/manifest.json");
   ASSERT_TRUE(ApplyRetention(directory, {.keep = 2, .epoch = 1}, LocalStorage()).ok());
   EXPECT_EQ(Complete(directory).size(), 3u);
 }

@@ -155,6 +155,34 @@ TEST_F(ImportJob, ADirectoryThatIsGoneByTheNextAttemptIsTheHostsFailure) {
   EXPECT_TRUE(IsStorageFault(runs[0].status)) << runs[0].status;
 }
 
+// Bug it must catch: the next attempt begins with the weights of another model of the same sizes.
+TEST_F(ImportJob, RefusesOtherWeightsThanTheFirstAttemptHad) {
+  std::filesystem::copy(Golden("hf/llama"), directory_);
+  JobConfig job = JobOf(directory_, checkpoint_);
+  const RunOptions dies{.before_attempt = [](int, int64_t, int, StepState&) {
+    throw DeviceError(DeviceError::Kind::kDevice, "killed");
+  }};
+  EXPECT_NE(RunJob(job, dies)[0].thrown, "");
+  const auto replaced = [&](const std::string& name, size_t at) {
+    const std::string path = directory_ + "/" + name;
+    const std::string content = ReadFile(path).value();
+    std::string other = content;
+    other[at] ^= 1;
+    WriteBytes(path, other);
+    static int64_t epoch = 2;
+    const absl::Status status =
+        RunJob(job, {.ranks = 2, .epoch = epoch++, .resume = true})[0].status;
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("model.import: " + path + " is not the file that attempt 1 read: "));
+    WriteBytes(path, content);
+  };
+  replaced(kHfWeightsName, std::filesystem::file_size(directory_ + "/" + kHfWeightsName) - 8);
+  const std::string config = ReadFile(directory_ + "/" + kHfConfigName).value();
+  replaced(kHfConfigName, config.find("5.24.0"));
+  EXPECT_NE(Train(job, {.epoch = 9, .resume = true}), "");
+}
+
 TEST_F(ImportJob, RefusesWhatIsMissingOrDamagedByFileAndTensor) {
   std::filesystem::copy(Golden("hf/llama"), directory_);
   const JobConfig job = JobOf(directory_, checkpoint_);

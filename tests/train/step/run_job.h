@@ -50,6 +50,7 @@ struct RunOptions {
   std::function<std::unique_ptr<CollectiveWorld>(int rank)> tensors = nullptr;
   int64_t epoch = 1;
   bool resume = false;  // An earlier attempt has used the job's directory.
+  std::function<std::vector<std::string>(int rank)> roots = nullptr;    // Null: paths lie anywhere.
   std::function<int64_t(int rank)> memory_bytes = nullptr;              // Of each device.
   std::function<std::optional<double>(int rank)> peak_flops = nullptr;  // Likewise.
   std::function<bool(int rank, int64_t finished_steps)> stop = nullptr;
@@ -112,6 +113,7 @@ inline std::vector<RankRun> RunJob(JobConfig job, const RunOptions& options = {}
   const auto thrown = RunWorlds(options.ranks, [&](CollectiveWorld& world) {
     RankConfig mine = rank;
     mine.rank = world.rank();
+    if (options.roots) mine.roots = options.roots(world.rank());
     if (options.peak_flops) mine.peak_flops = options.peak_flops(world.rank());
     if (options.memory_bytes) mine.memory_bytes = options.memory_bytes(world.rank());
     std::unique_ptr<CollectiveWorld> of_device;

@@ -1,0 +1,32 @@
+// Opens the files that a job reads, and takes their fingerprints (train/checkpoint/inputs.h), by
+// which its later attempts know the files again.
+
+#pragma once
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/roots.h"
+#include "models/hf/model_directory.h"
+#include "models/program/input.h"
+#include "train/checkpoint/inputs.h"
+#include "train/config/job_config.h"
+#include "train/data/dataset.h"
+
+namespace trainyard {
+
+struct JobData {
+  DataSplits splits;
+  std::vector<InputFingerprint> files;  // Synthetic data have none.
+};
+
+// Errors are those of OpenData (train/data/dataset.h); the message begins with the field.
+absl::StatusOr<JobData> OpenJobData(const JobConfig& job, std::vector<InputSpec> inputs,
+                                    const Roots& roots);
+
+// Of the files of a directory that decide what a model imported from it computes: its
+// configuration, its index and its shards.
+absl::StatusOr<std::vector<InputFingerprint>> FingerprintsOfImport(const ModelDirectory& directory,
+                                                                   const Roots& roots);
+
+}  // namespace trainyard

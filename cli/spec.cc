@@ -37,39 +37,38 @@ absl::StatusOr<YamlNode> ParsedYaml(absl::string_view name, absl::string_view te
 // The value of `key`, made where it is absent.
 YamlNode& FindOrMake(YamlNode& node, const std::string& key) {
   if (node.kind != YamlNode::Kind::kMapping) node = {.kind = YamlNode::Kind::kMapping};
-  for (YamlField& field : node.fields) {
-    if (field.key == key) return field.value;
-  }
+  if (YamlNode* const value = node.Find(key)) return *value;
   return node.fields.emplace_back(YamlField{key, YamlNode()}).value;
 }
 
-// Whether a spec can have only one of the two fields of a message.
-bool Exclude(const FieldDescriptor& a, const FieldDescriptor& b) {
-  const auto* const oneof = a.real_containing_oneof();
-  if (oneof != nullptr) return &a != &b && oneof == b.real_containing_oneof();
-  const auto [first, second] = std::minmax(a.name(), b.name());
-  return (first == "frozen" && second == "trainable") ||
-         (first == "schedule" && second == "schedule_name");
+void Remove(YamlNode* node, const std::vector<std::string>& path) {
+  for (size_t i = 0; node != nullptr && i + 1 < path.size(); ++i) node = node->Find(path[i]);
+  if (node == nullptr) return;
+  std::erase_if(node->fields, [&](const YamlField& field) { return field.key == path.back(); });
 }
 
-// Whether a spec can have this field; any key of a map.
-bool CanHave(const std::vector<std::string>& path) {
+// The field of each key of a path in specs. Null: a spec cannot have it.
+std::vector<const FieldDescriptor*> FieldsAlong(const std::vector<std::string>& path) {
+  std::vector<const FieldDescriptor*> fields;
   const Descriptor* message = v1::JobSpec::descriptor();
   for (const std::string& key : path) {
-    const FieldDescriptor* const field = message == nullptr ? nullptr : FieldOf(*message, key);
-    if (field == nullptr) return false;
-    message = field->message_type();
+    fields.push_back(message == nullptr ? nullptr : FieldOf(*message, key));
+    message = fields.back() == nullptr ? nullptr : fields.back()->message_type();
   }
-  return true;
+  return fields;
 }
 
-void Remove(YamlNode& node, const std::vector<std::string>& path) {
-  YamlNode* within = &node;
-  for (size_t i = 0; i + 1 < path.size(); ++i) {
-    if (within->Find(path[i]) == nullptr) return;
-    within = &FindOrMake(*within, path[i]);
+// Whether a spec that has the field cannot have the other field of the same message.
+bool Excludes(const FieldDescriptor* field, const std::string& name) {
+  const FieldDescriptor* const other =
+      field == nullptr ? nullptr : field->containing_type()->FindFieldByName(name);
+  if (other == nullptr || other == field) return false;
+  if (const auto* const oneof = field->real_containing_oneof()) {
+    return oneof == other->real_containing_oneof();
   }
-  std::erase_if(within->fields, [&](const YamlField& field) { return field.key == path.back(); });
+  const auto [first, second] = std::minmax(field->name(), name);
+  return (first == "frozen" && second == "trainable") ||
+         (first == "schedule" && second == "schedule_name");
 }
 
 }  // namespace
@@ -94,25 +93,21 @@ absl::Status SpecDocument::Set(const std::string& set, const std::string& made) 
     return absl::StartsWith(entry.first, absl::StrCat(whole, "."));
   });
   set_[whole] = made;
-  if (value.kind == YamlNode::Kind::kNull && CanHave(path)) {
-    Remove(root_, path);
+  const std::vector<const FieldDescriptor*> fields = FieldsAlong(path);
+  if (value.kind == YamlNode::Kind::kNull && fields.back() != nullptr) {
+    Remove(&root_, path);
     return absl::OkStatus();
   }
   YamlNode* node = &root_;
-  const Descriptor* message = v1::JobSpec::descriptor();
   std::string so_far;
-  for (const std::string& key : path) {
-    const FieldDescriptor* const field = message == nullptr ? nullptr : FieldOf(*message, key);
-    std::erase_if(node->fields, [&](const YamlField& other) {
-      const auto* const sibling = field ? message->FindFieldByName(other.key) : nullptr;
-      return sibling != nullptr && Exclude(*field, *sibling);
-    });
-    message = field == nullptr ? nullptr : field->message_type();
+  for (size_t i = 0; i < path.size(); ++i) {
+    std::erase_if(node->fields,
+                  [&](const YamlField& other) { return Excludes(fields[i], other.key); });
     // What was a value becomes a mapping.
     if (node->kind != YamlNode::Kind::kMapping) set_[so_far] = made;
-    absl::StrAppend(&so_far, so_far.empty() ? "" : ".", key);
-    if (node->Find(key) == nullptr) set_[so_far] = made;
-    node = &FindOrMake(*node, key);
+    absl::StrAppend(&so_far, so_far.empty() ? "" : ".", path[i]);
+    if (node->Find(path[i]) == nullptr) set_[so_far] = made;
+    node = &FindOrMake(*node, path[i]);
   }
   *node = std::move(value);
   return absl::OkStatus();
@@ -171,7 +166,7 @@ absl::Status SpecDocument::ResolveImport() {
     RETURN_IF_ERROR(found.ToStatus());
   }
   YamlNode& section = FindOrMake(root_, "model");
-  Remove(section, {"overrides"});
+  Remove(&section, {"overrides"});
   ASSIGN_OR_RETURN(FindOrMake(section, "architecture"), ParseYaml(ToJson(*model).dump()));
   return absl::OkStatus();
 }
@@ -201,12 +196,9 @@ std::string SpecDocument::Place(absl::string_view field) const {
   bool of_set = false;  // Then lines below are not those of the text.
   const YamlNode* node = &root_;
   for (absl::string_view key : absl::StrSplit(field, '.')) {
-    const YamlNode* value = node->Find(key);
-    if (value == nullptr) {  // An item, "ranks[1]", is where its list is.
-      key = key.substr(0, key.find('['));
-      value = node->Find(key);
-    }
-    node = value;
+    // An item, "ranks[1]", is where its list is.
+    if (node->Find(key) == nullptr) key = key.substr(0, key.find('['));
+    node = node->Find(key);
     absl::StrAppend(&path, path.empty() ? "" : ".", key);
     if (const auto made = set_.find(path); made != set_.end()) {
       place = made->second;

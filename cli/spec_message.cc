@@ -40,18 +40,16 @@ Json ToJson(const YamlNode& node, const Descriptor& message) {
     const FieldDescriptor* const field = FieldOf(message, key);
     if (field == nullptr) {
       json[key] = value.text;  // Which the message refuses.
-    } else if (field->is_repeated() && field->message_type() != nullptr && !field->is_map()) {
+    } else if (field->is_repeated() && !field->is_map()) {
       json[key] = Json::array();
       for (const YamlNode& item : value.items) {
-        json[key].push_back(ToJson(item, *field->message_type()));
+        json[key].push_back(field->message_type() != nullptr ? ToJson(item, *field->message_type())
+                                                             : ScalarJson(item.text, *field));
       }
     } else if (field->message_type() != nullptr) {
       json[key].update(ToJson(value, *field->message_type()));
     } else if (value.kind == YamlNode::Kind::kNull) {
       continue;
-    } else if (field->is_repeated()) {
-      json[key] = Json::array();
-      for (const YamlNode& item : value.items) json[key].push_back(ScalarJson(item.text, *field));
     } else if (field->containing_type() != &message) {
       json[kFieldsBeside][key] = value.text;
     } else if (field->enum_type() != nullptr && EnumName(value.text, *field->enum_type()).empty()) {

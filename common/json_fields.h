@@ -77,8 +77,12 @@ class JsonWriter {
     json_ = Json::array({a, b});
   }
   void Wholes(const std::vector<int64_t>& values, size_t /*most*/) { json_ = values; }
+  template <typename T>
+  void Group(const char* /*name*/, const T& value) {
+    VisitFields(*this, const_cast<T&>(value));
+  }
+  void Version(int wanted) { json_["version"] = wanted; }
 
- private:
   template <typename T>
   static void Write(Json& json, const T& value) {
     if constexpr (HasFields<JsonWriter, T>) {
@@ -99,6 +103,7 @@ class JsonWriter {
     }
   }
 
+ private:
   Json& json_;
 };
 
@@ -171,16 +176,30 @@ class JsonReader {
     if (!Expect(list, "", absl::StrCat("a list of at most ", most, " numbers"))) return;
     for (const Json& element : json_) ReadWhole(element, "", values.emplace_back());
   }
-
- private:
-  bool Has(const char* name) const {
-    return status_.ok() && json_.is_object() && json_.contains(name);
+  // The struct's fields stand among those of the object. In a message they have a field of their
+  // own.
+  template <typename T>
+  void Group(const char* /*name*/, T& value) {
+    VisitFields(*this, value);
   }
-  const Json* Find(const char* name) {
-    if (!Expect(json_.is_object(), "", "an object")) return nullptr;
-    const auto found = json_.find(name);
-    return Expect(found != json_.end(), name, "a value, found none") ? &*found : nullptr;
+  // The object must be of this version.
+  void Version(int wanted) {
+    const auto found = json_.find("version");
+    const bool right = found != json_.end() && found->is_number_integer() && *found == wanted;
+    Expect(right, "",
+           absl::StrCat("version ", wanted, ", found ",
+                        found == json_.end() ? "none" : found->dump().substr(0, 20)));
   }
+  // Returns `holds`. If this is false, the field is wrong.
+  bool Expect(bool holds, const char* name, absl::string_view wanted) {
+    if (!holds && status_.ok()) {
+      const std::string field = Below(name);
+      status_ = absl::InvalidArgumentError(
+          absl::StrCat(field, field.empty() ? "wanted " : ": wanted ", wanted));
+    }
+    return holds;
+  }
+  // Reads a value of any kind that the header lists.
   template <typename T>
   void Read(const Json& json, const char* name, T& value) {
     if constexpr (HasFields<JsonReader, T>) {
@@ -217,6 +236,16 @@ class JsonReader {
       }
     }
   }
+
+ private:
+  bool Has(const char* name) const {
+    return status_.ok() && json_.is_object() && json_.contains(name);
+  }
+  const Json* Find(const char* name) {
+    if (!Expect(json_.is_object(), "", "an object")) return nullptr;
+    const auto found = json_.find(name);
+    return Expect(found != json_.end(), name, "a value, found none") ? &*found : nullptr;
+  }
   void ReadWhole(const Json& json, const char* name, int64_t& value) {
     int64_t number = 0;
     const bool legal = ReadInteger(json, number) && number >= 0 && number <= kMostWhole;
@@ -224,14 +253,6 @@ class JsonReader {
   }
   std::string Below(const char* name) const {
     return path_.empty() || *name == 0 ? absl::StrCat(path_, name) : absl::StrCat(path_, ".", name);
-  }
-  bool Expect(bool holds, const char* name, absl::string_view wanted) {
-    if (!holds && status_.ok()) {
-      const std::string field = Below(name);
-      status_ = absl::InvalidArgumentError(
-          absl::StrCat(field, field.empty() ? "wanted " : ": wanted ", wanted));
-    }
-    return holds;
   }
 
   const Json& json_;
@@ -241,17 +262,15 @@ class JsonReader {
 
 template <typename Json, typename T>
 void WriteFields(Json& json, const T& value) {
-  JsonWriter<Json> writer(json);
-  VisitFields(writer, const_cast<T&>(value));  // As above.
+  JsonWriter<Json>::Write(json, value);
 }
 
-// Errors are those of JsonReader. After an error, the fields that were read before it have their
-// new values.
+// Reads a struct or a list. Errors are those of JsonReader. After an error, the fields that were
+// read before it have their new values.
 template <typename Json, typename T>
 absl::Status ReadFields(const Json& json, T& value, absl::string_view path = "") {
   absl::Status status;
-  JsonReader<Json> reader(json, std::string(path), status);
-  VisitFields(reader, value);
+  JsonReader<Json>(json, "", status).Read(json, std::string(path).c_str(), value);
   return status;
 }
 

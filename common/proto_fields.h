@@ -11,9 +11,11 @@
 #include <google/protobuf/util/time_util.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "absl/time/time.h"
 #include "common/check.h"
@@ -53,16 +55,20 @@ class MessageVisitor {
   explicit MessageVisitor(Message& message)
       : message_(message), reflection_(*message.GetReflection()) {}
 
+  // What is written may be constant, or computed here.
   template <typename T>
-  void operator()(const char* name, T& value) {
+  void operator()(const char* name, T&& value) {
+    using Value = std::remove_cvref_t<T>;
+    static_assert(!reads || std::is_same_v<T, Value&>);
     const Field* const field = message_.GetDescriptor()->FindFieldByName(name);
     if (field == nullptr) return;
-    if constexpr (!IsOptional<T>) {
-      Visit(*field, value);
+    Value& member = const_cast<Value&>(value);  // VisitFields also reads.
+    if constexpr (!IsOptional<Value>) {
+      Visit(*field, member);
     } else if constexpr (reads) {
-      if (reflection_.HasField(message_, field)) Visit(*field, value.emplace());
+      if (reflection_.HasField(message_, field)) Visit(*field, member.emplace());
     } else {
-      if (value) Visit(*field, *value);
+      if (member) Visit(*field, *member);
     }
   }
   template <typename T>
@@ -70,6 +76,18 @@ class MessageVisitor {
     (*this)(name, value);
   }
   void Bytes(const char* name, std::string& value) { (*this)(name, value); }
+  template <typename T>
+  void Group(const char* name, T& value) {
+    (*this)(name, value);
+  }
+  void Version(int /*wanted*/) {}  // Messages change without one.
+  // Calls visit(visitor) with a visitor of the message in this field.
+  template <typename F>
+  void Nested(const char* name, F&& visit) {
+    const Field* const field = message_.GetDescriptor()->FindFieldByName(name);
+    CHECK(field != nullptr) << name;
+    Enter(*field, visit);
+  }
   template <typename A, typename B>
   void Pair(const char* a_name, A& a, const char* b_name, B& b) {
     (*this)(a_name, a), (*this)(b_name, b);
@@ -81,7 +99,7 @@ class MessageVisitor {
     if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
       Number(field, value);
     } else if constexpr (HasFields<MessageVisitor, T>) {
-      Struct(value, field);
+      Enter(field, [&](auto& visitor) { VisitFields(visitor, value); });
     } else if constexpr (std::is_same_v<T, std::string> && reads) {
       value = reflection_.GetString(message_, &field);
     } else if constexpr (std::is_same_v<T, std::string>) {
@@ -125,14 +143,14 @@ class MessageVisitor {
     }
   }
 
-  template <typename T>
-  void Struct(T& value, const Field& field) {
+  template <typename F>
+  void Enter(const Field& field, F&& visit) {
     if constexpr (reads) {
       MessageVisitor visitor(reflection_.GetMessage(message_, &field));
-      VisitFields(visitor, value);
+      visit(visitor);
     } else {
       MessageVisitor visitor(*reflection_.MutableMessage(&message_, &field));
-      VisitFields(visitor, value);
+      visit(visitor);
     }
   }
 
@@ -181,11 +199,28 @@ void WriteMessage(const T& value, google::protobuf::Message& message) {
   VisitFields(writer, const_cast<T&>(value));  // Mutable only because VisitFields also reads.
 }
 
-// Does not check the values, which the sender chose. The caller must check them.
+// Writes what the variant holds into a message that is a field of `message`. `names` has the field
+// of each alternative.
+template <typename... T>
+void WriteOneOf(const std::variant<T...>& value, const std::array<const char*, sizeof...(T)>& names,
+                google::protobuf::Message& message) {
+  const auto* const field = message.GetDescriptor()->FindFieldByName(names[value.index()]);
+  CHECK(field != nullptr) << names[value.index()];
+  google::protobuf::Message& held = *message.GetReflection()->MutableMessage(&message, field);
+  std::visit([&](const auto& alternative) { WriteMessage(alternative, held); }, value);
+}
+
+// Neither function checks the values, which the sender chose. The caller must check them.
 template <typename T>
 void ReadMessage(const google::protobuf::Message& message, T& value) {
   MessageVisitor<true> reader(message);
   VisitFields(reader, value);
+}
+template <typename T>
+T ReadMessage(const google::protobuf::Message& message) {
+  T value;
+  ReadMessage(message, value);
+  return value;
 }
 
 }  // namespace trainyard

@@ -21,6 +21,12 @@ void Sha256::Update(const void* data, size_t bytes) {
   CHECK(EVP_DigestUpdate(state_->context, data, bytes) == 1);
 }
 
+std::string Sha256Of(absl::string_view text) {
+  Sha256 hash;
+  hash.Update(text);
+  return hash.HexDigest();
+}
+
 std::string Sha256::HexDigest() {
   std::string digest(32, '\0');
   CHECK(EVP_DigestFinal_ex(state_->context, reinterpret_cast<unsigned char*>(digest.data()),

@@ -1,4 +1,4 @@
-// SHA-256 of a stream, as lower-case hexadecimal. Not thread-safe.
+// SHA-256 as lower-case hexadecimal.
 
 #pragma once
 
@@ -9,6 +9,9 @@
 
 namespace trainyard {
 
+std::string Sha256Of(absl::string_view text);
+
+// The hash of a stream. Not thread-safe.
 class Sha256 {
  public:
   Sha256();

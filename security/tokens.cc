@@ -93,11 +93,7 @@ absl::StatusOr<Token> ParseToken(absl::string_view text) {
   return Assemble(id, secret);
 }
 
-std::string HashSecret(const Token& token) {
-  Sha256 hash;
-  hash.Update(token.secret);
-  return hash.HexDigest();
-}
+std::string HashSecret(const Token& token) { return Sha256Of(token.secret); }
 
 bool SameSecret(absl::string_view a, absl::string_view b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;

@@ -161,7 +161,7 @@ void JobSeries::OnCollectives(const std::vector<CollectiveUse>& uses) {
     collectives_.insert(std::move(named));
     const prometheus::Labels labels = {{"op", use.op}, {"group", use.group}};
     Series(metrics_.collective_seconds_total, labels).Increment(use.seconds);
-    Series(metrics_.collective_bytes_total, labels).Increment(use.bytes);
+    Series(metrics_.collective_bytes_total, labels).Increment(double(use.bytes));
   }
 }
 

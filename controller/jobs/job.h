@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/job_axes.h"
+#include "common/worker_messages.h"
 
 namespace trainyard::controller {
 
@@ -72,23 +73,6 @@ struct Spec {
   JobFacts facts;
 };
 
-enum class RankState : uint8_t { kStarting = 1, kReady = 2, kExited = 3 };
-
-enum class ExitCause : uint8_t {
-  kNone = 0,
-  kCompleted = 1,
-  kStopped = 2,
-  kBadInput = 3,
-  kNotFinite = 4,
-  kPeerLost = 5,
-  kDeviceError = 6,
-  kSignal = 7,
-  kOther = 8,
-  kHung = 9,
-  kStorage = 10,     // The rank's host does not have the checkpoint directory as the job left it.
-  kSuperseded = 11,  // A later attempt has begun in the checkpoint directory.
-};
-
 enum class RankPhase : uint8_t {
   kOrdered = 0,  // The worker has not reported yet that the rank runs.
   kStarting = 1,
@@ -108,13 +92,6 @@ struct Rank {
   ExitCause cause = ExitCause::kNone;
 };
 
-enum class StopMode : uint8_t { kCheckpoint = 1, kKill = 2 };
-
-struct CheckpointId {
-  uint64_t epoch = 0;
-  uint64_t step = 0;
-};
-
 struct Checkpoint {
   uint64_t step = 0;
   uint64_t epoch = 0;
@@ -127,16 +104,6 @@ struct Checkpoint {
 struct Resume {
   uint64_t epoch = 0;
   uint64_t step = 0;
-};
-
-// Rank 0's report of how its attempt began.
-struct Resumed {
-  uint64_t step = 0;                      // Of the checkpoint that rank 0 loaded; 0: none.
-  std::vector<std::string> refused = {};  // Why newer checkpoints could not be used.
-  // Those in the directory, newest first; without create_time.
-  std::vector<Checkpoint> loadable = {};
-  // Attempts that this one continues and that the controller has not heard of, oldest first.
-  std::vector<Resume> earlier = {};
 };
 
 struct Progress {
@@ -224,13 +191,6 @@ struct EventRecord {
   EventType type = EventType::kWarning;
   uint64_t epoch = 0;
   std::string message;  // For people.
-};
-
-struct LogRecord {
-  absl::Time time;
-  uint64_t epoch = 0;
-  uint32_t rank = 0;
-  std::string text;
 };
 
 }  // namespace trainyard::controller

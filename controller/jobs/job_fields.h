@@ -5,18 +5,15 @@
 
 #pragma once
 
+#include "common/worker_fields.h"
 #include "controller/jobs/job.h"
 #include "controller/jobs/step_record.h"
 
 namespace trainyard::controller {
 
-template <typename V>
-void VisitFields(V& v, SpecPath& p) {
-  v("field", p.field), v("path", p.path);
-}
+void VisitFields(auto& v, SpecPath& p) { v("field", p.field), v("path", p.path); }
 
-template <typename V>
-void VisitFields(V& v, JobFacts& f) {
+void VisitFields(auto& v, JobFacts& f) {
   v("name", f.name), v("model", f.model), v("precision", f.precision);
   v("ranks", f.ranks);
   ForEachAxis(f, [&](const JobAxis& axis, auto& size) { v(axis.name, size); });
@@ -28,32 +25,25 @@ void VisitFields(V& v, JobFacts& f) {
   v.Later("paths", f.paths);  // Absent: a waiting job is bound to the roots of its submission.
 }
 
-template <typename V>
-void VisitFields(V& v, Rank& rank) {
+void VisitFields(auto& v, Rank& rank) {
   v("worker", rank.worker_id), v("host", rank.hostname), v("device", rank.device);
   v("phase", rank.phase), v("cause", rank.cause);
 }
 
-template <typename V>
-void VisitFields(V& v, Progress& p) {
+void VisitFields(auto& v, Progress& p) {
   v("step", p.step), v("furthest_step", p.furthest_step), v("loss", p.loss);
   v("tokens_per_second", p.tokens_per_second), v("seconds_per_step", p.seconds_per_step);
   v("validation_loss", p.validation_loss), v("mfu", p.mfu);
 }
 
-template <typename V>
-void VisitFields(V& v, Checkpoint& c) {
+void VisitFields(auto& v, Checkpoint& c) {
   v("step", c.step), v("epoch", c.epoch), v("path", c.path), v("size_bytes", c.size_bytes);
   v("create_time", c.create_time);
 }
 
-template <typename V>
-void VisitFields(V& v, Resume& resume) {
-  v.Pair("epoch", resume.epoch, "step", resume.step);
-}
+void VisitFields(auto& v, Resume& resume) { v.Pair("epoch", resume.epoch, "step", resume.step); }
 
-template <typename V>
-void VisitFields(V& v, Job& job) {
+void VisitFields(auto& v, Job& job) {
   v("state", job.state), v("state_reason", job.state_reason), v("revision", job.revision);
   v("epoch", job.epoch), v("restarts", job.restarts);
   v("restarts_without_progress", job.restarts_without_progress);
@@ -67,29 +57,19 @@ void VisitFields(V& v, Job& job) {
   v.Later("consequence", job.consequence);
   v.Later("epoch_floor", job.epoch_floor), v.Later("storage_faults", job.storage_faults);
   v.Later("strikes", job.strikes), v.Later("earlier_workers", job.earlier_workers);
+  v.Version(1);
 }
 
-// The fields of a reading are in the step's own message.
-template <typename V>
-void VisitFields(V& v, StepRecord& r) {
+void VisitFields(auto& v, StepRecord& r) {
   v("step", r.step), v("epoch", r.epoch), v("tokens", r.tokens), v("seconds", r.seconds);
   VisitFields(v, static_cast<StepNumbers&>(r));
   v("phases", r.phases), v("finish_time", r.finish_time), v("skipped", r.skipped);
-  v("gpu_utilization_ratio", r.gpu.utilization), v("gpu_power_watts", r.gpu.power_watts);
-  v("gpu_sm_clock_hertz", r.gpu.sm_clock_hertz);
-  v("gpu_temperature_celsius", r.gpu.temperature_celsius);
-  v("gpu_throttle_reasons", r.gpu.throttle_reasons);
+  VisitGpuOfStep(v, r.gpu);
 }
 
-template <typename V>
-void VisitFields(V& v, EventRecord& event) {
+void VisitFields(auto& v, EventRecord& event) {
   v("time", event.time), v("type", event.type), v("epoch", event.epoch);
   v("message", event.message);
-}
-
-template <typename V>
-void VisitFields(V& v, LogRecord& line) {
-  v("time", line.time), v("epoch", line.epoch), v("rank", line.rank), v("text", line.text);
 }
 
 }  // namespace trainyard::controller

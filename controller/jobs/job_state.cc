@@ -296,13 +296,13 @@ void NoteResume(Job& job, const Resume& resume) {
 
 // Updates the job with what rank 0 has read from the directory. The directory may contain more than
 // the record: a host that never came back may have saved a checkpoint.
-void TakeStock(Job& job, const Resumed& resumed, absl::Time time) {
+void TakeStock(Job& job, const StartRecord& resumed, absl::Time time) {
   // Workers may report anything. What contradicts the record is left out.
   const uint64_t step = std::min(resumed.step, job.spec->facts.steps);
   const uint64_t known = job.resumes.empty() ? 0 : job.resumes.back().epoch;
-  for (const Resume& start : resumed.earlier) {
+  for (const AttemptStart& start : resumed.earlier_starts) {
     const bool fits = start.epoch > known && start.epoch < job.epoch && start.step <= step;
-    if (fits) NoteResume(job, start);
+    if (fits) NoteResume(job, {start.epoch, start.step});
   }
   NoteResume(job, {job.epoch, step});
   job.resumed_step = job.progress.step = step;
@@ -315,8 +315,9 @@ void TakeStock(Job& job, const Resumed& resumed, absl::Time time) {
     const auto known =
         std::find_if(job.checkpoints.begin(), job.checkpoints.end(),
                      [&](const Checkpoint& k) { return k.epoch == c->epoch && k.step == c->step; });
-    listed.push_back(known != job.checkpoints.end() ? *known : *c);
-    if (known == job.checkpoints.end()) listed.back().create_time = time;
+    listed.push_back(known != job.checkpoints.end()
+                         ? *known
+                         : Checkpoint{c->step, c->epoch, c->path, c->size_bytes, time});
   }
   job.checkpoints = std::move(listed);
 }

@@ -37,9 +37,9 @@ struct RankReported {
   ExitCause cause = ExitCause::kNone;  // Set with kExited.
   int signal = 0;
   int exit_code = 0;
-  std::string message;             // The trainer's last message.
-  std::string worker_id;           // The worker that reports this.
-  std::optional<Resumed> resumed;  // Set with kReady, by rank 0.
+  std::string message;                 // The trainer's last message.
+  std::string worker_id;               // The worker that reports this.
+  std::optional<StartRecord> resumed;  // Set with kReady, by rank 0.
 };
 
 // A worker's lease has expired. Its ranks of every attempt count as dead.

@@ -12,14 +12,6 @@
 
 namespace trainyard::controller {
 
-// One rank's use of one collective operation in one group.
-struct CollectiveUse {
-  std::string op;
-  std::string group;
-  double bytes = 0;  // Sent by the rank.
-  double seconds = 0;
-};
-
 // Readings from the GPUs of a step's ranks. A value that no rank reports is absent.
 struct GpuReading {
   std::optional<double> utilization;          // The lowest, 0 to 1.

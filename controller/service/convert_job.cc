@@ -42,20 +42,16 @@ void FindUnknownFields(const Message& message, const std::string& path, Violatio
         "found a field that this controller does not know; wanted a field of JobSpec: is "
         "the client newer than the controller?");
   }
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
   std::vector<const google::protobuf::FieldDescriptor*> fields;
-  message.GetReflection()->ListFields(message, &fields);
+  reflection.ListFields(message, &fields);
   for (const auto* field : fields) {
-    if (field->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE ||
-        field->is_map()) {
-      continue;
-    }
-    const auto& reflection = *message.GetReflection();
+    if (field->message_type() == nullptr || field->is_map()) continue;
     const std::string name = absl::StrCat(path, path.empty() ? "" : ".", field->name());
     if (!field->is_repeated()) {
       FindUnknownFields(reflection.GetMessage(message, field), name, violations);
-      continue;
     }
-    for (int i = 0; i < reflection.FieldSize(message, field); ++i) {
+    for (int i = 0; field->is_repeated() && i < reflection.FieldSize(message, field); ++i) {
       FindUnknownFields(reflection.GetRepeatedMessage(message, field, i),
                         absl::StrCat(name, "[", i, "]"), violations);
     }
@@ -109,14 +105,6 @@ absl::StatusOr<std::shared_ptr<const Spec>> FromProto(const v1::JobSpec& spec) {
       Spec{Deterministic(spec), ResolvedJobText(config), FactsOf(config)});
 }
 
-v1::RankPlacement ToProto(const Rank& rank, uint32_t number) {
-  v1::RankPlacement out;
-  out.set_rank(number);
-  out.set_worker_id(rank.worker_id);
-  out.set_device(rank.device);
-  return out;
-}
-
 v1::Job ToProto(const Job& job) {
   const JobFacts& facts = job.spec->facts;
   v1::Job out;
@@ -125,7 +113,10 @@ v1::Job ToProto(const Job& job) {
   out.mutable_spec()->ParseFromString(job.spec->bytes);
   out.set_namespace_(facts.name_space);
   out.set_submitter(facts.submitter);
-  for (uint32_t i = 0; i < job.ranks.size(); ++i) *out.add_placement() = ToProto(job.ranks[i], i);
+  for (const Rank& rank : job.ranks) {
+    const uint32_t number = uint32_t(out.placement_size());
+    WriteMessage(RankPlacement{number, rank.device, rank.worker_id}, *out.add_placement());
+  }
   const bool over = IsTerminal(job.state) || job.progress.step > facts.steps;
   const uint64_t left = over ? 0 : facts.steps - job.progress.step;
   out.mutable_progress()->set_total_steps(facts.steps);

@@ -21,6 +21,5 @@ absl::StatusOr<std::shared_ptr<const Spec>> FromProto(const v1::JobSpec& spec);
 absl::StatusOr<std::string> SpecJson(const v1::JobSpec& spec);
 
 v1::Job ToProto(const Job& job);
-v1::RankPlacement ToProto(const Rank& rank, uint32_t number);
 
 }  // namespace trainyard::controller

@@ -17,7 +17,6 @@ inline constexpr uint32_t kWorkerProtocolVersion = 2;
 absl::StatusOr<Registration> FromProto(const v1::Register& message);
 RankStatus FromProto(const v1::RankStatus& status);
 StepReport FromProto(const v1::StepReport& report);
-CheckpointReport FromProto(const v1::CheckpointReport& report);
 v1::ConnectResponse ToProto(const Order& order);
 v1::Worker ToProto(const Worker& worker, const Coordinator::Holders& holders);
 

@@ -81,21 +81,20 @@ class WorkerStream final : public StreamLink::Reactor {
         coordinator_.OnStep(*session_, FromProto(request_.step()), Durable());
         break;
       case Request::kCheckpoint:
-        coordinator_.OnCheckpoint(*session_, FromProto(request_.checkpoint()), Durable());
+        coordinator_.OnCheckpoint(*session_, ReadMessage<CheckpointReport>(request_.checkpoint()),
+                                  Durable());
         break;
       case Request::kLog:
-        HandleLog(request_.log());
+        coordinator_.OnLogs(*session_, ReadMessage<LogReport>(request_.log()));
         break;
-      case Request::kRendezvousSet: {
-        const auto& m = request_.rendezvous_set();
-        coordinator_.OnRendezvousSet(*session_, {m.job_id(), m.epoch(), m.key(), m.value()});
+      case Request::kRendezvousSet:
+        coordinator_.OnRendezvousSet(*session_,
+                                     ReadMessage<RendezvousValue>(request_.rendezvous_set()));
         break;
-      }
-      case Request::kRendezvousGet: {
-        const auto& m = request_.rendezvous_get();
-        coordinator_.OnRendezvousGet(*session_, {m.job_id(), m.epoch(), m.key(), ""});
+      case Request::kRendezvousGet:
+        coordinator_.OnRendezvousGet(*session_,
+                                     ReadMessage<RendezvousValue>(request_.rendezvous_get()));
         break;
-      }
       case Request::kDraining:
         coordinator_.OnDraining(*session_);
         break;
@@ -138,12 +137,6 @@ class WorkerStream final : public StreamLink::Reactor {
     RETURN_IF_ERROR(CheckIdentity(caller, registration));
     registration.grant_id = caller.grant_id;
     return coordinator_.Connect(std::move(registration), link_);
-  }
-
-  void HandleLog(const v1::LogReport& report) {
-    std::vector<LogRecord> lines;
-    for (const v1::LogLine& line : report.lines()) ReadMessage(line, lines.emplace_back());
-    coordinator_.OnLogs(*session_, report.job_id(), lines);
   }
 
   Coordinator& coordinator_;

@@ -281,27 +281,29 @@ void Coordinator::OnStep(const Session& session, StepReport report, Done durable
 void Coordinator::OnCheckpoint(const Session& session, CheckpointReport report, Done durable) {
   MutexLock lock(mutex_);
   if (table_.Hear(session) == nullptr) return;
-  if (!report.error.empty()) {
-    const CheckpointFailed failed = {report.checkpoint.epoch, report.checkpoint.step,
-                                     session.worker_id, report.error};
-    if (book_.Apply(report.job_id, Event(failed), std::move(durable)).ok()) {
-      book_.RecordFailedCheckpoint(report.job_id);
+  const std::string& job_id = report.id.job_id;
+  CheckpointRecord& saved = report.checkpoint;
+  if (saved.error) {
+    const CheckpointFailed failed = {report.id.epoch, saved.step, session.worker_id, *saved.error};
+    if (book_.Apply(job_id, Event(failed), std::move(durable)).ok()) {
+      book_.RecordFailedCheckpoint(job_id);
     }
     return;
   }
+  const Checkpoint checkpoint = {saved.step, report.id.epoch, saved.path, saved.size_bytes,
+                                 report.time};
   const absl::StatusOr<Snapshot> applied = book_.Apply(
-      report.job_id,
-      Event(CheckpointCommitted{report.checkpoint, session.worker_id, std::move(report.retained)}),
+      job_id, Event(CheckpointCommitted{checkpoint, session.worker_id, std::move(saved.retained)}),
       std::move(durable));
   if (applied.ok()) {
-    book_.RecordCheckpointDuration(report.job_id, report.checkpoint, report.duration);
+    book_.RecordCheckpointDuration(job_id, checkpoint, absl::Seconds(saved.seconds));
   }
 }
 
-void Coordinator::OnLogs(const Session& session, const std::string& job_id,
-                         const std::vector<LogRecord>& lines) {
+void Coordinator::OnLogs(const Session& session, const LogReport& report) {
   MutexLock lock(mutex_);
-  if (table_.Hear(session) != nullptr) book_.AppendLogs(job_id, session.worker_id, lines);
+  if (table_.Hear(session) == nullptr) return;
+  book_.AppendLogs(report.job_id, session.worker_id, report.lines);
 }
 
 bool Coordinator::MayMeet(const RendezvousValue& value, const Session& session) const {

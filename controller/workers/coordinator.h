@@ -79,8 +79,7 @@ class Coordinator {
   void OnRankStatus(const Session& session, const RankStatus& status, Done durable);
   void OnStep(const Session& session, StepReport report, Done durable);
   void OnCheckpoint(const Session& session, CheckpointReport report, Done durable);
-  void OnLogs(const Session& session, const std::string& job_id,
-              const std::vector<LogRecord>& lines);
+  void OnLogs(const Session& session, const LogReport& report);
   void OnRendezvousSet(const Session& session, const RendezvousValue& value);
   void OnRendezvousGet(const Session& session, const RendezvousValue& key);  // key.value is empty.
   void OnDraining(const Session& session);

@@ -43,10 +43,9 @@ void CheckLine(const std::string& line) {
   } else if (const auto* saved = std::get_if<channel::Checkpoint>(&read->message)) {
     CheckReport({1, Report(CheckpointReport{id, *saved, absl::UnixEpoch()})});
   } else if (const auto* ready = std::get_if<channel::Ready>(&read->message)) {
-    RankStatus status = {.id = id, .state = RankState::kReady, .exit = {}, .ready = *ready};
-    CheckReport({1, Report(std::move(status))});
+    CheckReport({1, Report(RankStatus{id, {}, 0, RankState::kReady, *ready})});
   } else if (const auto* set = std::get_if<channel::Set>(&read->message)) {
-    CheckReport({1, Notice(RendezvousSet{id, *set})});
+    CheckReport({1, Notice(RendezvousSet{{id.job_id, id.epoch, set->key, set->value}})});
   }
 }
 

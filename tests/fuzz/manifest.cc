@@ -15,9 +15,7 @@ namespace {
 
 // `rest` is all behind the first line.
 std::string Sealed(absl::string_view rest) {
-  Sha256 hash;
-  hash.Update(rest);
-  return absl::StrCat("{\"manifest_sha256\": \"", hash.HexDigest(), "\",\n", rest);
+  return absl::StrCat("{\"manifest_sha256\": \"", Sha256Of(rest), "\",\n", rest);
 }
 
 void CheckManifest(absl::string_view rest) {

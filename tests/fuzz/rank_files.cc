@@ -43,7 +43,7 @@ void CheckOrder(absl::string_view bytes) {
   const StartOrder order = FromProto(message);
   const RankDirectory directory("/state/ranks/j-1.1.0");
   const Device device;
-  for (const StartOrder::Rank& rank : order.ranks) {
+  for (const RankPlacement& rank : order.ranks) {
     Read(TrainerConfig({order, rank, device, order.roots, "lo"}, directory));
   }
 }

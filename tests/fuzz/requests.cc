@@ -65,7 +65,9 @@ void CheckConnect(v1::ConnectRequest request) {
     // The job is stored with the checkpoint, and shown.
     Job job;
     job.spec = std::make_shared<const Spec>();
-    job.checkpoints.push_back(FromProto(request.checkpoint()).checkpoint);
+    const auto report = ReadMessage<CheckpointReport>(request.checkpoint());
+    const CheckpointRecord& saved = report.checkpoint;
+    job.checkpoints = {{saved.step, report.id.epoch, saved.path, saved.size_bytes, report.time}};
     CheckAnswer(ToProto(job));
     const auto stored = DecodeJob(EncodeJob(job));
     CHECK(stored.ok()) << stored.status().ToString();

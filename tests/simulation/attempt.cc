@@ -156,8 +156,8 @@ void Attempt::Load() {
   Together(world_.queue.Between(absl::Milliseconds(50), absl::Milliseconds(500)), &Attempt::Ready);
 }
 
-std::vector<channel::LoadableCheckpoint> Attempt::Loadable() const {
-  std::vector<channel::LoadableCheckpoint> loadable;
+std::vector<LoadableCheckpoint> Attempt::Loadable() const {
+  std::vector<LoadableCheckpoint> loadable;
   const auto listed = LoadableCheckpoints(start_.directory);
   for (const ListedCheckpoint& c : listed.value_or(std::vector<ListedCheckpoint>())) {
     const auto opened = Checkpoint::Open(c.path);
@@ -174,9 +174,7 @@ void Attempt::Ready() {
     if (rank == ranks_[0] && plan_.saves) {
       for (const std::string& reason : refused_) ready.refused.push_back(Short(reason));
       ready.loadable = Loadable();
-      for (const AttemptStart& earlier : start_.earlier_starts) {
-        ready.earlier_starts.push_back({uint64_t(earlier.epoch), uint64_t(earlier.step)});
-      }
+      ready.earlier_starts = start_.earlier_starts;
     }
     rank->Report(ready);
   }

@@ -54,7 +54,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   absl::Status LoadFrom(const Checkpoint& checkpoint);
   void Ready();
   void TellEarlierSteps();
-  std::vector<channel::LoadableCheckpoint> Loadable() const;
+  std::vector<LoadableCheckpoint> Loadable() const;
   void RunStep();
   void DoStep();
   bool SeesLaterAttempt();

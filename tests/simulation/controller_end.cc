@@ -1,5 +1,7 @@
 #include "tests/simulation/controller_end.h"
 
+#include "common/proto_fields.h"
+#include "common/worker_fields.h"
 #include "controller/service/convert_worker.h"
 
 namespace trainyard::simulation {
@@ -66,18 +68,17 @@ absl::Status ControllerEnd::Handle(const v1::ConnectRequest& request) {
       coordinator.OnStep(*session_, FromProto(request.step()), Durable(request));
       break;
     case Request::kCheckpoint:
-      coordinator.OnCheckpoint(*session_, FromProto(request.checkpoint()), Durable(request));
+      coordinator.OnCheckpoint(*session_, ReadMessage<CheckpointReport>(request.checkpoint()),
+                               Durable(request));
       break;
-    case Request::kRendezvousSet: {
-      const auto& m = request.rendezvous_set();
-      coordinator.OnRendezvousSet(*session_, {m.job_id(), m.epoch(), m.key(), m.value()});
+    case Request::kRendezvousSet:
+      coordinator.OnRendezvousSet(*session_,
+                                  ReadMessage<RendezvousValue>(request.rendezvous_set()));
       break;
-    }
-    case Request::kRendezvousGet: {
-      const auto& m = request.rendezvous_get();
-      coordinator.OnRendezvousGet(*session_, {m.job_id(), m.epoch(), m.key(), ""});
+    case Request::kRendezvousGet:
+      coordinator.OnRendezvousGet(*session_,
+                                  ReadMessage<RendezvousValue>(request.rendezvous_get()));
       break;
-    }
     case Request::kDraining:
       coordinator.OnDraining(*session_);
       break;

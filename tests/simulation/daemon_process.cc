@@ -47,20 +47,14 @@ void DaemonProcess::AdoptRank(const RankId& id, RankFolder& folder) {
 
 RankStatus DaemonProcess::StatusOf(const RankId& id) const {
   const Rank& rank = ranks_.at(id);
-  RankStatus status{id, RankState::kStarting, rank.exit, rank.device, {}};
+  if (rank.phase == Phase::kExited) return {id, rank.exit, rank.device, RankState::kExited};
   const auto& ready = machine_.folder(id).ready;
-  if (rank.phase == Phase::kExited) {
-    status.state = RankState::kExited;
-  } else if (ready) {
-    status.state = RankState::kReady;
-    status.ready = *ready;
-  }
-  return status;
+  return {id, {}, rank.device, ready ? RankState::kReady : RankState::kStarting, ready};
 }
 
 void DaemonProcess::StartRanks(const StartOrder& order) {
   if (order.epoch > 0) StopRanks({order.job_id, order.epoch - 1, StopMode::kKill});
-  for (const StartOrder::Rank& wanted : order.ranks) {
+  for (const RankPlacement& wanted : order.ranks) {
     const RankId id = {order.job_id, order.epoch, wanted.rank};
     if (ranks_.contains(id)) {
       outbox_.Add(StatusOf(id));  // Said again: the controller may not know.
@@ -68,8 +62,7 @@ void DaemonProcess::StartRanks(const StartOrder& order) {
     }
     const auto known = machine_.folders().find(id);
     if (known != machine_.folders().end() && known->second.exit_report) {
-      outbox_.Add(
-          RankStatus{id, RankState::kExited, *known->second.exit_report, wanted.device, {}});
+      outbox_.Add(RankStatus{id, *known->second.exit_report, wanted.device, RankState::kExited});
       continue;
     }
     const bool superseded = std::any_of(ranks_.begin(), ranks_.end(), [&](const auto& other) {
@@ -77,7 +70,7 @@ void DaemonProcess::StartRanks(const StartOrder& order) {
     });
     if (superseded) {
       const RankExit exit = {.cause = ExitCause::kStopped, .message = "superseded"};
-      outbox_.Add(RankStatus{id, RankState::kExited, exit, wanted.device, {}});
+      outbox_.Add(RankStatus{id, exit, wanted.device, RankState::kExited});
       continue;
     }
     ranks_[id].order = order;
@@ -188,7 +181,7 @@ void DaemonProcess::OnMessage(const RankId& id, const channel::Message& message)
         outbox_.Add(CheckpointReport{id, *saved, world_.queue.clock().Now()});
   } else if (const auto* set = std::get_if<channel::Set>(&message)) {
     folder.sets.push_back(*set);
-    outbox_.Add(RendezvousSet{id, *set});
+    outbox_.Add(RendezvousSet{{id.job_id, id.epoch, set->key, set->value}});
     Answer({id.job_id, id.epoch, set->key, set->value});
   }
   Flush();
@@ -198,7 +191,7 @@ void DaemonProcess::OnGet(const RankId& id, const std::string& key) {
   const auto found = ranks_.find(id);
   if (found == ranks_.end()) return;
   found->second.gets.insert(key);
-  outbox_.Add(RendezvousGet{id, key});
+  outbox_.Add(RendezvousGet{{id.job_id, id.epoch, key}});
   for (const auto& [other, rank] : ranks_) {
     if (other.job_id != id.job_id || other.epoch != id.epoch) continue;
     for (const channel::Set& set : machine_.folder(other).sets) {
@@ -208,7 +201,7 @@ void DaemonProcess::OnGet(const RankId& id, const std::string& key) {
   Flush();
 }
 
-void DaemonProcess::Answer(const RendezvousAnswer& answer) {
+void DaemonProcess::Answer(const RendezvousValue& answer) {
   for (auto& [id, rank] : ranks_) {
     if (id.job_id != answer.job_id || id.epoch != answer.epoch) continue;
     if (rank.gets.erase(answer.key) == 0) continue;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/proto_fields.h"
+#include "common/worker_fields.h"
 #include "tests/simulation/machine.h"
 #include "worker/service/convert.h"
 
@@ -70,7 +72,7 @@ void DaemonProcess::Receive(const std::optional<v1::ConnectResponse>& response) 
   } else if (response->has_stop_ranks()) {
     StopRanks(FromProto(response->stop_ranks()));
   } else if (response->has_rendezvous_value()) {
-    Answer(FromProto(response->rendezvous_value()));
+    Answer(ReadMessage<RendezvousValue>(response->rendezvous_value()));
   } else if (response->has_ack()) {
     Acknowledge(response->ack().sequence());
   }
@@ -84,8 +86,12 @@ void DaemonProcess::Registered() {
   outbox_.Rewind();
   for (const auto& [id, rank] : ranks_) {
     if (rank.phase != Phase::kRunning) continue;
-    for (const channel::Set& set : machine_.folder(id).sets) outbox_.Add(RendezvousSet{id, set});
-    for (const std::string& key : rank.gets) outbox_.Add(RendezvousGet{id, key});
+    for (const channel::Set& set : machine_.folder(id).sets) {
+      outbox_.Add(RendezvousSet{{id.job_id, id.epoch, set.key, set.value}});
+    }
+    for (const std::string& key : rank.gets) {
+      outbox_.Add(RendezvousGet{{id.job_id, id.epoch, key}});
+    }
   }
   Beat(connection_);
 }

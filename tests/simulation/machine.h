@@ -72,7 +72,7 @@ class DaemonProcess {
 
   void StartRanks(const StartOrder& order);
   void StopRanks(const StopOrder& order);
-  void Answer(const RendezvousAnswer& answer);
+  void Answer(const RendezvousValue& answer);
   void Acknowledge(uint64_t sequence);
 
   void Dial();

@@ -76,8 +76,8 @@ class PumpedStore final : public controller::Store {
       uint64_t number, const std::vector<uint64_t>& wanted) override {
     return reader_.SampleSteps(number, wanted);
   }
-  absl::StatusOr<std::vector<controller::LogRecord>> LastLogs(uint64_t number, int64_t rank,
-                                                              size_t limit) override {
+  absl::StatusOr<std::vector<LogRecord>> LastLogs(uint64_t number, int64_t rank,
+                                                  size_t limit) override {
     return reader_.LastLogs(number, rank, limit);
   }
   absl::StatusOr<std::vector<AuditEntry>> ReadAudit(uint64_t after, size_t limit) override {

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/simulation/attempt.h"
 #include "tests/simulation/machine.h"
+#include "worker/channel/exit_cause.h"
 
 namespace trainyard::simulation {
 namespace {

@@ -66,10 +66,8 @@ absl::Status CheckUnowned(const std::string& directory, const std::string& job_i
 
 absl::Status WriteOwner(const std::string& directory, const std::string& job_id, Storage& storage) {
   const std::string path = absl::StrCat(directory, "/", kOwnerName);
-  Sha256 hash;
-  hash.Update(job_id);
   const std::string temporary =
-      absl::StrCat(directory, "/", kTemporaryPrefix, hash.HexDigest().substr(0, 16));
+      absl::StrCat(directory, "/", kTemporaryPrefix, Sha256Of(job_id).substr(0, 16));
   const Json json = {{"version", kOwnerVersion}, {"job_id", job_id}};
   const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   {

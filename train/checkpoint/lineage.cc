@@ -88,7 +88,7 @@ std::vector<AttemptStart> StartsAfter(const Lineage& lineage, int64_t epoch) {
   std::vector<AttemptStart> starts;
   int64_t begins = 0;
   for (auto stretch = lineage.stretches.rbegin(); stretch != lineage.stretches.rend(); ++stretch) {
-    if (stretch->epoch > epoch) starts.push_back({stretch->epoch, begins});
+    if (stretch->epoch > epoch) starts.push_back({uint64_t(stretch->epoch), uint64_t(begins)});
     begins = stretch->last_step;
   }
   return starts;

@@ -20,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/rank_records.h"
 #include "train/checkpoint/load.h"
 #include "train/checkpoint/storage.h"
 
@@ -54,12 +55,6 @@ struct Lineage {
 
   bool Holds(int64_t epoch, int64_t step) const;
   bool Holds(const ListedCheckpoint& listed) const;  // Also that it is complete.
-};
-
-// The step from which an attempt continued; 0: from the beginning.
-struct AttemptStart {
-  int64_t epoch = 0;
-  int64_t step = 0;
 };
 
 // Returns where the lineage's attempts after `epoch` began, oldest first.

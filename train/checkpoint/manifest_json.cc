@@ -26,41 +26,18 @@ constexpr size_t kHexBytes = 64;
 constexpr int64_t kVersionWithoutBase = 2;
 constexpr absl::string_view kToJobDirectory = "../../";
 
-struct Versioned {
-  int64_t version = kVersionWithoutBase;
-};
-
-struct BaseText {
-  std::string path;
-  std::string sha256;
-};
-
 struct Contents {
-  RunState state;  // All but the model and the base.
+  RunState state;  // All but the model.
   Json model;      // Written by the table of its family.
-  std::optional<BaseText> base;
   std::vector<StoredTensor> tensors;
 };
 
 // Accepts only one spelling of the path. This spelling can only lead to an attempt of the same
 // directory.
-absl::StatusOr<BaseReference> ReadBase(const BaseText& text) {
-  absl::string_view epoch = text.path;
-  const bool begins = absl::ConsumePrefix(&epoch, kToJobDirectory);
-  const bool ends = absl::ConsumeSuffix(&epoch, absl::StrCat("/", kBaseName));
-  const std::optional<int64_t> number = ParseEpochName(epoch);
-  if (!begins || !ends || !number) {
-    return absl::InvalidArgumentError(absl::StrCat("base.path: wanted ../../epoch-E/", kBaseName,
-                                                   ", found \"",
-                                                   absl::CEscape(text.path.substr(0, 64)), "\""));
-  }
-  return BaseReference{.epoch = *number, .sha256 = text.sha256};
-}
-
-std::string Sha256Of(absl::string_view text) {
-  Sha256 hash;
-  hash.Update(text);
-  return hash.HexDigest();
+std::optional<int64_t> EpochOfBase(absl::string_view path) {
+  const bool begins = absl::ConsumePrefix(&path, kToJobDirectory);
+  const bool ends = absl::ConsumeSuffix(&path, absl::StrCat("/", kBaseName));
+  return begins && ends ? ParseEpochName(path) : std::nullopt;
 }
 
 }  // namespace
@@ -77,16 +54,10 @@ template <typename V>
 static void VisitFields(V& v, StoredBox& stored) {
   v("offset", stored.box.offset), v("extent", stored.box.extent), v("file", stored.file);
   v("file_offset", stored.file_offset), v("sha256", stored.sha256);
-  std::optional<Shape> piece;
-  if (stored.piece.rank() > 0) piece = stored.piece;
-  v("piece", piece);
-  if constexpr (V::kReads) {
-    if (piece) stored.piece = *piece;
-  }
+  if (V::kReads || stored.piece.rank() > 0) v.Later("piece", stored.piece);
 }
 
-template <typename V>
-static void VisitFields(V& v, StoredTensor& tensor) {
+static void VisitFields(auto& v, StoredTensor& tensor) {
   v("name", tensor.name);
   v.Named("kind", tensor.kind,
           {TensorKind::kParameter, TensorKind::kFirstMoment, TensorKind::kSecondMoment});
@@ -94,8 +65,7 @@ static void VisitFields(V& v, StoredTensor& tensor) {
   v("shape", tensor.shape), v("boxes", tensor.boxes);
 }
 
-template <typename V>
-static void VisitFields(V& v, CheckpointLayout& layout) {
+static void VisitFields(auto& v, CheckpointLayout& layout) {
   v.Whole("data", layout.data);
   ForEachAxis(layout, [&](const JobAxis& axis, auto& size) {
     axis.later ? v.LaterWhole(axis.name, size) : v.Whole(axis.name, size);
@@ -105,32 +75,31 @@ static void VisitFields(V& v, CheckpointLayout& layout) {
 }
 
 template <typename V>
-static void VisitFields(V& v, Versioned& versioned) {
-  v.Whole("version", versioned.version);
+static void VisitFields(V& v, BaseReference& base) {
+  std::string path = BasePath("../..", base.epoch);
+  v("path", path), v("sha256", base.sha256);
+  if constexpr (V::kReads) {
+    const std::optional<int64_t> epoch = EpochOfBase(path);
+    v.Expect(epoch.has_value(), "path",
+             absl::StrCat("../../epoch-E/", kBaseName, ", found \"",
+                          absl::CEscape(path.substr(0, 64)), "\""));
+    base.epoch = epoch.value_or(0);
+  }
 }
 
-template <typename V>
-static void VisitFields(V& v, BaseText& base) {
-  v("path", base.path), v("sha256", base.sha256);
-}
-
-template <typename V>
-static void VisitFields(V& v, Contents& contents) {
+static void VisitFields(auto& v, Contents& contents) {
   RunState& state = contents.state;
   v("job_id", state.job_id), v.Whole("epoch", state.epoch), v.Whole("step", state.step);
   v.Whole("data_position", state.data_position), v("seed", state.seed);
   v.Whole("sequence", state.sequence), v.Later("deterministic", state.deterministic);
   v.Object("model", contents.model), v("layout", state.layout), v("build", state.build);
-  v("base", contents.base), v("tensors", contents.tensors);
+  v("base", state.base), v("tensors", contents.tensors);
 }
 
 std::string ToJson(const Manifest& manifest) {
-  const std::optional<BaseReference>& base = manifest.state.base;
-  Contents contents{manifest.state, ToJson(manifest.state.model), std::nullopt, manifest.tensors};
-  if (base) contents.base = BaseText{BasePath("../..", base->epoch), base->sha256};
   Json json;
-  WriteFields(json, Versioned{base ? kCheckpointVersion : kVersionWithoutBase});
-  WriteFields(json, contents);
+  json["version"] = manifest.state.base ? kCheckpointVersion : kVersionWithoutBase;
+  WriteFields(json, Contents{manifest.state, ToJson(manifest.state.model), manifest.tensors});
   // The opening brace is on the first line, which is not hashed. Text that is not UTF-8 is
   // replaced, because the library would throw.
   const std::string rest =
@@ -145,44 +114,41 @@ std::string ToString(const CheckpointLayout& layout) {
 }
 
 std::string TensorsToJson(const std::vector<StoredTensor>& tensors) {
-  Json list = Json::array();
-  for (const StoredTensor& tensor : tensors) WriteFields(list.emplace_back(), tensor);
+  Json list;
+  WriteFields(list, tensors);
   return list.dump();
 }
 
 absl::StatusOr<std::vector<StoredTensor>> ParseTensors(absl::string_view text) {
   const Json json = ParseJson<Json>(text);
   if (!json.is_array()) return absl::InvalidArgumentError("wanted a JSON list");
-  std::vector<StoredTensor> tensors(json.size());
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    RETURN_IF_ERROR(ReadFields(json[i], tensors[i], absl::StrCat("tensors[", i, "]")));
-  }
+  std::vector<StoredTensor> tensors;
+  RETURN_IF_ERROR(ReadFields(json, tensors, "tensors"));
   return tensors;
 }
 
 absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
-  const size_t first_line = kFirstLine.size() + kHexBytes + kFirstLineEnd.size();
-  if (text.size() < first_line || text.substr(0, kFirstLine.size()) != kFirstLine ||
-      text.substr(kFirstLine.size() + kHexBytes, kFirstLineEnd.size()) != kFirstLineEnd) {
+  absl::string_view rest = text;
+  const bool begins = absl::ConsumePrefix(&rest, kFirstLine);
+  const absl::string_view sha256 = rest.substr(0, kHexBytes);
+  rest.remove_prefix(sha256.size());
+  if (!begins || !absl::ConsumePrefix(&rest, kFirstLineEnd)) {
     return absl::DataLossError("does not begin with its checksum: damaged, or no manifest");
   }
-  const absl::string_view sha256 = text.substr(kFirstLine.size(), kHexBytes);
-  const absl::string_view rest = text.substr(first_line);
   if (Sha256Of(rest) != sha256) return absl::DataLossError("does not match its checksum: damaged");
   const Json json = ParseJson<Json>(text);
   if (!json.is_object()) return absl::InvalidArgumentError("wanted a JSON object");
-  Versioned versioned;
-  RETURN_IF_ERROR(ReadFields(json, versioned));
-  if (versioned.version < 1 || versioned.version > kCheckpointVersion) {
+  int64_t version = 0;
+  absl::Status status;
+  JsonReader<Json>(json, "", status).Whole("version", version);
+  RETURN_IF_ERROR(status);
+  if (version < 1 || version > kCheckpointVersion) {
     return absl::UnimplementedError(
-        absl::StrCat("wanted version 1 to ", kCheckpointVersion, ", found ", versioned.version));
+        absl::StrCat("wanted version 1 to ", kCheckpointVersion, ", found ", version));
   }
   Contents contents;
   RETURN_IF_ERROR(ReadFields(json, contents));
   ASSIGN_OR_RETURN(contents.state.model, ModelFromJson(contents.model));
-  if (contents.base) {
-    ASSIGN_OR_RETURN(contents.state.base, ReadBase(*contents.base));
-  }
   ASSIGN_OR_RETURN(Manifest manifest,
                    MakeManifest(std::move(contents.state), std::move(contents.tensors)));
   manifest.sha256 = std::string(sha256);

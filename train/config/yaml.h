@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -24,6 +25,9 @@ struct YamlNode {
   int line = 0;                        // From 1. The line of the key for a mapping's value.
 
   const YamlNode* Find(absl::string_view key) const;  // Null if not a mapping or absent.
+  YamlNode* Find(absl::string_view key) {
+    return const_cast<YamlNode*>(std::as_const(*this).Find(key));
+  }
 };
 
 struct YamlField {

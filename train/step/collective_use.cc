@@ -1,5 +1,7 @@
 #include "train/step/collective_use.h"
 
+#include "kernels/collective/flight_recorder.h"
+
 namespace trainyard {
 
 void CollectiveMeter::Watch(const std::string& name, const Collective& group) {
@@ -20,11 +22,11 @@ std::vector<CollectiveUse> CollectiveMeter::Take() {
       }
       OpCounts& taken = taken_[{name, op}];
       if (now.calls > taken.calls) {
-        uses.push_back({op,
-                        name,
-                        {.calls = now.calls - taken.calls,
-                         .bytes = now.bytes - taken.bytes,
-                         .seconds = now.seconds - taken.seconds}});
+        uses.push_back({.op = Name(op),
+                        .group = name,
+                        .calls = uint64_t(now.calls - taken.calls),
+                        .bytes = uint64_t(now.bytes - taken.bytes),
+                        .seconds = now.seconds - taken.seconds});
       }
       taken = now;
     }

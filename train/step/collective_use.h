@@ -7,15 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "common/rank_records.h"
 #include "kernels/collective/collective.h"
 
 namespace trainyard {
-
-struct CollectiveUse {
-  CollectiveOp op = CollectiveOp::kBarrier;
-  std::string group;  // The axes along which its ranks differ ("data"), or "everyone".
-  OpCounts counts;
-};
 
 // Not thread-safe. The groups may be in use by other threads.
 class CollectiveMeter {

@@ -82,7 +82,7 @@ absl::Status ContinueFrom(const std::optional<Continued>& continued, const RankC
   start.history_after = rank.history_after;
   if (starts.empty()) return absl::OkStatus();
   // Later steps at the controller come from attempts whose steps were run again.
-  start.history_after = std::min(start.history_after, starts.front().step);
+  start.history_after = std::min(start.history_after, int64_t(starts.front().step));
   starts.pop_back();  // This attempt.
   return absl::OkStatus();
 }

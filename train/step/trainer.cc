@@ -23,6 +23,7 @@
 #include "train/data/batch_reader.h"
 #include "train/data/dataset.h"
 #include "train/step/agree.h"
+#include "train/step/collective_use.h"
 #include "train/step/job_data.h"
 #include "train/step/layout.h"
 #include "train/step/model_flops.h"
@@ -115,7 +116,7 @@ class RankTrainer final : public Trainer {
   absl::StatusOr<TrainingResult> RunSteps();
   absl::Status OpenDataset();
   CheckpointLayout Written() const;
-  std::vector<EarlierCheckpoint> Loadable() const;
+  std::vector<LoadableCheckpoint> Loadable() const;
   void TellEarlierSteps() const;
   absl::Status SupersededError() const;
 
@@ -127,7 +128,7 @@ class RankTrainer final : public Trainer {
   void NoteHistory(const StepRecord& record);
   bool BaseIsLost();
   absl::Status SaveHistory();
-  std::vector<ListedCheckpoint> Retain() const;
+  std::vector<CheckpointId> Retain() const;
 
   bool ValidationDue(int64_t step) const {
     return job_.validation && (step % job_.validation->every_steps == 0 || step == job_.steps);
@@ -292,8 +293,8 @@ absl::Status RankTrainer::Load() {
   return absl::OkStatus();
 }
 
-std::vector<EarlierCheckpoint> RankTrainer::Loadable() const {
-  std::vector<EarlierCheckpoint> loadable;
+std::vector<LoadableCheckpoint> RankTrainer::Loadable() const {
+  std::vector<LoadableCheckpoint> loadable;
   size_t bytes = 0;
   if (!first_rank() || !job_.checkpoint) return loadable;
   for (const ListedCheckpoint& listed :
@@ -301,7 +302,9 @@ std::vector<EarlierCheckpoint> RankTrainer::Loadable() const {
     bytes += listed.path.size();
     if (loadable.size() == kMaxRetainedReported || bytes > kMaxLoadableBytes) break;
     const auto opened = Checkpoint::Open(listed.path);
-    if (opened.ok()) loadable.push_back({listed, int64_t(opened->manifest().size_bytes())});
+    if (!opened.ok()) continue;
+    loadable.push_back({uint64_t(listed.epoch), uint64_t(listed.step), listed.path,
+                        uint64_t(opened->manifest().size_bytes())});
   }
   return loadable;
 }
@@ -318,7 +321,7 @@ absl::Status RankTrainer::SupersededError() const {
 
 absl::StatusOr<TrainingResult> RankTrainer::RunSteps() {
   if (callbacks_.ready) {
-    callbacks_.ready({.step = step_,
+    callbacks_.ready({.step = uint64_t(step_),
                       .refused = starting_->refused(),
                       .loadable = Loadable(),
                       .earlier_starts = start_.earlier_starts});
@@ -370,7 +373,7 @@ absl::StatusOr<TrainingResult> RankTrainer::RunSteps() {
 
 absl::StatusOr<StepRecord> RankTrainer::Step(int64_t step) {
   StepRecord record;
-  record.step = step;
+  record.step = uint64_t(step);
   const SteadyTime begin = Now();
   Advance("data", step);
   const absl::StatusOr<StepBatch> batch = prefetcher_->Take(data_position_);
@@ -393,14 +396,14 @@ absl::StatusOr<StepRecord> RankTrainer::Step(int64_t step) {
   // A flipped bit of an exponent looks like a divergence, which would end the job.
   if (record.skipped) RETURN_IF_ERROR(state_check_->Compare(step_, /*look_at_memory=*/true));
   record.phases.data = data_seconds;
-  record.tokens = tokens_per_step();
+  record.tokens = uint64_t(tokens_per_step());
   record.model_flops = flops_->OfStep(*batch, engine_->part(), engine_->mesh(), *everyone_);
   record.model_flops_per_second_per_device =
       record.model_flops / (record.seconds * double(world_.size()));
   record.peak_flops = peak_flops_;
   if (peak_flops_) record.mfu = Mfu(record.model_flops, record.seconds, *peak_flops_);
-  record.memory_bytes = int64_t(backend_.MemoryInUse());
-  record.memory_planned_bytes = int64_t(executable().plan().total_bytes());
+  record.memory_bytes = uint64_t(backend_.MemoryInUse());
+  record.memory_planned_bytes = uint64_t(executable().plan().total_bytes());
   return record;
 }
 
@@ -515,11 +518,10 @@ absl::StatusOr<CheckpointRecord> RankTrainer::Save(int64_t step) {
   ASSIGN_OR_RETURN(const Manifest manifest,
                    SaveSnapshot({checkpoint_directory_, state, &starting_->kept()}, executable(),
                                 *everyone_, LocalStorage()));
-  CheckpointRecord record{.step = step,
+  CheckpointRecord record{.step = uint64_t(step),
                           .path = CheckpointPath(checkpoint_directory_, rank_.epoch, step),
-                          .size_bytes = int64_t(manifest.size_bytes()),
-                          .seconds = SecondsSince(begin),
-                          .retained = {}};
+                          .size_bytes = uint64_t(manifest.size_bytes()),
+                          .seconds = SecondsSince(begin)};
   if (first_rank()) record.retained = Retain();
   return record;
 }
@@ -546,14 +548,16 @@ absl::Status RankTrainer::SaveHistory() {
   return absl::OkStatus();
 }
 
-std::vector<ListedCheckpoint> RankTrainer::Retain() const {
+std::vector<CheckpointId> RankTrainer::Retain() const {
   const Retention retention{.keep = job_.checkpoint->keep, .epoch = rank_.epoch};
   std::vector<ListedCheckpoint> left;
   const absl::Status retained =
       ApplyRetention(checkpoint_directory_, retention, LocalStorage(), &left);
   if (!retained.ok()) LogWarning("retention_failed", {{"error", retained.message()}});
   if (left.size() > kMaxRetainedReported) left.resize(kMaxRetainedReported);
-  return left;
+  std::vector<CheckpointId> ids;
+  for (const ListedCheckpoint& c : left) ids.push_back({uint64_t(c.epoch), uint64_t(c.step)});
+  return ids;
 }
 
 }  // namespace

@@ -10,59 +10,16 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/step_numbers.h"
+#include "common/rank_records.h"
 #include "kernels/collective/world.h"
 #include "kernels/device/backend.h"
 #include "kernels/device/step_state.h"
-#include "train/checkpoint/lineage.h"
-#include "train/checkpoint/load.h"
 #include "train/config/trainer_config.h"
-#include "train/step/collective_use.h"
 
 namespace trainyard {
-
-struct StepRecord : StepNumbers {
-  int64_t step = 0;                  // From 1.
-  int64_t tokens = 0;                // Tokens of the global batch.
-  double seconds = 0;                // Time of the slowest rank.
-  PhaseSeconds phases;               // This rank's; grad_sync includes the wait for the slowest.
-  std::optional<double> peak_flops;  // Per second, all ranks together; absent if one is not known.
-  bool skipped = false;              // Not finite, twice: the update was not committed.
-  double model_flops = 0;            // For the global batch, by convention exact.
-  int64_t memory_bytes = 0;          // Backend::MemoryInUse, after the step.
-  int64_t memory_planned_bytes = 0;  // For tensors, by the plan.
-  // This rank's use since the previous record. Includes validation and checkpoint.
-  std::vector<CollectiveUse> collectives;
-};
-
-struct CheckpointRecord {
-  int64_t step = 0;
-  std::string path;
-  int64_t size_bytes = 0;
-  double seconds = 0;
-  // The newest loadable checkpoints after retention, newest first, at most 64. Empty: not known.
-  std::vector<ListedCheckpoint> retained;
-};
-
-// A checkpoint that an earlier attempt saved and the directory still holds.
-struct EarlierCheckpoint {
-  ListedCheckpoint listed;
-  int64_t size_bytes = 0;
-};
-
-// The state from which a rank starts. `step` is the same on every rank; only rank 0 has the rest.
-struct StartRecord {
-  int64_t step = 0;                         // The loaded checkpoint's; 0: none was loaded.
-  std::vector<std::string> refused;         // Why newer checkpoints were not loaded.
-  std::vector<EarlierCheckpoint> loadable;  // Newest first, at most 64.
-  // The attempts after rank.recorded_epoch that this one continues, oldest first.
-  std::vector<AttemptStart> earlier_starts;
-};
 
 // Called on the thread that calls Run. A callback that is null is not called.
 struct TrainerCallbacks {

@@ -2,51 +2,52 @@
 
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "common/json.h"
 #include "common/json_fields.h"
 #include "common/status_macros.h"
-#include "worker/channel/message_fields.h"
+#include "common/worker_fields.h"
 
 namespace trainyard::channel {
+
+static void VisitFields(auto& v, Hello& m) {
+  v.Version(kVersion);
+  v("job_id", m.job_id), v("epoch", m.epoch), v("rank", m.rank), v("pid", m.pid);
+}
+static void VisitFields(auto& v, Set& m) { v("key", m.key), v.Bytes("value", m.value); }
+static void VisitFields(auto& v, Get& m) { v("key", m.key); }
+static void VisitFields(auto& v, Value& m) { v("key", m.key), v.Bytes("value", m.value); }
+static void VisitFields(auto& v, Stop&) {
+  std::string mode = "checkpoint";
+  v("mode", mode);
+}
+static void VisitFields(auto& v, Ack& m) { v("up_to", m.up_to); }
+static void VisitFields(auto& v, Progress& m) {
+  v("phase", m.phase), v("step", m.step), v("count", m.count), v("waiting", m.waiting);
+}
+static void VisitFields(auto&, Unknown&) {}
 
 namespace {
 
 using Json = nlohmann::json;
 
-const char* TypeName(const Message& message) {
-  static constexpr const char* kNames[] = {"hello", "ready", "step", "checkpoint", "set",    "get",
-                                           "value", "stop",  "ack",  "progress",   "unknown"};
-  static_assert(std::size(kNames) == std::variant_size_v<Message>);
-  return kNames[message.index()];
-}
+constexpr const char* kTypes[] = {"hello", "ready", "step", "checkpoint", "set",    "get",
+                                  "value", "stop",  "ack",  "progress",   "unknown"};
+static_assert(std::size(kTypes) == std::variant_size_v<Message>);
 
-template <size_t i = 0>
-Message NamedMessage(const std::string& type) {
-  if constexpr (i < std::variant_size_v<Message>) {
-    Message message(std::in_place_index<i>);
-    return type == TypeName(message) ? message : NamedMessage<i + 1>(type);
-  } else {
-    return Unknown{};
-  }
-}
-
-absl::Status CheckVersion(const Json& json) {
-  const auto version = json.find("version");
-  if (version != json.end() && version->is_number_integer() && *version == kVersion) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("hello: wanted version ", kVersion, ", found ",
-                   version == json.end() ? "none" : version->dump().substr(0, 20)));
+template <size_t... i>
+Message EmptyMessage(const std::string& type, std::index_sequence<i...>) {
+  Message message = Unknown{};
+  (void)((type == kTypes[i] && (message.emplace<i>(), true)) || ...);
+  return message;
 }
 
 }  // namespace
 
 std::string Encode(const Envelope& envelope) {
-  Json json = {{"type", TypeName(envelope.message)}};
+  Json json = {{"type", kTypes[envelope.message.index()]}};
   if (envelope.sequence != 0) json["sequence"] = envelope.sequence;
   std::visit([&](const auto& m) { WriteFields(json, m); }, envelope.message);
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -59,8 +60,8 @@ absl::StatusOr<Envelope> Decode(absl::string_view line) {
   if (type == json.end() || !type->is_string()) {
     return absl::InvalidArgumentError("field 'type' is not a string");
   }
-  Envelope envelope{NamedMessage(type->get<std::string>())};
-  if (std::holds_alternative<Hello>(envelope.message)) RETURN_IF_ERROR(CheckVersion(json));
+  constexpr auto kAll = std::make_index_sequence<std::size(kTypes)>();
+  Envelope envelope{EmptyMessage(type->get<std::string>(), kAll)};
   const auto sequence = json.find("sequence");
   if (sequence != json.end() && sequence->is_number_unsigned()) {
     envelope.sequence = sequence->get<uint64_t>();

@@ -1,19 +1,17 @@
 // The messages between a trainer and its worker daemon over a local socket (docs/formats.md,
-// section "Local socket"). Here are the structs; the .cc file has their JSON. client.h and server.h
-// are the two ends.
+// section "Local socket"). Here are the structs, besides those of common/rank_records.h; the .cc
+// file has their JSON. client.h and server.h are the two ends.
 
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <variant>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/step_numbers.h"
+#include "common/rank_records.h"
 
 namespace trainyard::channel {
 
@@ -27,84 +25,9 @@ struct Hello {
   int64_t pid = 0;
 };
 
-// A checkpoint of the job's directory that the next attempt may load.
-struct LoadableCheckpoint {
-  uint64_t epoch = 0;
-  uint64_t step = 0;
-  std::string path;
-  uint64_t size_bytes = 0;
-};
-
-// The step from which an attempt of the job resumed; 0: it began at the beginning.
-struct AttemptStart {
-  uint64_t epoch = 0;
-  uint64_t step = 0;
-};
-
-// The rank has loaded everything and begins its first step. Rank 0 alone sets the three lists.
-struct Ready {
-  uint64_t step = 0;                              // Of the checkpoint that was loaded; 0: none.
-  std::vector<std::string> refused = {};          // Why newer ones could not be loaded.
-  std::vector<LoadableCheckpoint> loadable = {};  // Newest first.
-  std::vector<AttemptStart> earlier_starts = {};  // Oldest first. Others may not know of them.
-};
-
-// A rank's calls of one operation among the ranks of one group.
-struct CollectiveUse {
-  std::string op;     // "all_gather"
-  std::string group;  // "data", or "everyone"
-  uint64_t calls = 0;
-  uint64_t bytes = 0;  // Sent by this rank.
-  double seconds = 0;
-};
-
-// A GPU's state. A value that the GPU does not report is absent.
-struct GpuReading {
-  // 0 to 1: the share of time in which a kernel ran.
-  std::optional<double> utilization = {};
-  std::optional<double> memory_used_bytes = {};  // Used by all processes.
-  std::optional<double> power_watts = {};
-  std::optional<double> sm_clock_hertz = {};
-  std::optional<double> temperature_celsius = {};
-  std::vector<std::string> throttle_reasons = {};  // Why the clock is held down: "sw_power_cap".
-};
-
-// One optimizer step, as this rank measured it. The times except `data` and `checkpoint` add up to
-// `seconds`.
-struct Step : StepNumbers {
-  uint64_t step = 0;
-  uint64_t tokens = 0;  // Of the global batch.
-  double seconds = 0;   // Of the slowest rank.
-  PhaseSeconds phases;
-  std::optional<double> peak_flops;   // Per second, all ranks together; absent: unknown.
-  bool skipped = false;               // The update was not finite, and was not committed.
-  double model_flops = 0;             // Of the whole global batch, by the convention "exact".
-  uint64_t memory_bytes = 0;          // Device memory that this rank uses (Backend::MemoryInUse).
-  uint64_t memory_planned_bytes = 0;  // Planned for tensors.
-  double time = 0;                    // Unix seconds at the end of the step.
-  std::vector<CollectiveUse> collectives = {};  // Since the previous step.
-  std::optional<GpuReading> gpu = {};           // The rank's GPU, as read by the worker.
-  // Absent: the step is of this attempt. Otherwise it is of an earlier attempt, and rank 0 has read
-  // its record from the checkpoint directory.
-  std::optional<uint64_t> epoch = {};
-};
-
-struct CheckpointId {
-  uint64_t epoch = 0;
-  uint64_t step = 0;
-};
-
-// A checkpoint was committed, or saving it failed. Sent by rank 0.
-struct Checkpoint {
-  uint64_t step = 0;
-  std::string path;
-  uint64_t size_bytes = 0;
-  double seconds = 0;
-  // The job's checkpoints that still exist; empty: not known.
-  std::vector<CheckpointId> retained = {};
-  // Why saving failed. If set, only the step is set besides.
-  std::optional<std::string> error = {};
-};
+using Ready = StartRecord;
+using Step = StepRecord;
+using Checkpoint = CheckpointRecord;
 
 // A heartbeat: how far the rank has come. A thread that does nothing else sends it again and again,
 // and `count` grows only when work is done.

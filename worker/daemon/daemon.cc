@@ -129,7 +129,7 @@ absl::StatusOr<std::vector<std::string>> Daemon::RootsOf(const StartOrder& order
                    ", lie outside this worker's, ", absl::StrJoin(options_.roots, " and ")));
 }
 
-absl::Status Daemon::Check(const StartOrder& order, const StartOrder::Rank& rank) const {
+absl::Status Daemon::Check(const StartOrder& order, const RankPlacement& rank) const {
   if (rank.device >= options_.devices.size()) {
     return absl::InvalidArgumentError(absl::StrCat("device ", rank.device, " of a worker with ",
                                                    options_.devices.size(), " devices"));
@@ -157,11 +157,9 @@ void Daemon::Refuse(const RankId& id, uint32_t device, const absl::Status& reaso
   LogWarning("start_refused", {{"rank", id.Name()}, {"reason", reason.message()}});
   // That a worker drains or an epoch is over is no fault of the job.
   const bool stopped = absl::IsUnavailable(reason) || absl::IsAborted(reason);
-  outbox_.Add(RankStatus{id,
-                         RankState::kExited,
-                         {.cause = stopped ? ExitCause::kStopped : ExitCause::kOther,
-                          .message = std::string(reason.message())},
-                         device});
+  const RankExit exit = {.cause = stopped ? ExitCause::kStopped : ExitCause::kOther,
+                         .message = std::string(reason.message())};
+  outbox_.Add(RankStatus{id, exit, device, RankState::kExited});
 }
 
 void Daemon::StartRanks(const StartOrder& order) {
@@ -171,7 +169,7 @@ void Daemon::StartRanks(const StartOrder& order) {
     return;
   }
   if (order.epoch > 0) StopLocked({order.job_id, order.epoch - 1, StopMode::kKill});
-  for (const StartOrder::Rank& wanted : order.ranks) {
+  for (const RankPlacement& wanted : order.ranks) {
     const RankId id = {order.job_id, order.epoch, wanted.rank};
     if (const auto it = ranks_.find(id); it != ranks_.end()) {
       outbox_.Add(it->second.Status());  // Repeated, because the controller may not know it.
@@ -179,7 +177,7 @@ void Daemon::StartRanks(const StartOrder& order) {
     }
     const RankDirectory directory(options_.state_directory, id);
     if (const auto exit = ReadExitReport(directory.File("exit_report.json")); exit.ok()) {
-      outbox_.Add(RankStatus{id, RankState::kExited, *exit, wanted.device});
+      outbox_.Add(RankStatus{id, *exit, wanted.device, RankState::kExited});
       continue;
     }
     if (const absl::Status status = Check(order, wanted); !status.ok()) {
@@ -232,7 +230,7 @@ void Daemon::StopLocked(const StopOrder& order) {
   }
 }
 
-void Daemon::Answer(const RendezvousAnswer& answer) {
+void Daemon::Answer(const RendezvousValue& answer) {
   const MutexLock lock(mutex_);
   for (auto& [id, rank] : ranks_) {
     if (id.job_id == answer.job_id && id.epoch == answer.epoch) {

@@ -34,7 +34,7 @@ class Daemon {
   // started.
   void StartRanks(const StartOrder& order);
   void StopRanks(const StopOrder& order);
-  void Answer(const RendezvousAnswer& answer);
+  void Answer(const RendezvousValue& answer);
   void Acknowledge(uint64_t sequence);
 
   // Returns the devices on which ranks can run now, for a registration. A lost GPU is not among
@@ -70,7 +70,7 @@ class Daemon {
   void OnSet(Rank& rank, const channel::Set& set) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns the roots below which the job's paths may lie. PERMISSION_DENIED: there are none.
   absl::StatusOr<std::vector<std::string>> RootsOf(const StartOrder& order) const;
-  absl::Status Check(const StartOrder& order, const StartOrder::Rank& rank) const
+  absl::Status Check(const StartOrder& order, const RankPlacement& rank) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Refuse(const RankId& id, uint32_t device, const absl::Status& reason);
   channel::ChannelServer::Callbacks CallbacksFor(const RankId& id);

@@ -163,8 +163,9 @@ absl::StatusOr<std::vector<Device>> CpuDevices(const DeviceOptions& options) {
   // its memory.
   device.memory_bytes = uint64_t(double(MemoryBytes()) * shared_cores / cores) / options.devices;
   device.threads = share.threads;
-  device.peak_flops = BestRates(options, share, cores);
-  for (auto& [dtype, rate] : device.peak_flops) rate *= share.of_threads;
+  for (const auto& [dtype, rate] : BestRates(options, share, cores)) {
+    device.peaks.push_back({dtype, rate * share.of_threads, /*measured=*/true});
+  }
   std::vector<Device> devices(options.devices, device);
   for (uint32_t i = 0; i < options.devices; ++i) devices[i].index = i;
   // Daemons on one machine do not know which processors the others use.

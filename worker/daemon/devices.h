@@ -5,33 +5,13 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/worker_messages.h"
 
 namespace trainyard {
-
-struct Gpu {
-  uint32_t index = 0;                   // NVML's index.
-  std::string uuid = {};                // "GPU-...".
-  std::string driver_version = {};      // "580.65.06".
-  std::string compute_capability = {};  // "9.0".
-};
-
-struct Device {
-  uint32_t index = 0;
-  std::string model = {};            // "cpu (2 threads, AMD EPYC 9354)", "NVIDIA H200".
-  uint64_t memory_bytes = 0;         // The device's share; for a GPU its own memory.
-  uint32_t threads = 0;              // Threads of a rank on the device.
-  std::vector<int> processors = {};  // Only this device's ranks run on them; empty: any.
-  // Operations per second by dtype (f32, bf16, f64, fp8): measured, or from a GPU's data sheet.
-  // Empty: unknown.
-  std::map<std::string, double> peak_flops = {};
-  std::optional<Gpu> gpu = {};  // Absent: a CPU rank.
-};
 
 struct DeviceOptions {
   uint32_t devices = 1;

@@ -81,10 +81,9 @@ GpuMetrics::GpuMetrics(prometheus::Registry& registry)
 
 GpuMetrics::~GpuMetrics() = default;
 
-void GpuMetrics::Show(const Device& gpu, const std::optional<channel::GpuReading>& reading,
-                      absl::Time now) {
+void GpuMetrics::Show(const Device& gpu, const std::optional<GpuReading>& reading, absl::Time now) {
   const prometheus::Labels labels = LabelsOf(gpu);
-  const channel::GpuReading told = reading.value_or(channel::GpuReading());
+  const GpuReading told = reading.value_or(GpuReading());
   Set(families_->utilization, labels, told.utilization);
   Set(families_->memory_used, labels, told.memory_used_bytes);
   Set(families_->memory, labels, double(gpu.memory_bytes));

@@ -23,7 +23,7 @@ class GpuMetrics {
 
   // Sets the gauges of a GPU. Without a reading, removes all of them except the time of the last
   // one.
-  void Show(const Device& gpu, const std::optional<channel::GpuReading>& reading, absl::Time now);
+  void Show(const Device& gpu, const std::optional<GpuReading>& reading, absl::Time now);
   void ShowLost(const Device& gpu, bool lost);
   void XidHappened(const Device& gpu, uint64_t xid);
 

@@ -33,7 +33,7 @@ GpuTelemetry::~GpuTelemetry() {
   thread_.join();
 }
 
-std::optional<channel::GpuReading> GpuTelemetry::Latest(uint32_t device) const {
+std::optional<GpuReading> GpuTelemetry::Latest(uint32_t device) const {
   const MutexLock lock(mutex_);
   if (device >= states_.size()) return std::nullopt;
   const State& state = states_[device];
@@ -91,8 +91,8 @@ void GpuTelemetry::Run() {
 void GpuTelemetry::ReadAll() {
   for (size_t i = 0; i < gpus_.size(); ++i) {
     const Device& gpu = gpus_[i];
-    const absl::StatusOr<channel::GpuReading> read = nvml_->Read(gpu.gpu->index);
-    std::optional<channel::GpuReading> reading;
+    const absl::StatusOr<GpuReading> read = nvml_->Read(gpu.gpu->index);
+    std::optional<GpuReading> reading;
     if (read.ok()) reading = *read;
     metrics_.Show(gpu, reading, RealClock().Now());
     metrics_.ShowLost(gpu, absl::IsUnavailable(read.status()));

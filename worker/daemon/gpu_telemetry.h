@@ -32,7 +32,7 @@ class GpuTelemetry {
 
   // Returns the reading of the last round. Absent: the GPU could not be read, or the last round is
   // long ago.
-  std::optional<channel::GpuReading> Latest(uint32_t device) const;
+  std::optional<GpuReading> Latest(uint32_t device) const;
   // Whether the GPU had fallen off the bus or needed a reset when it was last read.
   bool Lost(uint32_t device) const;
 
@@ -46,7 +46,7 @@ class GpuTelemetry {
 
  private:
   struct State {
-    std::optional<channel::GpuReading> reading = {};
+    std::optional<GpuReading> reading = {};
     absl::Duration read_at = absl::ZeroDuration();  // A monotonic time.
     absl::Status status = {};                       // Of the last reading.
     uint64_t xid = 0;                               // The last XID; 0: there was none.

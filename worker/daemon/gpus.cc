@@ -83,7 +83,9 @@ Device ToDevice(const GpuIdentity& gpu, const std::string& driver_version) {
   device.model = gpu.name;
   device.memory_bytes = gpu.memory_bytes;
   device.gpu = Gpu{gpu.index, gpu.uuid, driver_version, Capability(gpu)};
-  if (const GpuModel* model = FindGpuModel(gpu.name)) device.peak_flops = model->peak_flops();
+  const GpuModel* const model = FindGpuModel(gpu.name);
+  if (model == nullptr) return device;
+  for (const auto& [dtype, flops] : model->peak_flops()) device.peaks.push_back({dtype, flops});
   return device;
 }
 
@@ -94,7 +96,7 @@ void Log(const Device& device) {
                   {"uuid", device.gpu->uuid},
                   {"memory_bytes", device.memory_bytes},
                   {"driver", device.gpu->driver_version},
-                  {"peak", device.peak_flops.empty() ? "unknown, so there is no MFU" : "known"}});
+                  {"peak", device.peaks.empty() ? "unknown, so there is no MFU" : "known"}});
 }
 
 absl::StatusOr<std::vector<Device>> Discover(const GpuOptions& options) {

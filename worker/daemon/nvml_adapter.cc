@@ -204,8 +204,8 @@ absl::StatusOr<GpuIdentity> Nvml::Identify(uint32_t index) const {
   return gpu;
 }
 
-absl::StatusOr<channel::GpuReading> Nvml::Read(uint32_t index) const {
-  channel::GpuReading reading;
+absl::StatusOr<GpuReading> Nvml::Read(uint32_t index) const {
+  GpuReading reading;
   Handle device = nullptr;
   RETURN_IF_ERROR(Error(nvml_->handle(index, &device), "handle"));
   Memory memory;

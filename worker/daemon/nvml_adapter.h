@@ -63,7 +63,7 @@ class Nvml {
 
   // UNAVAILABLE: the GPU fell off the bus or needs a reset.
   absl::StatusOr<GpuIdentity> Identify(uint32_t index) const;
-  absl::StatusOr<channel::GpuReading> Read(uint32_t index) const;
+  absl::StatusOr<GpuReading> Read(uint32_t index) const;
 
   // Keeps the XID errors of this GPU from now on.
   absl::Status WatchXids(uint32_t index);

@@ -19,6 +19,7 @@
 #include "common/log.h"
 #include "common/roots.h"
 #include "common/status_macros.h"
+#include "worker/channel/exit_cause.h"
 #include "worker/daemon/environment.h"
 #include "worker/daemon/supervisor.h"
 
@@ -149,14 +150,10 @@ Rank::Rank(Shared shared, RankId id, uint32_t device)
       log_(directory_.path(), ReadPosition(directory_.File("log_position"))) {}
 
 RankStatus Rank::Status() const {
-  RankStatus status{id_, RankState::kStarting, exit_, device_, {}};
   if (phase_ == Phase::kExited || phase_ == Phase::kReported) {
-    status.state = RankState::kExited;
-  } else if (ready_) {
-    status.state = RankState::kReady;
-    status.ready = *ready_;
+    return {id_, exit_, device_, RankState::kExited};
   }
-  return status;
+  return {id_, {}, device_, ready_ ? RankState::kReady : RankState::kStarting, ready_};
 }
 
 absl::Status Rank::Prepare(const RankOrder& order, const struct Launch& launch) {
@@ -218,7 +215,7 @@ void Rank::Launch(const RankOrder& order, channel::ChannelServer::Callbacks call
     return absl::OkStatus();
   };
   if (const absl::Status status = start(); !status.ok()) {
-    Exited({.message = std::string(status.message())});
+    Exited({.cause = ExitCause::kOther, .message = std::string(status.message())});
     return;
   }
   phase_ = Phase::kRunning;
@@ -453,12 +450,12 @@ void Rank::OnSet(const channel::Set& set) {
   }
   rendezvous_.Append(set, Spool::kNeverAcknowledged);
   sets_.push_back(set);
-  shared_.outbox.Add(RendezvousSet{id_, set});
+  shared_.outbox.Add(RendezvousSet{{id_.job_id, id_.epoch, set.key, set.value}});
 }
 
 void Rank::OnGet(const channel::Get& get) {
   gets_.insert(get.key);
-  shared_.outbox.Add(RendezvousGet{id_, get.key});
+  shared_.outbox.Add(RendezvousGet{{id_.job_id, id_.epoch, get.key}});
 }
 
 void Rank::Acknowledged(uint64_t sequence) {
@@ -481,20 +478,25 @@ const std::string* Rank::ValueOf(const std::string& key) const {
 
 void Rank::Resend() {
   if (!alive()) return;
-  for (const channel::Set& set : sets_) shared_.outbox.Add(RendezvousSet{id_, set});
-  for (const std::string& key : gets_) shared_.outbox.Add(RendezvousGet{id_, key});
+  for (const channel::Set& set : sets_) {
+    shared_.outbox.Add(RendezvousSet{{id_.job_id, id_.epoch, set.key, set.value}});
+  }
+  for (const std::string& key : gets_) {
+    shared_.outbox.Add(RendezvousGet{{id_.job_id, id_.epoch, key}});
+  }
 }
 
 void Rank::ForwardLog() {
   const bool ended = phase_ >= Phase::kFinishing;
   LogReader::Lines read = log_.Read({.with_partial_line = ended});
-  LogReport report;
-  const absl::Time now = shared_.clock.Now();
+  LogReport report{.job_id = id_.job_id, .lines = {}};
+  const auto add = [&, now = shared_.clock.Now()](std::string line) {
+    report.lines.push_back({now, id_.epoch, id_.rank, std::move(line)});
+  };
   if (read.skipped_bytes > 0) {
-    report.lines.push_back(
-        {now, id_, absl::StrCat("(", read.skipped_bytes, " bytes of output were not forwarded)")});
+    add(absl::StrCat("(", read.skipped_bytes, " bytes of output were not forwarded)"));
   }
-  for (std::string& line : read.lines) report.lines.push_back({now, id_, std::move(line)});
+  for (std::string& line : read.lines) add(std::move(line));
   if (report.lines.empty()) {
     log_done_ = ended;
     return;

@@ -28,6 +28,8 @@ absl::StatusOr<std::string> TrainerConfig(const RankConfig& config,
   if (!job.is_object()) {
     return absl::InvalidArgumentError("the order's job config is not a JSON object");
   }
+  json peaks = json::object();
+  for (const PeakRate& peak : config.device.peaks) peaks[peak.dtype] = peak.flops;
   json rank = {{"job_id", config.order.job_id},
                {"epoch", config.order.epoch},
                {"rank", config.rank.rank},
@@ -37,7 +39,7 @@ absl::StatusOr<std::string> TrainerConfig(const RankConfig& config,
                {"threads", config.device.threads},
                {"processors", config.device.processors},
                {"memory_bytes", config.device.memory_bytes},
-               {"peak_flops_by_dtype", config.device.peak_flops},
+               {"peak_flops_by_dtype", std::move(peaks)},
                {"interface", config.interface},
                {"roots", config.roots},
                {"socket", directory.File("socket")},

@@ -15,7 +15,7 @@ namespace trainyard {
 
 struct RankConfig {
   const StartOrder& order;
-  StartOrder::Rank rank;
+  RankPlacement rank;
   const Device& device;
   const std::vector<std::string>& roots;
   const std::string& interface;

@@ -18,6 +18,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "nlohmann/json.hpp"
+#include "worker/channel/exit_cause.h"
 #include "worker/channel/unsent.h"
 
 namespace trainyard {

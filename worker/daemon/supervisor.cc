@@ -186,7 +186,7 @@ void Supervisor::ReapDescendants() {
 }
 
 RankExit Supervisor::Report() const {
-  RankExit exit;
+  RankExit exit = {.cause = ExitCause::kOther};
   const auto own_words = ReadTrainersReport(RankDirectory(directory_));
   if (own_words.ok()) {
     exit.cause = own_words->cause;

@@ -7,8 +7,10 @@
 #include "common/address.h"
 #include "common/build_info.h"
 #include "common/log.h"
+#include "common/proto_fields.h"
 #include "common/status_macros.h"
 #include "common/text.h"
+#include "common/worker_fields.h"
 #include "security/channel.h"
 #include "security/controller_proof.h"
 #include "trainyard/v1/worker.grpc.pb.h"
@@ -150,7 +152,7 @@ class ControllerStream::Connection {
     } else if (response.has_stop_ranks()) {
       daemon_.StopRanks(FromProto(response.stop_ranks()));
     } else if (response.has_rendezvous_value()) {
-      daemon_.Answer(FromProto(response.rendezvous_value()));
+      daemon_.Answer(ReadMessage<RendezvousValue>(response.rendezvous_value()));
     } else if (response.has_ack()) {
       daemon_.Acknowledge(response.ack().sequence());
     }

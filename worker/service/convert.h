@@ -13,9 +13,8 @@ v1::Device ToProto(const Device& device);
 v1::RankStatus ToProto(const RankStatus& status);
 v1::ConnectRequest ToProto(const Outgoing& outgoing);
 
-StartOrder FromProto(const v1::StartRanks& order);
+StartOrder FromProto(const v1::StartRanks& message);
 // An unspecified mode counts as kKill, because ranks that should not run must not continue.
 StopOrder FromProto(const v1::StopRanks& order);
-RendezvousAnswer FromProto(const v1::RendezvousValue& value);
 
 }  // namespace trainyard

@@ -46,12 +46,6 @@ void SetDeadline(grpc::ClientContext& context) {
   context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoSeconds(kPatience));
 }
 
-std::string TokenHash(const std::string& token) {
-  Sha256 hash;
-  hash.Update(token);
-  return hash.HexDigest();
-}
-
 absl::StatusOr<std::string> OrEmpty(absl::StatusOr<std::string> text) {
   if (absl::IsNotFound(text.status())) return "";
   return text;
@@ -169,7 +163,7 @@ bool Membership::HasAnotherToken() {
   }
   if (!read.ok() || invitation_.token.empty()) return false;
   if (invitation_.fingerprint.empty() && has_joined_) return false;
-  return TokenHash(invitation_.token) != joined_with_;
+  return Sha256Of(invitation_.token) != joined_with_;
 }
 
 absl::StatusOr<Credential> Membership::Current() {
@@ -260,7 +254,7 @@ absl::Status Membership::TryToJoin() {
   // certificate to a new authority for ever.
   RETURN_IF_ERROR(Write(identity));
   RETURN_IF_ERROR(WriteFileAtomic(Path("authority.pem"), authority));
-  joined_with_ = TokenHash(invitation_.token);
+  joined_with_ = Sha256Of(invitation_.token);
   has_joined_ = true;
   RETURN_IF_ERROR(WriteFileAtomic(Path("joined_with"), joined_with_));
   const MutexLock lock(mutex_);

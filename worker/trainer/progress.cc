@@ -18,7 +18,8 @@ std::string ProgressLine(const StepRecord& record, int64_t num_steps, double mea
     absl::StrAppendFormat(&line, "load balancing loss %.4f | ", *record.load_balancing_loss);
   }
   if (record.skipped) line += "not finite, not committed | ";
-  const absl::Duration left = absl::Seconds(mean_seconds * double(num_steps - record.step));
+  const absl::Duration left =
+      absl::Seconds(mean_seconds * double(num_steps - int64_t(record.step)));
   absl::StrAppendFormat(&line, "train_step_timing in s: %.4g | eta %s", record.seconds,
                         absl::FormatDuration(absl::Trunc(left, absl::Seconds(1))));
   return line;

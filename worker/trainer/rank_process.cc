@@ -21,7 +21,6 @@
 #include "worker/channel/patience.h"
 #include "worker/channel/unsent.h"
 #include "worker/trainer/affinity.h"
-#include "worker/trainer/channel_messages.h"
 #include "worker/trainer/flight_log.h"
 #include "worker/trainer/heartbeat.h"
 #include "worker/trainer/nccl_trace.h"
@@ -64,6 +63,12 @@ absl::StatusOr<RankConfig> Alone(const JobConfig& job, const Backend& backend) {
   return rank;
 }
 
+// The record of a step that has ended just now.
+StepRecord Ended(StepRecord record) {
+  record.time = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
+  return record;
+}
+
 // Prints records, and sends them to the daemon if there is one.
 class Reporter {
  public:
@@ -73,18 +78,18 @@ class Reporter {
         client_(client) {}
 
   void Ready(const StartRecord& record) {
-    if (client_ != nullptr) client_->SendReady(ToMessage(record));
+    if (client_ != nullptr) client_->SendReady(record);
   }
   // Returns the step as a line of the history (train/checkpoint/history.h), in the format of the
   // local socket.
   static std::string HistoryLine(const StepRecord& record) {
-    return channel::Encode({ToMessage(record, absl::Now())});
+    return channel::Encode({Ended(record)});
   }
   void EarlierStep(int64_t epoch, const std::string& line) {
     const absl::StatusOr<channel::Envelope> said = channel::Decode(line);
-    const auto* step = said.ok() ? std::get_if<channel::Step>(&said->message) : nullptr;
+    const auto* step = said.ok() ? std::get_if<StepRecord>(&said->message) : nullptr;
     if (client_ == nullptr || step == nullptr) return;
-    channel::Step earlier = *step;
+    StepRecord earlier = *step;
     earlier.epoch = uint64_t(epoch);
     client_->SendStep(earlier);
   }
@@ -95,20 +100,18 @@ class Reporter {
       std::puts(ProgressLine(record, num_steps_, seconds_ / double(steps_)).c_str());
       std::fflush(stdout);
     }
-    if (client_ != nullptr) client_->SendStep(ToMessage(record, absl::Now()));
+    if (client_ != nullptr) client_->SendStep(Ended(record));
   }
   void Checkpoint(const CheckpointRecord& record) {
     LogInfo("checkpoint", {{"step", record.step},
                            {"path", record.path},
                            {"bytes", record.size_bytes},
                            {"seconds", record.seconds}});
-    if (client_ != nullptr) client_->SendCheckpoint(ToMessage(record));
+    if (client_ != nullptr) client_->SendCheckpoint(record);
   }
   void CheckpointFailed(int64_t step, const std::string& error) {
     if (client_ == nullptr) return;
-    channel::Checkpoint failed{.step = uint64_t(step), .path = ""};
-    failed.error = error;
-    client_->SendCheckpoint(failed);
+    client_->SendCheckpoint({.step = uint64_t(step), .path = "", .error = error});
   }
 
  private:

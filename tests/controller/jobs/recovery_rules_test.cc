@@ -55,9 +55,9 @@ RankReported Said(const Job& job, uint32_t rank, RankState state, ExitCause caus
           .resumed = {}};
 }
 
-Job Ready(const Job& job, uint64_t step, std::vector<Checkpoint> loadable = {}) {
+Job Ready(const Job& job, uint64_t step, std::vector<LoadableCheckpoint> loadable = {}) {
   RankReported ready = Said(job, 0, RankState::kReady, ExitCause::kNone);
-  ready.resumed = Resumed{.step = step, .refused = {}, .loadable = std::move(loadable)};
+  ready.resumed = StartRecord{.step = step, .refused = {}, .loadable = std::move(loadable)};
   return Must(job, ready);
 }
 
@@ -94,8 +94,8 @@ TEST(Resumes, HoldTheAttemptsThatTheDirectoryTellsOf) {
   const uint64_t told = job.epoch;
   job = Place(Exit(Place(Exit(job, 0, ExitCause::kSignal)), 0, ExitCause::kSignal));
   RankReported ready = Said(job, 0, RankState::kReady, ExitCause::kNone);
-  ready.resumed =
-      Resumed{.step = 9, .earlier = {{told, 0}, {told + 1, 6}, {job.epoch, 7}, {job.epoch + 1, 1}}};
+  ready.resumed = StartRecord{
+      .step = 9, .earlier_starts = {{told, 0}, {told + 1, 6}, {job.epoch, 7}, {job.epoch + 1, 1}}};
   job = Must(job, ready);
   ASSERT_EQ(job.resumes.size(), 3u) << "the others contradict what is known";
   EXPECT_EQ(job.resumes[0].step, 4);
@@ -149,8 +149,7 @@ TEST(Resumed, TakesStockOfTheDirectory) {
   job = Must(job, CheckpointCommitted{{10, 1, "runs/a/epoch-1/step-10", 5, kTime}, "w0", {}});
   job = Exit(job, 0, ExitCause::kOther);
   EXPECT_EQ(job.restarts_without_progress, 1);
-  job = Ready(Place(job), 30,
-              {{30, 1, "a/epoch-1/step-30", 6, {}}, {20, 1, "a/epoch-1/step-20", 6, {}}});
+  job = Ready(Place(job), 30, {{1, 30, "a/epoch-1/step-30", 6}, {1, 20, "a/epoch-1/step-20", 6}});
   EXPECT_EQ(job.furthest_checkpoint, 30);
   EXPECT_EQ(job.restarts_without_progress, 0);
   EXPECT_TRUE(job.claimed);
@@ -190,7 +189,7 @@ TEST(StepFence, EarlierAttemptsCountFromWorkersOfTheJobAlone) {
   job = Must(job, elsewhere);
   RankReported ready = Said(job, 0, RankState::kReady, ExitCause::kNone);
   ready.worker_id = "w9";
-  ready.resumed = Resumed{.step = 40};
+  ready.resumed = StartRecord{.step = 40};
   job = Must(job, ready);
   EXPECT_TRUE(CheckStepFence(job, 1, 40, 0, "w0").ok());
   EXPECT_TRUE(CheckStepFence(job, 1, 40, 0, "w9").ok());

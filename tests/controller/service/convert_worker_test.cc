@@ -1,13 +1,20 @@
-// What a worker says of itself means the same to the controller.
+// What a worker says of itself means the same to the controller, and no field of what either says
+// to the other gets lost.
 
 #include "controller/service/convert_worker.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
+#include "common/proto_fields.h"
+#include "common/resolved_job_format.h"
 #include "common/status_macros.h"
+#include "common/worker_fields.h"
 #include "controller/service/bounds.h"
+#include "tests/testing/messages.h"
 
 namespace trainyard::controller {
 namespace {
@@ -27,6 +34,57 @@ TEST(ConvertWorker, RanksMayOutliveTheirDaemonForAsManySecondsAsItSays) {
   EXPECT_EQ(detach(90), absl::Seconds(90));
   EXPECT_EQ(detach(600), absl::Minutes(10));
   EXPECT_EQ(detach(601), absl::Minutes(10)) << "at most";
+}
+
+// Fields of the message that are missing after it was read and written again.
+template <typename Struct, typename Message>
+std::vector<std::string> Lost() {
+  Message sent, back;
+  int next = 0;
+  trainyard::testing::FillMessage(sent, next);
+  WriteMessage(ReadMessage<Struct>(sent), back);
+  return trainyard::testing::EmptyFields(back);
+}
+
+// Bug it must catch: a name that is misspelt in the table that both sides use.
+TEST(ConvertWorker, EveryFieldOfWhatBothSidesHoldSurvives) {
+  using ::testing::ElementsAre;
+  using ::testing::IsEmpty;
+  EXPECT_THAT((Lost<CheckpointReport, v1::CheckpointReport>()), IsEmpty());
+  EXPECT_THAT((Lost<LogReport, v1::LogReport>()), IsEmpty());
+  EXPECT_THAT((Lost<RendezvousValue, v1::RendezvousValue>()), IsEmpty());
+  EXPECT_THAT((Lost<StopOrder, v1::StopRanks>()), IsEmpty());
+  EXPECT_THAT((Lost<RankPlacement, v1::RankPlacement>()), IsEmpty());
+  EXPECT_THAT((Lost<trainyard::Device, v1::Device>()), ElementsAre("kind", "job_id", "rank"));
+  EXPECT_THAT((Lost<CollectiveUse, v1::CollectiveUse>()), IsEmpty());
+}
+
+TEST(ConvertWorker, EveryFieldOfAnOrderIsSaid) {
+  Job job;
+  job.id = "j-1", job.epoch = 2, job.claimed = true, job.furthest_checkpoint = 5;
+  job.resumes = {{1, 5}};
+  job.ranks = {{"other", "h0"}, {"w", "h1", 6}};
+  job.spec = std::make_shared<const Spec>(
+      Spec{"", absl::StrCat(R"({"format": )", kResolvedJobFormat, "}"), {}});
+  const std::vector<Order> orders = {
+      Registered{absl::Seconds(1), absl::Seconds(2)},
+      StartOrder{"w", std::make_shared<const Job>(job), 4, {"/data"}},
+      StopOrder{"j-1", 2, StopMode::kKill},
+      RendezvousValue{"j-1", 2, "key", "value"},
+  };
+  std::vector<std::string> empty;
+  for (const Order& order : orders) {
+    for (const std::string& field : trainyard::testing::EmptyFields(ToProto(order))) {
+      if (field.find('.') != field.npos) empty.push_back(field);
+    }
+  }
+  EXPECT_THAT(empty, ::testing::IsEmpty());
+  const v1::ConnectResponse start = ToProto(orders[1]);
+  ASSERT_EQ(start.start_ranks().ranks_size(), 1);
+  EXPECT_EQ(start.start_ranks().ranks(0).rank(), 1u);
+  EXPECT_EQ(start.start_ranks().ranks(0).device(), 6u);
+  EXPECT_EQ(start.start_ranks().world(), 2u);
+  EXPECT_EQ(ToProto(orders[0]).registered().lease_milliseconds(), 2000u);
 }
 
 absl::Status Read(v1::Register message) {

@@ -153,13 +153,9 @@ class ClusterFixture : public ::testing::Test {
     registration.instance_id = id + "-instance";
     registration.hostname = "host-of-" + id;
     for (uint32_t i = 0; i < devices; ++i) {
-      registration.devices.push_back({.index = i,
-                                      .kind = kind,
-                                      .model = kind == DeviceKind::kCpu ? "cpu" : "gpu",
-                                      .memory_bytes = 1,
-                                      .threads = 1,
-                                      .peaks = {{"f32", 1e9, true}},
-                                      .gpu = {}});
+      Device& device = registration.devices.emplace_back();
+      device = {{.index = i, .memory_bytes = 1, .threads = 1, .peaks = {{"f32", 1e9, true}}}, kind};
+      device.model = kind == DeviceKind::kCpu ? "cpu" : "gpu";
     }
     registration.running = std::move(running);
     registration.detach = detach_;
@@ -212,13 +208,11 @@ class ClusterFixture : public ::testing::Test {
   }
   bool Save(const FakeWorker& worker, const Snapshot& job, uint64_t step) {
     bool durable = false;
-    coordinator_->OnCheckpoint(
-        worker.session,
-        {job->id,
-         {step, job->epoch, "runs/step-" + std::to_string(step), 10, clock_.Now()},
-         absl::Seconds(1),
-         {}},
-        [&](const absl::Status& stored) { durable = stored.ok(); });
+    coordinator_->OnCheckpoint(worker.session,
+                               {{job->id, job->epoch, 0},
+                                {step, "runs/step-" + std::to_string(step), 10, 1.0},
+                                clock_.Now()},
+                               [&](const absl::Status& stored) { durable = stored.ok(); });
     Flush();
     return durable;
   }

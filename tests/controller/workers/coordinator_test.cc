@@ -115,7 +115,7 @@ TEST_F(CoordinatorTest, LostWorkersRanksAreDeadAndItsLateWordsAreIgnored) {
   EXPECT_EQ(stops[0].epoch, 1);
   EXPECT_EQ(coordinator_->DeviceHolders().size(), 2u);
   RankStatus ready = Status(Get(id), 0, RankState::kReady);
-  ready.resumed = Resumed{.step = 4, .refused = {}, .loadable = {}};
+  ready.resumed = StartRecord{.step = 4, .refused = {}, .loadable = {}};
   EXPECT_TRUE(Say(b, ready));
   EXPECT_TRUE(Step(a, old, 0, 5));
   EXPECT_TRUE(Save(a, old, 5));
@@ -313,9 +313,9 @@ TEST_F(CoordinatorTest, AJobIsNoBusinessOfWorkersThatItNeverRanOn) {
   coordinator_->OnRendezvousGet(worker.session, {id, 1, "key", ""});
   EXPECT_EQ(worker.link->Take<RendezvousValue>().at(0).value, "value");
 
-  coordinator_->OnLogs(stranger.session, id, {{clock_.Now(), 1, 0, "forged"}});
+  coordinator_->OnLogs(stranger.session, {id, {{clock_.Now(), 1, 0, "forged"}}});
   EXPECT_EQ(Metric("reports_refused_total", "log"), 1);
-  coordinator_->OnLogs(worker.session, id, {{clock_.Now(), 1, 0, "true"}});
+  coordinator_->OnLogs(worker.session, {id, {{clock_.Now(), 1, 0, "true"}}});
   Flush();
   const auto page = store_->ReadLogs(job->number, 0, -1, 10);
   ASSERT_EQ(page->lines.size(), 1u);

@@ -31,9 +31,9 @@ class OutageTest : public ClusterFixture {
     return worker;
   }
   static RankStatus Resuming(const Snapshot& job, uint64_t step,
-                             std::vector<Checkpoint> loadable = {}) {
+                             std::vector<LoadableCheckpoint> loadable = {}) {
     RankStatus ready = Status(job, 0, RankState::kReady);
-    ready.resumed = Resumed{.step = step, .refused = {}, .loadable = std::move(loadable)};
+    ready.resumed = StartRecord{.step = step, .refused = {}, .loadable = std::move(loadable)};
     return ready;
   }
   bool TellHistory(const FakeWorker& worker, const Snapshot& job, uint64_t epoch, uint64_t step) {
@@ -109,7 +109,7 @@ TEST_F(OutageTest, TheDirectorysHistoryFillsWhatNobodyTold) {
   ASSERT_THAT(starts, SizeIs(1));
   EXPECT_EQ(starts[0].history_after, 1);
   EXPECT_TRUE(starts[0].job->claimed || !starts[0].job->resumed_step);
-  EXPECT_TRUE(Say(b, Resuming(next, 4, {{4, 1, "runs/epoch-1/step-4", 10, {}}})));
+  EXPECT_TRUE(Say(b, Resuming(next, 4, {{1, 4, "runs/epoch-1/step-4", 10}})));
   EXPECT_EQ(Get(id)->furthest_checkpoint, 4);
   ASSERT_THAT(Get(id)->checkpoints, SizeIs(1));
   EXPECT_EQ(Get(id)->checkpoints[0].path, "runs/epoch-1/step-4");
@@ -196,7 +196,7 @@ TEST_F(OutageTest, AnAttemptOfWhichNobodyToldHasItsStepsInTheHistory) {
     ASSERT_THAT(starts, SizeIs(1));
     EXPECT_EQ(starts[0].history_after, 3);
     RankStatus ready = Resuming(third, 4);
-    ready.resumed->earlier = {{2, 2}};
+    ready.resumed->earlier_starts = {{2, 2}};
     EXPECT_TRUE(Say(a, ready));
     EXPECT_TRUE(Step(a, third, 0, 5));
     if (restart) {

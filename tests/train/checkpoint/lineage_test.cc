@@ -97,7 +97,7 @@ TEST(Lineage, SaysWhereItsAttemptsBegan) {
   EXPECT_EQ(starts[0].step, 20);
   EXPECT_EQ(starts[1].epoch, 7);
   EXPECT_EQ(starts[1].step, 60);
-  EXPECT_EQ(StartsAfter(lineage, 0).front().step, 0);
+  EXPECT_EQ(StartsAfter(lineage, 0).front().step, 0u);
   EXPECT_THAT(StartsAfter(lineage, 7), IsEmpty());
 }
 

@@ -38,8 +38,8 @@ TEST(Attempts, ASuccessorGoesOnFromWhatNobodyRecorded) {
   ASSERT_TRUE(run.status.ok()) << run.status;
   EXPECT_EQ(run.start.step, 4);
   ASSERT_EQ(run.start.loadable.size(), 2u);
-  EXPECT_THAT(run.start.loadable[0].listed.path, EndsWith("epoch-1/step-4"));
-  EXPECT_GT(run.start.loadable[0].size_bytes, 0);
+  EXPECT_THAT(run.start.loadable[0].path, EndsWith("epoch-1/step-4"));
+  EXPECT_GT(run.start.loadable[0].size_bytes, 0u);
   EXPECT_EQ(run.records.front().step, 5);
 }
 

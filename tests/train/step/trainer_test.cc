@@ -177,7 +177,9 @@ TEST(Checkpoints, OneStaysWhereOneIsToBeKept) {
   ASSERT_TRUE(paths.ok()) << paths.status();
   EXPECT_THAT(*paths, ::testing::ElementsAre(::testing::EndsWith("/step-4")));
   std::vector<int64_t> said;
-  for (const ListedCheckpoint& c : runs[0].checkpoints.back().retained) said.push_back(c.step);
+  for (const CheckpointId& c : runs[0].checkpoints.back().retained) {
+    said.push_back(int64_t(c.step));
+  }
   EXPECT_THAT(said, ::testing::ElementsAre(4));
 }
 
@@ -194,7 +196,7 @@ TEST(Records, PhasesSumToTheStepOnEveryRank) {
       EXPECT_GT(p.backward, 0);
       EXPECT_GT(r.model_flops, 0);
       EXPECT_GT(r.memory_planned_bytes, 0);
-      EXPECT_EQ(r.tokens, 96);
+      EXPECT_EQ(r.tokens, 96u);
       EXPECT_FALSE(r.mfu.has_value()) << "the peak is unknown";
     }
   }
@@ -280,18 +282,18 @@ TEST(Records, CollectivesAreThoseSinceTheRecordBefore) {
   for (const RankRun& run : RunJob(job, {.ranks = 2})) {
     const auto use = [&](size_t i, CollectiveOp op, const std::string& group) {
       for (const CollectiveUse& u : run.records[i].collectives) {
-        if (u.op == op && u.group == group) return u.counts;
+        if (u.op == Name(op) && u.group == group) return u;
       }
-      return OpCounts();
+      return CollectiveUse();
     };
     for (size_t i = 1; i < 6; ++i) {
       SCOPED_TRACE(i);
-      const OpCounts agreed = use(i, CollectiveOp::kAllReduceSum, "everyone");
-      EXPECT_EQ(agreed.calls, 1);
-      EXPECT_EQ(agreed.bytes, 40) << "three flags and the seconds of two ranks";
+      const CollectiveUse agreed = use(i, CollectiveOp::kAllReduceSum, "everyone");
+      EXPECT_EQ(agreed.calls, 1u);
+      EXPECT_EQ(agreed.bytes, 40u) << "three flags and the seconds of two ranks";
       EXPECT_GT(agreed.seconds, 0);
-      const OpCounts scattered = use(i, CollectiveOp::kReduceScatterSum, "data");
-      EXPECT_GE(scattered.calls, 1);
+      const CollectiveUse scattered = use(i, CollectiveOp::kReduceScatterSum, "data");
+      EXPECT_GE(scattered.calls, 1u);
       EXPECT_EQ(scattered.bytes, use(1, CollectiveOp::kReduceScatterSum, "data").bytes);
       EXPECT_EQ(use(i, CollectiveOp::kBroadcast, "everyone").calls, 0) << "at the start only";
     }

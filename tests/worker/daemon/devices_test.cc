@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 
 #include <fstream>
+#include <map>
+#include <utility>
 
 #include "common/files.h"
 #include "tests/worker/daemon/testing.h"
@@ -19,6 +21,15 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+
+std::map<std::string, double> PeaksOf(const Device& device) {
+  std::map<std::string, double> peaks;
+  for (const PeakRate& peak : device.peaks) {
+    EXPECT_TRUE(peak.measured);
+    peaks[peak.dtype] = peak.flops;
+  }
+  return peaks;
+}
 
 class DevicesTest : public ::testing::Test {
  protected:
@@ -50,7 +61,7 @@ TEST_F(DevicesTest, SharesDivideTheMachineAndCarryTheMeasuredRates) {
   EXPECT_THAT((*devices)[0].model, HasSubstr("cpu ("));
   EXPECT_GT((*devices)[0].memory_bytes, 0u);
   // A rate of zero is no rate.
-  EXPECT_THAT((*devices)[0].peak_flops,
+  EXPECT_THAT(PeaksOf((*devices)[0]),
               ElementsAre(std::pair("bf16", 2e9 * Share()), std::pair("f32", 1e9 * Share())));
 }
 
@@ -59,7 +70,7 @@ TEST_F(DevicesTest, EveryStartMeasuresAndTheBestRateOfEachDtypeHolds) {
   const auto rates = [&](const std::string& measured) {
     const auto devices = CpuDevices(Options("echo '" + measured + "'"));
     EXPECT_TRUE(devices.ok()) << devices.status();
-    auto found = (*devices)[0].peak_flops;
+    auto found = PeaksOf((*devices)[0]);
     for (auto& [dtype, rate] : found) rate /= Share();
     return found;
   };
@@ -77,7 +88,7 @@ TEST_F(DevicesTest, AnotherShareOfTheCoresHasARateOfItsOwn) {
   for (const double cores : {0, 1, 0}) {
     options.cores = cores;
     const Device device = CpuDevices(options)->front();
-    EXPECT_EQ(device.peak_flops.at("f32"), 1e9 * device.threads);
+    EXPECT_EQ(PeaksOf(device).at("f32"), 1e9 * device.threads);
   }
 }
 
@@ -139,7 +150,7 @@ TEST_F(DevicesTest, RanksThatShareACoreShareItsRate) {
   for (int start = 0; start < 2; ++start) {  // What is kept of the first is not divided again.
     const Device device = CpuDevices(options)->front();
     EXPECT_EQ(device.threads, 1u);
-    EXPECT_EQ(device.peak_flops.at("f32"), 2e9);
+    EXPECT_EQ(PeaksOf(device).at("f32"), 2e9);
     EXPECT_THAT(device.model, HasSubstr("cpu (1 thread on 0.25 cores, "));
   }
 }
@@ -149,7 +160,7 @@ TEST_F(DevicesTest, AFileThatIsNotOfThisFormIsReplaced) {
   for (const char* text : {"", "{\"version\": 1, \"ra", "[]", "{\"version\": 2, \"rates\": {}}",
                            "{\"version\": 1, \"rates\": 7}"}) {
     ASSERT_TRUE(WriteFileAtomic(options.best_rates, text).ok());
-    EXPECT_THAT((*CpuDevices(options))[0].peak_flops, ElementsAre(std::pair("f32", 1e9 * Share())))
+    EXPECT_THAT(PeaksOf((*CpuDevices(options))[0]), ElementsAre(std::pair("f32", 1e9 * Share())))
         << text;
     EXPECT_THAT(ReadFile(options.best_rates).value_or(""), HasSubstr("cores\": {")) << text;
   }
@@ -159,7 +170,7 @@ TEST_F(DevicesTest, AFailedMeasurementLeavesTheRatesUnknown) {
   for (const char* script : {"exit 3", "echo nonsense", "kill -9 $$"}) {
     const auto devices = CpuDevices(Options(script));
     ASSERT_TRUE(devices.ok()) << devices.status();
-    EXPECT_THAT((*devices)[0].peak_flops, IsEmpty()) << script;
+    EXPECT_THAT((*devices)[0].peaks, IsEmpty()) << script;
   }
 }
 

@@ -133,7 +133,7 @@ TEST_F(GpuTelemetryTest, WhileNvmlHangsItsLastReadingGrowsStale) {
 TEST_F(GpuTelemetryTest, WhatAGpuDoesNotTellIsAbsent) {
   Change([](json& machine) { machine["gpus"][0].erase("power"); });
   Start();
-  std::optional<channel::GpuReading> reading;
+  std::optional<GpuReading> reading;
   ASSERT_TRUE(WaitFor([&] { return (reading = telemetry_->Latest(0)).has_value(); }));
   EXPECT_FALSE(reading->power_watts.has_value());
   EXPECT_EQ(reading->sm_clock_hertz, 1.755e9);
@@ -168,7 +168,7 @@ TEST_F(GpuTelemetryTest, ARankThatDiedIsToldWithTheXidOfItsGpu) {
     order.world = 2;
     daemon_->StartRanks(order);
     const auto exited = heard_->Await({order.job_id, 1, rank}, RankState::kExited);
-    return exited ? exited->exit.message : "";
+    return exited ? exited->message : "";
   };
   EXPECT_THAT(ends(1, "report:device_error:broken"),
               ::testing::MatchesRegex("broken; XID 79 at 20[0-9-]+T[0-9:]+Z"));

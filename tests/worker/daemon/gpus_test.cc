@@ -54,8 +54,13 @@ TEST_F(GpusTest, EveryGpuIsADeviceWithWhatIsKnownOfIt) {
   EXPECT_EQ(last.model, "NVIDIA H100 80GB HBM3");
   EXPECT_EQ(last.memory_bytes, 85'000'000'000u);  // What the driver reserves is not a rank's.
   EXPECT_GE(last.threads, 1u);
-  EXPECT_THAT(last.peak_flops, ElementsAre(std::pair("bf16", 989e12), std::pair("f32", 67e12),
-                                           std::pair("fp8", 1979e12)));
+  const auto peak = [](const std::string& dtype, double flops) {
+    return ::testing::AllOf(::testing::Field(&PeakRate::dtype, dtype),
+                            ::testing::Field(&PeakRate::flops, flops),
+                            ::testing::Field(&PeakRate::measured, false));
+  };
+  EXPECT_THAT(last.peaks,
+              ElementsAre(peak("bf16", 989e12), peak("f32", 67e12), peak("fp8", 1979e12)));
   ASSERT_TRUE(last.gpu.has_value());
   EXPECT_EQ(last.gpu->index, 7u);
   EXPECT_EQ(last.gpu->uuid, "GPU-7a56a4bc-e184-a047-2620-be19fdf913d5");
@@ -129,7 +134,7 @@ TEST_F(GpusTest, ForeignDividedAndLostGpusAreNotOffered) {
 TEST_F(GpusTest, AModelThatIsNotKnownHasNoPeak) {
   json machine = FakeMachine(1);
   machine["gpus"][0]["name"] = "NVIDIA H100 80GB HBM9";
-  EXPECT_THAT(Devices(machine)->front().peak_flops, IsEmpty());
+  EXPECT_THAT(Devices(machine)->front().peaks, IsEmpty());
 }
 
 // Bug it must catch: two daemons that a scheduler gave half a machine each, both on GPU 0.

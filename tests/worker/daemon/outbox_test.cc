@@ -66,7 +66,7 @@ TEST(OutboxTest, NoticesGoFirstWithoutSequenceAndDieWithTheConnection) {
 // Bug it must catch: a bound that drops an exit, after which the controller waits for ever.
 TEST(OutboxTest, TheOldestStepsGoBeyondTheBoundAndStatusesStay) {
   Outbox outbox(3);
-  outbox.Add(RankStatus{{"job", 1, 0}, RankState::kExited, {}, 0});
+  outbox.Add(RankStatus{{"job", 1, 0}, {}, 0, RankState::kExited});
   for (int i = 0; i < 4; ++i) outbox.Add(Step(i));
   EXPECT_EQ(outbox.dropped().steps, 2u);
   EXPECT_EQ(outbox.num_reports(), 3u);
@@ -94,11 +94,11 @@ TEST(OutboxTest, DroppingASentStepKeepsThePlace) {
 // Bug it must catch: a flood of logs on a stalled stream that costs a gang its rendezvous.
 TEST(OutboxTest, TheOldestLogsGoBeyondTheBoundAndOtherNoticesStay) {
   Outbox outbox;
-  outbox.Add(RendezvousSet{{"job", 1, 0}, {"key", "value"}});
-  outbox.Add(RendezvousGet{{"job", 1, 0}, "key"});
+  outbox.Add(RendezvousSet{{"job", 1, "key", "value"}});
+  outbox.Add(RendezvousGet{{"job", 1, "key"}});
   outbox.Add(Draining{});
   for (int i = 0; i < 2000; ++i) {
-    outbox.Add(LogReport{{{absl::UnixEpoch(), {"job", 1, 0}, std::to_string(i)}}});
+    outbox.Add(LogReport{"job", {{absl::UnixEpoch(), 1, 0, std::to_string(i)}}});
   }
   std::vector<Notice> notices;
   while (const auto next = outbox.Next(absl::ZeroDuration())) {

@@ -75,8 +75,8 @@ TEST(RankConfigTest, HasTheJobAsItCameAndThePeakOfItsDtype) {
                          .model = "cpu",
                          .memory_bytes = uint64_t{5} << 30,
                          .threads = 3,
-                         .processors = {4, 5, 6},
-                         .peak_flops = {{"f32", 5e9}, {"bf16", 7e9}}};
+                         .peaks = {{"f32", 5e9}, {"bf16", 7e9}},
+                         .processors = {4, 5, 6}};
   const std::vector<std::string> roots = {"/data"};
   const auto text = TrainerConfig({order, {0, 0}, device, roots, "eth0"},
                                   RankDirectory(directory.path(), {"job", 4, 0}));
@@ -103,7 +103,7 @@ TEST(RankConfigTest, NamesTheGpuWithItsMemoryAndTheDataSheetsPeak) {
                          .model = "NVIDIA H200",
                          .memory_bytes = 150'000'000'000,
                          .threads = 4,
-                         .peak_flops = {{"bf16", 989e12}, {"f32", 67e12}},
+                         .peaks = {{"bf16", 989e12}, {"f32", 67e12}},
                          .gpu = Gpu{.index = 6, .uuid = "GPU-8a56", .driver_version = "580"}};
   const std::vector<std::string> roots = {"/data"};
   const auto text = TrainerConfig({order, {0, 2}, device, roots, "eth0"},

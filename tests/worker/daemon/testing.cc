@@ -75,8 +75,7 @@ DaemonOptions TestOptions(const std::string& state) {
   options.interface = "127.0.0.1";
   options.sandbox = SandboxOptions{.landlock = LandlockVersion() > 0, .hidden = {state}};
   for (uint32_t i = 0; i < 2; ++i) {
-    options.devices.push_back(
-        {.index = i, .model = "cpu", .memory_bytes = 1 << 30, .threads = 1, .peak_flops = {}});
+    options.devices.push_back({.index = i, .model = "cpu", .memory_bytes = 1 << 30, .threads = 1});
   }
   return options;
 }
@@ -120,7 +119,8 @@ std::optional<RankStatus> Listener::Await(const RankId& id, RankState state) {
   std::optional<RankStatus> found;
   Hear([&] {
     for (const RankStatus& status : statuses_) {
-      if (status.id == id && status.state == state) found = status;
+      const RankId& of = status;
+      if (of == id && status.state == state) found = status;
     }
     return found.has_value();
   });
@@ -140,7 +140,7 @@ bool Listener::AwaitLog(const std::string& text) {
     for (const Notice& notice : notices_) {
       const auto* log = std::get_if<LogReport>(&notice);
       if (log == nullptr) continue;
-      for (const LogLine& line : log->lines) {
+      for (const LogRecord& line : log->lines) {
         if (absl::StrContains(line.text, text)) return true;
       }
     }

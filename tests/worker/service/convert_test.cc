@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/resolved_job_format.h"
 #include "tests/testing/messages.h"
+#include "worker/channel/exit_cause.h"
 
 namespace trainyard {
 namespace {
@@ -17,12 +18,12 @@ namespace {
 // Bug it must catch: one line of output that is not UTF-8 ends the whole stream, again and again.
 TEST(ConvertTest, TextThatIsNotUtf8ParsesAndKeepsItsLegalPart) {
   const RankId id = {"job", 1, 0};
-  const Notice log = LogReport{{{absl::UnixEpoch(), id, "loss \xff\xc3 2.5"}}};
+  const Notice log = LogReport{"job", {{absl::UnixEpoch(), 1, 0, "loss \xff\xc3 2.5"}}};
   v1::ConnectRequest request;
   ASSERT_TRUE(request.ParseFromString(ToProto(Outgoing{0, log}).SerializeAsString()));
   EXPECT_EQ(request.log().lines(0).text(), "loss ?? 2.5");
 
-  const Report exit = RankStatus{id, RankState::kExited, {.message = "said \xe2\x82"}, 0};
+  const Report exit = RankStatus{id, {.message = "said \xe2\x82"}, 0, RankState::kExited};
   ASSERT_TRUE(request.ParseFromString(ToProto(Outgoing{1, exit}).SerializeAsString()));
   EXPECT_EQ(request.rank_status().message(), "said ??");
 }
@@ -46,6 +47,25 @@ TEST(ConvertTest, AJobResolvedInAFormatThatIsNotReadIsTakenAsItWasSubmitted) {
     order.set_resolved_job(other);
     EXPECT_EQ(FromProto(order).job_config, "submitted") << other;
   }
+}
+
+TEST(ConvertTest, EveryFieldOfAnOrderIsHeard) {
+  v1::StartRanks message;
+  int next = 0;
+  testing::FillMessage(message, next);
+  const StartOrder order = FromProto(message);
+  EXPECT_EQ(order.job_id, message.job_id());
+  EXPECT_EQ(order.epoch, message.epoch());
+  EXPECT_EQ(order.world, message.world());
+  ASSERT_EQ(order.ranks.size(), 1u);
+  EXPECT_EQ(order.ranks[0].rank, message.ranks(0).rank());
+  EXPECT_EQ(order.ranks[0].device, message.ranks(0).device());
+  EXPECT_EQ(order.job_config, message.job_config());
+  EXPECT_TRUE(order.claimed);
+  EXPECT_EQ(order.recorded_step, message.recorded_step());
+  EXPECT_EQ(order.history_after, message.history_after());
+  EXPECT_EQ(order.recorded_epoch, message.recorded_epoch());
+  EXPECT_THAT(order.roots, ::testing::ElementsAre(message.roots(0)));
 }
 
 StepReport FullStep() {
@@ -77,14 +97,12 @@ TEST(ConvertTest, EveryFieldOfAStepIsSaid) {
 }
 
 TEST(ConvertTest, EveryFieldOfARanksStateIsSaid) {
-  RankStatus status = {{"job", 7, 1}, RankState::kReady, {}, 2};
-  status.ready = {1, {"why"}, {{1, 2, "p", 3}}, {{4, 5}}};
+  const StartRecord start = {1, {"why"}, {{1, 2, "p", 3}}, {{4, 5}}};
   EXPECT_THAT(
-      testing::EmptyFields(ToProto(status)),
+      testing::EmptyFields(ToProto(RankStatus{{"job", 7, 1}, {}, 2, RankState::kReady, start})),
       ::testing::ElementsAre("cause", "signal", "exit_code", "message", "loadable.create_time"));
-  status.state = RankState::kExited;
-  status.exit = {ExitCause::kHung, 9, 8, "m"};
-  const v1::RankStatus exited = ToProto(status);
+  const RankExit exit = {ExitCause::kHung, 9, 8, "m"};
+  const v1::RankStatus exited = ToProto(RankStatus{{"job", 7, 1}, exit, 2, RankState::kExited});
   EXPECT_THAT(testing::EmptyFields(exited),
               ::testing::ElementsAre("resumed_step", "refused", "loadable", "earlier_starts"));
   EXPECT_EQ(exited.cause(), v1::EXIT_CAUSE_HUNG);
@@ -105,7 +123,7 @@ TEST(ConvertTest, EveryFieldOfACheckpointIsSaid) {
       {"job", 2, 0}, {9, "p", 1, 0.5, {{2, 9}}, std::string("e")}, absl::FromUnixSeconds(3)};
   EXPECT_THAT(testing::EmptyFields(ToProto(Outgoing{1, report}).checkpoint()),
               ::testing::IsEmpty());
-  const Notice set = RendezvousSet{{"job", 2, 0}, {"k", "\xff"}};
+  const Notice set = RendezvousSet{{"job", 2, "k", "\xff"}};
   const v1::ConnectRequest said = ToProto(Outgoing{0, set});
   EXPECT_THAT(testing::EmptyFields(said.rendezvous_set()), ::testing::IsEmpty());
   EXPECT_EQ(said.rendezvous_set().value(), "\xff");
@@ -133,15 +151,16 @@ TEST(ConvertTest, CollectivesTravelWithTheStep) {
 }
 
 TEST(ConvertTest, ADeviceIsAGpuOrAMeasuredCpuRank) {
-  Device device = {.index = 1, .model = "cpu", .threads = 2, .peak_flops = {{"bf16", 2e11}}};
+  Device device = {.index = 1, .model = "cpu", .threads = 2, .peaks = {{"bf16", 2e11, true}}};
   const v1::Device cpu = ToProto(device);
   EXPECT_EQ(cpu.kind(), v1::DEVICE_KIND_CPU);
   EXPECT_TRUE(cpu.peak(0).measured());
   EXPECT_FALSE(cpu.has_gpu());
   device.gpu = Gpu{5, "GPU-8a56", "580.65.06", "9.0"};
+  device.peaks[0].measured = false;  // A data sheet's.
   const v1::Device gpu = ToProto(device);
   EXPECT_EQ(gpu.kind(), v1::DEVICE_KIND_CUDA);
-  EXPECT_FALSE(gpu.peak(0).measured());  // A data sheet's.
+  EXPECT_FALSE(gpu.peak(0).measured());
   EXPECT_EQ(gpu.gpu().index(), 5u);
   EXPECT_EQ(gpu.gpu().uuid(), "GPU-8a56");
   EXPECT_EQ(gpu.gpu().driver_version(), "580.65.06");
@@ -167,9 +186,8 @@ TEST(ConvertTest, WhatAGpuToldTravelsWithTheStep) {
 }
 
 TEST(ConvertTest, WhatWasLoadedAndRefusedIsSaidWithReady) {
-  RankStatus status = {{"job", 1, 0}, RankState::kReady, {}, 0};
-  status.ready = {.step = 40, .refused = {std::string(2000, 'x'), "step-60: \xff"}};
-  const v1::RankStatus said = ToProto(status);
+  const StartRecord start = {.step = 40, .refused = {std::string(2000, 'x'), "step-60: \xff"}};
+  const v1::RankStatus said = ToProto(RankStatus{{"job", 1, 0}, {}, 0, RankState::kReady, start});
   EXPECT_EQ(said.resumed_step(), 40u);
   ASSERT_EQ(said.refused_size(), 2);
   EXPECT_EQ(said.refused(0).size(), 1024u);
@@ -187,7 +205,7 @@ TEST(ConvertTest, AnExitsMessageIsCutAtEightKibibytesBetweenCharacters) {
   std::string message = "x";
   while (message.size() < 20'000) message += "\u00e9";  // Two bytes each, at odd positions.
   const v1::RankStatus status =
-      ToProto(RankStatus{{"job", 1, 0}, RankState::kExited, {.message = message}, 0});
+      ToProto(RankStatus{{"job", 1, 0}, {.message = message}, 0, RankState::kExited});
   EXPECT_EQ(status.message(), message.substr(0, 8191));
 }
 

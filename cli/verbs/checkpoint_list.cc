@@ -16,8 +16,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json Describe(const ListedCheckpoint& listed) {
-  ordered_json json = {{"path", listed.path},
+// `path`: as the user names it.
+ordered_json Describe(const ListedCheckpoint& listed, const std::string& path) {
+  ordered_json json = {{"path", path},
                        {"epoch", listed.epoch},
                        {"step", listed.step},
                        {"complete", listed.complete}};
@@ -37,20 +38,22 @@ std::string Remark(const ordered_json& json) {
 }
 
 absl::Status Run(const Context& context) {
-  const std::string named = context.arguments.Text("DIR");
+  std::string named = context.arguments.Text("DIR");
+  while (named.size() > 1 && named.back() == '/') named.pop_back();
   if (!Exists(named)) return absl::NotFoundError(absl::StrCat("no directory ", named));
   ASSIGN_OR_RETURN(const std::string directory, Roots().FindDirectory(named));
   ASSIGN_OR_RETURN(const std::vector<ListedCheckpoint> listed, ListCheckpoints(directory));
   if (listed.empty() && !Exists(absl::StrCat(directory, "/", kOwnerName))) {
     return absl::NotFoundError(
-        absl::StrCat("wanted a job's checkpoint.directory, found ", directory, ", which ",
+        absl::StrCat("wanted a job's checkpoint.directory, found ", named, ", which ",
                      Exists(absl::StrCat(directory, "/", kManifestName))
                          ? "is one checkpoint; 'trainyard checkpoint inspect' shows it"
                          : "no job has claimed"));
   }
   ordered_json all = ordered_json::array();
   for (auto checkpoint = listed.rbegin(); checkpoint != listed.rend(); ++checkpoint) {
-    all.push_back(Describe(*checkpoint));
+    all.push_back(
+        Describe(*checkpoint, absl::StrCat(named, checkpoint->path.substr(directory.size()))));
   }
   Output& output = context.output;
   if (output.format() == Format::kJson) {

@@ -13,6 +13,7 @@
 #include "tests/models/hf/files.h"
 #include "tests/train/hf/directory.h"
 #include "tests/train/step/run_job.h"
+#include "train/checkpoint/lineage.h"
 #include "train/hf/carried_files.h"
 #include "train/hf/export.h"
 #include "train/hf/import.h"

@@ -22,7 +22,9 @@ nlohmann::ordered_json LineOf(const JobConfig& job, const ModelConfig& model,
   line["tflops_per_gpu"] = speed.tflops_per_gpu;
   line["tokens_per_s_gpu"] = speed.tokens_per_s_gpu;
   if (speed.mfu > 0) line["mfu"] = speed.mfu;
-  line["convention"] = std::string(Name(ConventionOf(job, model)));
+  const FlopsConvention convention = ConventionOf(job, model);
+  line["convention"] = std::string(Name(convention));
+  line["slips"] = Slips(model, job.batch.sequence, convention);
   return line;
 }
 
@@ -48,6 +50,9 @@ void PrintForPeople(const nlohmann::ordered_json& line, Output& output) {
   output.Note(absl::StrCat("TFLOP/s and MFU are by the convention '",
                            line.at("convention").get<std::string>(),
                            "', MFU relative to these devices' peak"));
+  for (const nlohmann::ordered_json& slip : line.at("slips")) {
+    output.Note(absl::StrCat("the publisher's slip: ", slip.get<std::string>()));
+  }
 }
 
 }  // namespace

@@ -2,9 +2,14 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "cli/published_line.h"
+#include "common/bytes.h"
 #include "common/status_macros.h"
 #include "train/config/precision.h"
 #include "train/config/resolve_model.h"
@@ -22,7 +27,25 @@ struct SmallestDevice {
 
 struct Cluster {
   SmallestDevice smallest;
-  int64_t ready = 0;  // Devices of workers that take ranks.
+  // The devices of each machine that takes ranks, by the kind. The ranks of a job have one kind.
+  std::map<v1::DeviceKind, std::vector<int64_t>> machines;
+
+  int64_t LargestMachine() const {
+    int64_t most = 0;
+    for (const auto& [kind, devices] : machines) most = std::max(most, std::ranges::max(devices));
+    return most;
+  }
+
+  // The devices that groups of `tensor` can take, each on one machine.
+  int64_t DevicesInGroups(int64_t tensor) const {
+    int64_t most = 0;
+    for (const auto& [kind, devices] : machines) {
+      int64_t sum = 0;
+      for (const int64_t count : devices) sum += count / tensor * tensor;
+      most = std::max(most, sum);
+    }
+    return most;
+  }
 };
 
 absl::StatusOr<Cluster> FindCluster(Client& client) {
@@ -31,7 +54,9 @@ absl::StatusOr<Cluster> FindCluster(Client& client) {
   Cluster cluster;
   SmallestDevice& smallest = cluster.smallest;
   for (const v1::Worker& worker : response.workers()) {
-    if (worker.state() == v1::WORKER_STATE_READY) cluster.ready += worker.devices_size();
+    if (worker.state() == v1::WORKER_STATE_READY && worker.devices_size() > 0) {
+      cluster.machines[worker.devices(0).kind()].push_back(worker.devices_size());
+    }
     for (const v1::Device& device : worker.devices()) {
       if (device.memory_bytes() == 0 || device.memory_bytes() >= smallest.memory_bytes) continue;
       smallest.memory_bytes = device.memory_bytes();
@@ -44,6 +69,26 @@ absl::StatusOr<Cluster> FindCluster(Client& client) {
 // The part of a device's memory that a plan may take. CUDA and the libraries need some beside it.
 constexpr double kPlanned = 0.96;
 
+// What makes the plan of a job with one device smaller. Its axes cannot grow.
+std::string AdviceForOneDevice(const MemoryPlan& plan, size_t limit_bytes, const JobConfig& job,
+                               const ModelConfig& model) {
+  std::vector<std::string> advice;
+  if (plan.parameter_bytes() <= limit_bytes) {
+    if (job.batch.micro > 1) {
+      advice.push_back(absl::StrCat("batch.micro less than ", job.batch.micro));
+    }
+    if (job.recompute.blocks < FactsOf(model).layers) {
+      advice.push_back(absl::StrCat("recompute.blocks more than ", job.recompute.blocks));
+    }
+    if (!FactsOf(model).one_sequence) {
+      advice.push_back(absl::StrCat("batch.sequence less than ", job.batch.sequence));
+    }
+  }
+  advice.push_back("a smaller model");
+  advice.push_back("--scale-to more than 1");
+  return absl::StrJoin(advice, ", or ");
+}
+
 // FAILED_PRECONDITION: a rank needs more memory than the device has. The ranks of a pipeline stage
 // have the same plan.
 absl::Status CheckPlans(const JobConfig& job, const ModelConfig& model,
@@ -53,7 +98,13 @@ absl::Status CheckPlans(const JobConfig& job, const ModelConfig& model,
   for (int64_t stage = 0; stage < job.parallelism.pipeline; ++stage) {
     const auto plan = PlanRank(job, model, int(stage * ranks_of_stage), device.kind);
     RETURN_IF_ERROR(plan.status());
-    RETURN_IF_ERROR(CheckMemory(plan->memory, limit, job, model));
+    const absl::Status found = CheckMemory(plan->memory, limit, job, model);
+    if (found.ok()) continue;
+    if (job.devices > 1) return found;
+    return absl::FailedPreconditionError(
+        absl::StrCat("memory: wanted ", plan->memory.Summary(), ", found ",
+                     FormatBytes(double(limit)), " on the smallest device; less is wanted with ",
+                     AdviceForOneDevice(plan->memory, limit, job, model)));
   }
   return absl::OkStatus();
 }
@@ -61,9 +112,12 @@ absl::Status CheckPlans(const JobConfig& job, const ModelConfig& model,
 // Notes what the changes do not say of the run that follows.
 void NoteRun(const JobConfig& job, const ModelConfig& model, const Cluster& cluster,
              Output& output) {
-  if (job.devices > cluster.ready) {  // Workers may still join, so this is no error.
-    output.Note(absl::StrCat("--scale-to: the job needs ", job.devices,
-                             " devices, and the cluster has ", cluster.ready,
+  const int64_t tensor = job.parallelism.tensor, held = cluster.DevicesInGroups(tensor);
+  if (job.devices > held) {  // Workers may still join, so this is no error.
+    const std::string groups =
+        tensor == 1 ? "" : absl::StrCat(" in groups of ", tensor, " on a machine");
+    output.Note(absl::StrCat("--scale-to: the job needs ", job.devices, " devices", groups,
+                             ", and the cluster has ", held,
                              ": the job waits in the queue until workers with more have joined"));
   }
   const auto precision = job.labels.find(kPagePrecisionLabel);
@@ -87,7 +141,9 @@ absl::Status ScaleSpec(int64_t devices, Client& client, SpecDocument& document, 
   const auto fits = [&](const JobConfig& job, const ModelConfig& model) {
     return CheckPlans(job, model, smallest).ok();
   };
-  const Scaling scaling = ScaleTo(parsed->job, parsed->model, {.devices = devices, .fits = fits});
+  const Scaling scaling =
+      ScaleTo(parsed->job, parsed->model,
+              {.devices = devices, .devices_of_machine = cluster.LargestMachine(), .fits = fits});
   for (const ScaledField& field : scaling.changes) {
     output.Note(
         absl::StrCat("scaled: ", field.path, " ", field.from, " -> ", field.to, ": ", field.why));

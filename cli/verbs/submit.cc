@@ -93,7 +93,7 @@ Verb SubmitVerb() {
       .examples =
           {"trainyard submit spec.yaml --watch",
            "trainyard submit spec.yaml --set steps=500 --set optimizer.adamw.learning_rate=1e-3",
-           "trainyard submit recipes/published/nemo20-llama3-8b-fp8-8.yaml --scale-to 1",
+           "trainyard submit recipes/published/nemo20-gpt3-5b-fp8-64.yaml --scale-to 1",
            "trainyard recipes tiny | trainyard submit -"},
       .run = Run};
 }

@@ -33,6 +33,8 @@ TEST(PublishedRecipe, ScalesToTwoDevicesAndPrintsThePagesLine) {
       "--set",
       "batch={global: 8, micro: 1, sequence: 64}",
       "--set",
+      "labels.page=dgxc-nemotron4",
+      "--set",
       "steps=4"};
   const Finished run = service.Trainyard(words);
   EXPECT_EQ(run.exit_code, 0) << run;
@@ -45,7 +47,9 @@ TEST(PublishedRecipe, ScalesToTwoDevicesAndPrintsThePagesLine) {
   EXPECT_THAT(run.errors, Not(HasSubstr("expert")));
   EXPECT_THAT(run.output, AllOf(ContainsRegex("GBS +MBS +SEQ +TP +PP +CP +VP +EP +GA +FSDP"),
                                 ContainsRegex("\n +4 +1 +64 +2 +1 +1 +1 +1 +4 +- +[0-9]")));
-  EXPECT_THAT(run.errors, HasSubstr("by the convention 'nemo20'"));
+  EXPECT_THAT(run.errors,
+              AllOf(HasSubstr("by the convention 'dgxc-nemotron4'"),
+                    HasSubstr("the publisher's slip: ffn is 4 hidden; the model has 64\n")));
 
   // Two terabytes a device, of which a layer is two gigabytes.
   const Finished deep = service.Trainyard(
@@ -62,6 +66,15 @@ TEST(PublishedRecipe, ScalesToTwoDevicesAndPrintsThePagesLine) {
   EXPECT_EQ(wide.exit_code, 1) << wide;
   EXPECT_THAT(wide.errors, ContainsRegex("--scale-to: with layers = 1, memory: wanted .*"
                                          "less is wanted with"));
+
+  // One device has no axes that could grow.
+  const Finished alone = service.Trainyard(
+      {"submit", Recipe("nemo20-llama3-8b-fp8-8"), "--scale-to", "1", "--validate-only", "--set",
+       "model.overrides={hidden: 65536, ffn: 262144, heads: 512, kv_heads: 8}"});
+  EXPECT_EQ(alone.exit_code, 1) << alone;
+  EXPECT_THAT(alone.errors, AllOf(HasSubstr("devices 8 -> 1: --scale-to 1\n"),
+                                  ContainsRegex("less is wanted with .*--scale-to more than 1"),
+                                  Not(ContainsRegex("less is wanted with .*parallelism"))));
 
   const Finished more = service.Trainyard(
       {"submit", Recipe("nemo20-llama3-8b-fp8-8"), "--scale-to", "4", "--validate-only", "--set",

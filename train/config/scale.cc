@@ -67,11 +67,18 @@ int64_t LegalLayers(const JobConfig& job, const ModelConfig& model, int64_t leas
   return least;
 }
 
-// Makes the axes that one copy of the model takes so small that `devices` hold it.
-void ShrinkModelAxes(int64_t devices, ParallelismConfig& p) {
+// The tensor axis as one machine holds it.
+int64_t TensorOfMachine(int64_t tensor, const ScaleLimits& limits) {
+  if (limits.devices_of_machine == 0) return tensor;
+  return LargestDivisor(tensor, limits.devices_of_machine);
+}
+
+// Makes the axes that one copy of the model takes so small that the devices hold it.
+void ShrinkModelAxes(const ScaleLimits& limits, ParallelismConfig& p) {
   const bool stages = p.pipeline > 1;
+  p.tensor = TensorOfMachine(p.tensor, limits);
   for (int64_t* axis : {&p.pipeline, &p.context, &p.tensor}) {
-    *axis = LargestDivisor(*axis, devices / (ModelRanks(p) / *axis));
+    *axis = LargestDivisor(*axis, limits.devices / (ModelRanks(p) / *axis));
   }
   if (!stages || p.pipeline > 1) return;
   p.virtual_pipeline = 1;
@@ -120,21 +127,43 @@ std::vector<int64_t> SizesOf(const ParallelismConfig& p) {
   return sizes;
 }
 
+std::string WhyDevices(const JobConfig& from, const JobConfig& to, const ScaleLimits& limits) {
+  const std::string wanted = absl::StrCat("--scale-to ", limits.devices);
+  if (to.devices == limits.devices) return wanted;
+  const int64_t of_model = ModelRanks(to.parallelism);
+  if (DataParallel(to) == DataParallel(from)) {
+    return absl::StrCat("one copy of the model takes ", of_model, " now");
+  }
+  return absl::StrCat(wanted, ", and one copy of the model takes ", of_model);
+}
+
+std::string WhyAxis(const JobAxis& axis, const ParallelismConfig& from, const ParallelismConfig& to,
+                    const ScaleLimits& limits) {
+  if (axis.name == absl::string_view("tensor") &&
+      to.tensor == TensorOfMachine(from.tensor, limits)) {
+    return absl::StrCat("its ranks share a machine, and the largest machine has ",
+                        limits.devices_of_machine, " devices");
+  }
+  return axis.takes_ranks ? absl::StrCat("one copy of the model takes at most ", limits.devices,
+                                         limits.devices == 1 ? " device" : " devices")
+                          : "as the other axes allow";
+}
+
 // What differs between the jobs, except for the layers.
-std::vector<ScaledField> ChangedSizes(const JobConfig& from, const JobConfig& to) {
+std::vector<ScaledField> ChangedSizes(const JobConfig& from, const JobConfig& to,
+                                      const ScaleLimits& limits) {
   std::vector<ScaledField> changes;
   const auto add = [&](const std::string& path, int64_t before, int64_t after,
                        const std::string& why) {
     if (before == after) return;
     changes.push_back({path, absl::StrCat(before), absl::StrCat(after), why});
   };
-  add("devices", from.devices, to.devices, "those at hand");
+  add("devices", from.devices, to.devices, WhyDevices(from, to, limits));
   const std::vector<int64_t> sizes = SizesOf(from.parallelism);
   auto before = sizes.begin();
   ForEachAxis(to.parallelism, [&](const JobAxis& axis, int64_t size) {
     add(absl::StrCat("parallelism.", axis.name), *before++, size,
-        axis.takes_ranks ? "one copy of the model takes at most all devices"
-                         : "as the other axes allow");
+        WhyAxis(axis, from.parallelism, to.parallelism, limits));
   });
   const auto name = [](const JobConfig& job) { return job.parallelism.schedule_kind()->name; };
   if (to.parallelism.schedule != from.parallelism.schedule) {
@@ -155,7 +184,7 @@ Scaling ScaleTo(const JobConfig& given, const ModelConfig& model, const ScaleLim
   CHECK(limits.devices >= 1) << limits.devices << " devices";
   JobConfig job = given;
   ParallelismConfig& p = job.parallelism;
-  ShrinkModelAxes(limits.devices, p);
+  ShrinkModelAxes(limits, p);
   const int64_t of_model = ModelRanks(p);
   const int64_t data = std::min(DataParallel(given), limits.devices / of_model);
   job.devices = data * of_model;
@@ -177,7 +206,7 @@ Scaling ScaleTo(const JobConfig& given, const ModelConfig& model, const ScaleLim
   if (fit.layers < layers) why = "to fit in the devices' memory";
 
   job = WithLayers(std::move(job), model, fit.layers).job;
-  Scaling scaling{.job = job, .changes = ChangedSizes(given, job), .fits = fit.fits};
+  Scaling scaling{.job = job, .changes = ChangedSizes(given, job, limits), .fits = fit.fits};
   if (fit.layers == all) return scaling;
   const LayersField from = LayersFieldOf(model, all), to = LayersFieldOf(model, fit.layers);
   const char* const section = job.model.architecture ? "architecture" : "overrides";

@@ -15,6 +15,8 @@ namespace trainyard {
 
 struct ScaleLimits {
   int64_t devices = 1;  // At least 1.
+  // The most devices of one machine, where the ranks of a tensor group must be. 0: any number.
+  int64_t devices_of_machine = 0;
   // Whether each rank of a valid job has the memory that it needs. Null: every job fits.
   std::function<bool(const JobConfig& job, const ModelConfig& model)> fits = nullptr;
 };
@@ -34,7 +36,7 @@ struct Scaling {
 };
 
 // Returns the job as it runs on at most `limits.devices` devices. Shrinks only what must shrink, in
-// this order:
+// this order, after the tensor axis, which becomes its greatest divisor that one machine holds:
 //
 // 1. The data axis, and the global batch with it: a rank keeps its micro-batches. The expert axis
 //    becomes the greatest divisor that it and the new data axis have in common.

@@ -77,6 +77,31 @@ TEST(ScaleTest, ThenContextThenTensor) {
                   "batch.global 256 -> 64", "model.overrides.layers 126 -> 14"));
 }
 
+// The controller places a tensor group on one machine, or never.
+TEST(ScaleTest, ATensorGroupFitsOnOneMachine) {
+  const JobConfig job = Recipe("dgxc-llama31-llama3.1-405b-fp8-512");
+  const ScaleLimits limits = {.devices = 8, .devices_of_machine = 6};
+  EXPECT_THAT(Scaled(job, limits),
+              ElementsAre("devices 512 -> 8", "parallelism.tensor 8 -> 4",
+                          "parallelism.pipeline 8 -> 1", "parallelism.virtual_pipeline 8 -> 1",
+                          "batch.global 256 -> 64", "model.overrides.layers 126 -> 14"));
+  const Scaling scaling = ScaleTo(job, ResolveModel(job.model).value(), limits);
+  EXPECT_EQ(scaling.changes[1].why,
+            "its ranks share a machine, and the largest machine has 6 devices");
+  // With room on a machine, the whole cluster is the limit.
+  EXPECT_EQ(Scaled(job, {.devices = 8, .devices_of_machine = 8}), Scaled(job, {.devices = 8}));
+}
+
+TEST(ScaleTest, SaysWhyThereAreSoManyDevices) {
+  const JobConfig job = Recipe("dgxc-llama31-llama3.1-405b-fp8-512");
+  const auto why = [&](const ScaleLimits& limits) {
+    return ScaleTo(job, ResolveModel(job.model).value(), limits).changes[0].why;
+  };
+  EXPECT_EQ(why({.devices = 8}), "--scale-to 8");
+  EXPECT_EQ(why({.devices = 3}), "--scale-to 3, and one copy of the model takes 2");
+  EXPECT_EQ(why({.devices = 512, .devices_of_machine = 4}), "one copy of the model takes 64 now");
+}
+
 TEST(ScaleTest, LayersGoUntilTheJobFits) {
   const auto with_at_most = [](int64_t layers) {
     return [layers](const JobConfig&, const ModelConfig& model) {

@@ -1,12 +1,14 @@
 #include "cli/recipe.h"
 
 #include <iterator>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/files.h"
 #include "common/status_macros.h"
+#include "common/violations.h"
 
 namespace trainyard::cli {
 namespace {
@@ -35,6 +37,17 @@ absl::StatusOr<std::string> FindRecipeDirectory(const std::string& binary_direct
   }
   return absl::NotFoundError(absl::StrCat("no recipes in ", installed, " nor in ", source,
                                           "; say where they are with --recipes"));
+}
+
+std::string NearestRecipe(const std::vector<Recipe>& recipes, const std::string& name) {
+  std::vector<std::string> names;
+  std::map<std::string, std::string> by_file;
+  for (const Recipe& recipe : recipes) {
+    names.push_back(recipe.name);
+    by_file.try_emplace(recipe.name.substr(recipe.name.rfind('/') + 1), recipe.name);
+  }
+  const auto same = by_file.find(name);
+  return same != by_file.end() ? same->second : NearestName(name, names);
 }
 
 absl::StatusOr<std::vector<Recipe>> ReadRecipes(const std::string& directory) {

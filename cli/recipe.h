@@ -24,6 +24,9 @@ struct Recipe {
 // directory, and recipes/ of the source tree of this build. NOT_FOUND names both.
 absl::StatusOr<std::string> FindRecipeDirectory(const std::string& binary_directory);
 
+// Returns the recipe with a name near `name`, which may lack the folder. "" if there is none.
+std::string NearestRecipe(const std::vector<Recipe>& recipes, const std::string& name);
+
 // Returns every *.yaml file of a directory and of its folders, each sorted by name.
 absl::StatusOr<std::vector<Recipe>> ReadRecipes(const std::string& directory);
 

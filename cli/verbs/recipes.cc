@@ -9,7 +9,6 @@
 #include "cli/recipe.h"
 #include "cli/verbs/verbs.h"
 #include "common/status_macros.h"
-#include "common/violations.h"
 
 namespace trainyard::cli {
 namespace {
@@ -22,9 +21,7 @@ nlohmann::ordered_json Describe(const Recipe& recipe) {
 }
 
 absl::Status PrintOne(const std::vector<Recipe>& recipes, const std::string& name, Output& output) {
-  std::vector<std::string> names;
   for (const Recipe& recipe : recipes) {
-    names.push_back(recipe.name);
     if (recipe.name != name) continue;
     if (output.format() == Format::kTable) {
       output.Text(recipe.text);
@@ -35,7 +32,7 @@ absl::Status PrintOne(const std::vector<Recipe>& recipes, const std::string& nam
     output.Line(json.dump(output.format() == Format::kJson ? 2 : -1));
     return absl::OkStatus();
   }
-  const std::string nearest = NearestName(name, names);
+  const std::string nearest = NearestRecipe(recipes, name);
   return absl::NotFoundError(absl::StrCat("no recipe '", name, "'",
                                           nearest.empty()
                                               ? "; 'trainyard recipes' lists them"

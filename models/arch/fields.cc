@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/interval.h"
 
 namespace trainyard {
 namespace {
@@ -61,7 +62,7 @@ bool FieldProblems::Legal(std::initializer_list<absl::string_view> fields) const
 void FieldProblems::Check(const FieldRule& rule, const FieldRef& field) {
   if (const auto* const* number = std::get_if<double*>(&field)) {
     if (rule.legal(**number)) return;
-    return Add(rule.name, Wanted(rule.wanted, **number));
+    return Add(rule.name, Wanted(rule.wanted, **number, NearestBound(rule.wanted, **number)));
   }
   const auto* const* integer = std::get_if<int64_t*>(&field);
   if (integer == nullptr) return;

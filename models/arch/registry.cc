@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/check.h"
@@ -58,7 +60,14 @@ absl::StatusOr<Preset> FindPreset(absl::string_view name) {
                                             "\"; the models of this family are ",
                                             absl::StrJoin(family->presets, ", ", add)));
   }
-  const std::string near = NearestName(name, known);
+  const std::string lower = absl::AsciiStrToLower(name);
+  std::string near = NearestName(lower, known);
+  if (near.empty() && !lower.empty()) {  // The part before a size is a good guess, too.
+    const auto first = std::find_if(known.begin(), known.end(), [&](const std::string& one) {
+      return absl::StartsWith(one, lower);
+    });
+    if (first != known.end()) near = *first;
+  }
   return absl::NotFoundError(
       absl::StrCat("no model \"", name, "\"; ",
                    near.empty() ? absl::StrCat("known are ", absl::StrJoin(known, ", "))

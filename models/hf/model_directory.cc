@@ -71,7 +71,13 @@ absl::StatusOr<std::string> ReadHfFile(const std::string& path, uint64_t limit_b
 }
 
 absl::StatusOr<Json> ReadHfConfigJson(const std::string& directory, const Roots& roots) {
-  return ReadObject(absl::StrCat(directory, "/", kHfConfigName), kMaxConfigBytes, roots);
+  const std::string config = absl::StrCat(directory, "/", kHfConfigName);
+  if (!Exists(config) && Exists(absl::StrCat(directory, "/manifest.json"))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        directory, ": wanted a Hugging Face model directory, found a Trainyard checkpoint; a job ",
+        "begins with its weights if its spec has init_from: ", directory));
+  }
+  return ReadObject(config, kMaxConfigBytes, roots);
 }
 
 absl::StatusOr<ModelDirectory> ModelDirectory::Open(const std::string& path, const Roots& roots) {

@@ -26,6 +26,7 @@ inline constexpr char kHfIndexName[] = "model.safetensors.index.json";
 absl::StatusOr<std::string> ReadHfFile(const std::string& path, uint64_t limit_bytes,
                                        const Roots& roots);
 // Reads config.json of a directory, whose path is canonical. DATA_LOSS: it is no JSON object.
+// INVALID_ARGUMENT: the directory is a checkpoint of ours.
 absl::StatusOr<nlohmann::json> ReadHfConfigJson(const std::string& directory, const Roots& roots);
 
 // A tensor of the directory. A view.

@@ -27,6 +27,8 @@ TEST(Recipe, EveryOneHasADescriptionAndASpecThatCanBeRead) {
   EXPECT_EQ(published, 79);
   EXPECT_GT(std::ssize(*recipes), published);
   EXPECT_THAT(recipes->front().name, testing::Not(testing::HasSubstr("/")));
+  EXPECT_EQ(NearestRecipe(*recipes, "tny"), "tiny");
+  EXPECT_EQ(NearestRecipe(*recipes, "nemo20-llama3-8b-fp8-8"), "published/nemo20-llama3-8b-fp8-8");
   for (const Recipe& recipe : *recipes) {
     SCOPED_TRACE(recipe.name);
     EXPECT_NE(recipe.description, "");

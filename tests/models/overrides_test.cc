@@ -119,7 +119,8 @@ TEST(ValidateTest, NamesTheFieldAndTheNearestLegalValue) {
         Wrong{"head_dim", "nearest 256", [](DecoderConfig& c) { c.head_dim = 512; }},
         Wrong{"norm_eps", "found nan", [](DecoderConfig& c) { c.norm_eps = NAN; }},
         Wrong{"rope_base", "found 0", [](DecoderConfig& c) { c.rope_base = 0; }},
-        Wrong{"attention_soft_cap", "wanted 0 (none) <= x <= 1e6 (usual: 30, 50), found -1",
+        Wrong{"attention_soft_cap",
+              "wanted 0 (none) <= x <= 1e6 (usual: 30, 50), found -1; nearest 0",
               [](DecoderConfig& c) { c.attention_soft_cap = -1; }}}) {
     SCOPED_TRACE(wrong.says);
     ModelConfig config = FindPreset("llama3-8b")->config;
@@ -461,7 +462,8 @@ TEST(ValidateTest, NemotronRotatesAnEvenNumberOfDims) {
   EXPECT_EQ(violation(0.7, 10),
             "model.rotary_fraction: wanted an even number of head_dim = 10 dims, found 0.7; "
             "nearest 0.8");
-  EXPECT_EQ(violation(1.5, 10), "model.rotary_fraction: wanted 0 < x <= 1 (usual: 0.5), found 1.5");
+  EXPECT_EQ(violation(1.5, 10),
+            "model.rotary_fraction: wanted 0 < x <= 1 (usual: 0.5), found 1.5; nearest 1");
 }
 
 TEST(ValidateTest, DitNamesItsFieldsAndTheNearestLegalValue) {

@@ -334,6 +334,10 @@ TEST(RegistryTest, AnUnknownPresetIsAnsweredWithTheNearest) {
   const absl::Status status = FindPreset("lama3-8b").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()), HasSubstr("did you mean llama3-8b?"));
+  for (const char* name : {"LLAMA3-8B", "llama3"}) {
+    EXPECT_THAT(std::string(FindPreset(name).status().message()),
+                HasSubstr("did you mean llama3-8b?"));
+  }
   EXPECT_THAT(std::string(FindPreset("dit").status().message()),
               HasSubstr("\"dit\"; the models of this family are dit-s-2, dit-b-2, "));
 }

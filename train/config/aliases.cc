@@ -66,7 +66,20 @@ constexpr Alias kAliases[] = {
     {"norm_topk_prob", "moe.norm_topk"},
 };
 
+// Values of precisions. A job in FP8 is meant to be fast, and in BF16 it is the fastest here.
+constexpr Alias kValueAliases[] = {
+    {"FP8", "BF16"},      {"BF16-MIXED", "BF16"}, {"BFLOAT16", "BF16"},
+    {"16-MIXED", "BF16"}, {"FLOAT32", "F32"},     {"32-TRUE", "F32"},
+};
+
 }  // namespace
+
+std::string OurValueFor(absl::string_view value) {
+  for (const Alias& alias : kValueAliases) {
+    if (alias.theirs == value) return std::string(alias.ours);
+  }
+  return "";
+}
 
 std::string OurNameFor(absl::string_view name) {
   for (const Alias& alias : kAliases) {

@@ -12,4 +12,8 @@ namespace trainyard {
 // "parallelism.tensor" for "tensor_model_parallel_size" or "tp_size". Returns "" for other names.
 std::string OurNameFor(absl::string_view name);
 
+// Returns our name of a value, in upper case, that other frameworks name differently, or that is
+// nearest in meaning: "BF16" for "FP8". Returns "" for other values.
+std::string OurValueFor(absl::string_view value);
+
 }  // namespace trainyard

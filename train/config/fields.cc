@@ -237,7 +237,9 @@ void Fields::Field(const char* name, uint64_t& out) {
     out = *value;
     return;
   }
-  Wrong(name, "a whole number from 0 to 18446744073709551615", *node);
+  double decimal = 0;
+  const bool negative = ReadDecimal(node->text, decimal) && decimal < 0;
+  Wrong(name, "a whole number from 0 to 18446744073709551615", *node, negative ? "0" : "");
 }
 
 void Fields::Field(const char* name, int64_t& out) {
@@ -330,7 +332,9 @@ int Fields::Choice(const char* name, absl::string_view prefix,
   if (value == "UNSPECIFIED" && value != node.text) return -1;
   const auto it = std::find(names.begin(), names.end(), value);
   if (it != names.end()) return int(it - names.begin());
-  const std::string nearest = NearestName(absl::AsciiStrToUpper(value), names);
+  const std::string meant = OurValueFor(absl::AsciiStrToUpper(value));
+  const bool known = std::find(names.begin(), names.end(), meant) != names.end();
+  const std::string nearest = known ? meant : NearestName(absl::AsciiStrToUpper(value), names);
   Wrong(name, WantedOneOf(names), node, nearest);
   return -1;
 }

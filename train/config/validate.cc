@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/interval.h"
 #include "models/arch/registry.h"
 #include "train/config/advice.h"
 #include "train/config/fields.h"
@@ -61,7 +62,7 @@ class Checker {
 
   // `wanted` describes the interval: "0 < x <= 10".
   void Number(absl::string_view field, bool legal, double value, absl::string_view wanted) {
-    if (!legal) Add(field, Wanted(wanted, value));
+    if (!legal) Add(field, Wanted(wanted, value, NearestBound(wanted, value)));
   }
 
  private:

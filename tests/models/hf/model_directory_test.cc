@@ -94,6 +94,8 @@ TEST(ModelDirectoryTest, NamesShardsThatAreMissingOrDamaged) {
 TEST(ModelDirectoryTest, RefusesDirectoriesWithoutSafetensors) {
   const std::string path = EmptyDirectory("model");
   ExpectRefused(path, absl::StatusCode::kNotFound, "config.json");
+  WriteBytes(path + "/manifest.json", "{}");
+  ExpectRefused(path, absl::StatusCode::kInvalidArgument, "found a Trainyard checkpoint");
   WriteBytes(path + "/config.json", "{}");
   ExpectRefused(path, absl::StatusCode::kNotFound, "wanted model.safetensors or");
   WriteBytes(path + "/pytorch_model.bin", "\x80\x02");

@@ -336,6 +336,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"precision: bf16", "precision",
                 "one of BF16, F32, F64, found \"bf16\"; nearest BF16"},
         BadText{"precision: PRECISION_F16", "precision", "; nearest BF16"},
+        BadText{"precision: fp8", "precision", "; nearest BF16"},
+        BadText{"seed: -1", "seed", "found \"-1\"; nearest 0"},
         BadText{"precision: [BF16]", "precision", "found a list"},
         BadText{"parallelism: {zero: ALL}", "parallelism.zero", "one of NONE, OPTIMIZER, FULL"},
         BadText{"parallelism: {reduction: F16}", "parallelism.reduction", "one of F32, BF16"},

@@ -386,7 +386,7 @@ INSTANTIATE_TEST_SUITE_P(
         BAD("large epsilon", job.optimizer.adamw.epsilon = 1.01, "optimizer.adamw.epsilon",
             "0 < x <= 1, found 1.01"),
         BAD("large decay", job.optimizer.adamw.weight_decay = 10.1, "optimizer.adamw.weight_decay",
-            "0 <= x <= 10, found 10.1"),
+            "0 <= x <= 10, found 10.1; nearest 10"),
         BAD("large clip", job.optimizer.clip_norm = 1.1e9, "optimizer.clip_norm", "<= x <= 1e9"),
         BAD("negative ratio", job.optimizer.schedule.min_ratio = -0.1,
             "optimizer.schedule.cosine.min_ratio", "0 <= x <= 1, found -0.1"),

@@ -1,0 +1,23 @@
+#include "common/interval.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+
+namespace trainyard {
+
+std::string NearestBound(absl::string_view interval, double value) {
+  const size_t x = interval.find(" x ");
+  // Of several intervals, the nearest bound may be one of another.
+  if (x == interval.npos || interval.substr(0, x).find(',') != interval.npos) return "";
+  const absl::string_view before = interval.substr(0, x), after = interval.substr(x + 3);
+  const absl::string_view least = before.substr(0, before.find(' '));
+  double bound = 0;
+  if (absl::EndsWith(before, "<=") && absl::SimpleAtod(least, &bound) && value < bound) {
+    return std::string(least);
+  }
+  if (!absl::StartsWith(after, "<= ")) return "";
+  const absl::string_view most = after.substr(3, after.find_first_of(" ,", 3) - 3);
+  return absl::SimpleAtod(most, &bound) && value > bound ? std::string(most) : "";
+}
+
+}  // namespace trainyard

@@ -141,10 +141,12 @@ absl::StatusOr<SpecDocument> SpecDocument::Parse(absl::string_view name, absl::s
 }
 
 absl::Status SpecDocument::ResolveImport() {
-  Violations found;
-  const ModelChoice choice = ParseSpec(root_, found).model;
-  const bool open = choice.preset.empty() && !choice.architecture;
-  if (!open || !found.empty()) return absl::OkStatus();
+  Violations unreadable, found;
+  const ModelChoice choice = ParseSpec(root_, unreadable).model;
+  if (!choice.preset.empty() || choice.architecture) return absl::OkStatus();
+  for (const FieldViolation& violation : unreadable.list()) {
+    if (absl::StartsWith(violation.field, "model")) return unreadable.ToStatus();
+  }
   if (choice.import_path.empty()) {
     const YamlNode* const given = root_.Find("model");
     if (given == nullptr || given->Find("import") == nullptr) return absl::OkStatus();

@@ -22,8 +22,10 @@ absl::StatusOr<FileDescriptor> OpenCanonical(const std::string& path, int flags)
   how.flags = uint64_t(flags | O_RDONLY | O_CLOEXEC);
   how.resolve = RESOLVE_NO_SYMLINKS;
   long fd = ::syscall(SYS_openat2, AT_FDCWD, path.c_str(), &how, sizeof(how));
-  // A kernel before 5.6, or a sandbox: then a link in the middle is followed.
-  if (fd < 0 && errno == ENOSYS) fd = ::open(path.c_str(), int(how.flags) | O_NOFOLLOW);
+  // A kernel before 5.6, or a sandbox that refuses calls that it does not know: then a link in the
+  // middle is followed.
+  if (fd < 0 && (errno == ENOSYS || errno == EPERM))
+    fd = ::open(path.c_str(), int(how.flags) | O_NOFOLLOW);
   if (fd >= 0) return FileDescriptor(int(fd));
   if (errno != ELOOP) return ErrnoStatus(errno, "open", path);
   return absl::PermissionDeniedError(

@@ -1,6 +1,7 @@
 // Opens what lies at a canonical path (Roots::FindDirectory) while others may put links in its
 // place. No link is followed, also not in the middle of the path: it was made after the path was
-// resolved, and may lead anywhere. So a path that was checked once stays where it was.
+// resolved, and may lead anywhere. So a path that was checked once stays where it was. Where the
+// kernel or a sandbox lacks openat2(2), a link in the middle is followed.
 
 #pragma once
 

@@ -1,5 +1,7 @@
 #include "models/arch/config.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "models/arch/registry.h"
@@ -85,6 +87,16 @@ ModelConfig Override(ModelConfig config, const GivenModel& given, Violations& vi
                  Wanted(absl::StrCat("none beside a preset, or its own, \"", config.family(),
                                      "\" (another one goes inline, as architecture)"),
                         absl::StrCat("\"", given.family, "\"")));
+  }
+  const std::vector<Field> known = FieldsOf(config);
+  for (const auto& [name, value] : given.fields) {
+    const bool own = std::any_of(known.begin(), known.end(), [&, &name = name](const Field& field) {
+      return field.rule.name == name;
+    });
+    if (own) continue;
+    problems.Add(name,
+                 Wanted(absl::StrCat("none, since family ", config.family(), " has no ", name),
+                        TextOf(value)));
   }
   Take(*FindFamily(config.family()), given.fields, problems, config);
   return config;

@@ -246,7 +246,7 @@ void VisitDecoder(const DecoderTraits& traits, DecoderConfig& c, FieldVisit visi
   visit({.name = "max_seq",
          .help = "Longest sequence.",
          .most = kMaxSequence,
-         .may_differ = MayDiffer::kAtStart},
+         .may_differ = traits.position_table ? MayDiffer::kNever : MayDiffer::kAtStart},
         &c.max_seq);
   visit({.name = "norm_eps",
          .help = "Added to the variance in the norms.",

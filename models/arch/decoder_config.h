@@ -53,6 +53,7 @@ struct DecoderConfig {
 struct DecoderTraits {
   bool rope = true;             // Rotary positions.
   bool rope_scaling = true;     // Rotary positions may be scaled as in Llama 3.1.
+  bool position_table = false;  // max_seq is the size of a parameter.
   bool grouped_queries = true;  // kv_heads may be less than heads.
   bool gated = true;            // The MLP has a gate matrix.
   bool experts = false;         // MLPs are mixtures of experts, all of them or the later ones.

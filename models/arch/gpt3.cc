@@ -167,7 +167,8 @@ HfTable HuggingFace() {
 }  // namespace
 
 Family Gpt3Family() {
-  constexpr DecoderTraits kTraits = {.rope = false, .grouped_queries = false, .gated = false};
+  constexpr DecoderTraits kTraits = {
+      .rope = false, .position_table = true, .grouped_queries = false, .gated = false};
   return DecoderFamily<kTraits, Gpt3>({.name = "gpt3",
                                        .activation = "gelu",
                                        .norm = "layernorm",

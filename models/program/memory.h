@@ -25,8 +25,9 @@ class ProgramMemory {
   Tensor tensor(Value value, int slot) const;
   // A view with one dim. The range must lie in the buffer in one piece (Program::place).
   Tensor flat(FlatBuffer buffer, const FlatRange& range) const;
+  // The trainable parameters in a range, as forward and backward read them.
+  Tensor weight(const FlatRange& range) const;
   // A view with one dim of a range of kFrozen; `bytes` counts bytes.
-  Tensor weight(const FlatRange& range) const;  // As forward and backward read it.
   Tensor frozen(const FlatRange& bytes, DType dtype) const;
   StepState* step_state() const { return reinterpret_cast<StepState*>(step_state_.data()); }
   const MemoryPlan& plan() const { return plan_; }

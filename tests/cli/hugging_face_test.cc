@@ -1,6 +1,8 @@
 // Proves what `import` and `export` say, and that a refusal is exit code 1 with the key or the
 // tensor, and leaves nothing behind. train_hf_test proves what they write.
 
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -16,8 +18,10 @@
 namespace trainyard::cli {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 class HuggingFace : public testing::Test {
@@ -104,6 +108,32 @@ TEST_F(HuggingFace, ASpecThatImportsGetsTheArchitecture) {
   const auto both = Resolved("{import: nowhere, architecture: {family: llama, layers: 7}}");
   ASSERT_TRUE(both.ok()) << both.status();
   EXPECT_EQ(both->model().architecture().layers(), 7);
+}
+
+// The family is known only once the directory is read.
+TEST_F(HuggingFace, OverridesOfAnImportAreFieldsOfItsFamily) {
+  const auto refused = [](const std::string& directory, const std::string& overrides) {
+    return std::string(
+        Resolved(absl::StrCat("{import: ", directory, ", overrides: ", overrides, "}"))
+            .status()
+            .message());
+  };
+  EXPECT_THAT(refused(model_, "{window: 4}"),
+              HasSubstr("model.overrides.window: wanted none, since family llama has no window, "
+                        "found 4"));
+  EXPECT_THAT(refused(model_, "{moe: {experts: 8}}"), HasSubstr("has no moe.experts, found 8"));
+  const std::string gpt2 = absl::StrCat(std::getenv("TRAINYARD_SOURCE"), "/tests/golden/hf/gpt3");
+  EXPECT_THAT(refused(gpt2, "{max_seq: 15}"), HasSubstr("max_seq is 16, wanted 15"));
+  // What cannot be read is said, and nothing else.
+  const auto lines = [&](const std::string& model) {
+    const std::string text(Resolved(model).status().message());
+    return std::count(text.begin(), text.end(), '\n') + 1;
+  };
+  EXPECT_EQ(lines(absl::StrCat("{import: ", model_, ", overrides: {layers: many}}")), 1);
+  EXPECT_THAT(
+      std::string(
+          Resolved(absl::StrCat("{import: ", model_, "}\nprecision: F16")).status().message()),
+      AllOf(HasSubstr("precision: "), Not(HasSubstr("model.import"))));
 }
 
 TEST_F(HuggingFace, ASpecThatImportsNothingIsRefusedAtItsLine) {

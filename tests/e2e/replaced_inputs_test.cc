@@ -85,7 +85,8 @@ TEST_F(ReplacedInputs, EndTheJobWithTheReasonAndLeaveItsCheckpoints) {
               AllOf(HasSubstr("data.text.path: corpus.txt is not the file that attempt 1 read: "
                               "wanted 20000 bytes with the fingerprint "),
                     HasSubstr(", found 20000 bytes with the fingerprint "),
-                    HasSubstr("; to train on with other files, submit a job with init_from: ")));
+                    HasSubstr("; to train on with other files, submit a job with another "
+                              "checkpoint.directory and with init_from: ")));
   EXPECT_EQ(Checkpoints("replaced"), before);
   // As the reason says.
   TestJob next = Job("next", 2);

@@ -106,9 +106,10 @@ absl::StatusOr<Checkpoint> ReadCheckpoint(const std::string& path, const Roots& 
                                           const UseCheckpoint& use) {
   absl::StatusOr<Checkpoint> checkpoint = OpenAndUse(path, roots, use);
   if (checkpoint.ok() || absl::IsInvalidArgument(checkpoint.status())) return checkpoint;
-  // The bad bytes may be only in this machine's memory.
-  DropCachedFiles(path);
-  if (const auto base = BaseOf(path); base.ok() && *base) DropCachedFiles(**base);
+  // The bad bytes may be only in this machine's memory. Another host may have spelt the path.
+  const std::string canonical = roots.FindDirectory(path).value_or(path);
+  DropCachedFiles(canonical);
+  if (const auto base = BaseOf(canonical); base.ok() && *base) DropCachedFiles(**base);
   checkpoint = OpenAndUse(path, roots, use);
   const absl::Status& status = checkpoint.status();
   if (!absl::IsInternal(status) && !absl::IsPermissionDenied(status)) return checkpoint;

@@ -74,6 +74,9 @@ absl::Status RemoveWithFiles(const std::string& directory, Storage& storage) {
 
 absl::Status RemoveCheckpoint(const std::string& path, Storage& storage) {
   if (!Exists(path)) return absl::OkStatus();
+  std::error_code error;
+  // What somebody has moved elsewhere stays there.
+  if (std::filesystem::is_symlink(path, error)) return storage.Remove(path);
   if (const std::string manifest = absl::StrCat(path, "/", kManifestName); Exists(manifest)) {
     RETURN_IF_ERROR(storage.Remove(manifest));
     RETURN_IF_ERROR(storage.SyncDirectory(path));
@@ -92,8 +95,9 @@ absl::Status ApplyRetention(const std::string& directory, const Retention& reten
     // Checked again each time: the successor may begin while this superseded attempt is still
     // removing.
     if (!CheckNewest(directory, retention.epoch).ok()) break;
-    removed = RemoveCheckpoint(path, storage);
-    if (!removed.ok()) break;
+    const absl::Status status = RemoveCheckpoint(path, storage);
+    removed.Update(status);
+    if (!status.ok()) continue;
     std::erase_if(listed, [&](const ListedCheckpoint& c) { return c.path == path; });
   }
   const auto bases = UnnamedBases(directory, retention.epoch, found.epochs, listed);

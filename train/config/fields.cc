@@ -43,7 +43,7 @@ std::optional<Integer> ReadWhole(absl::string_view text) {
 }  // namespace
 
 std::optional<std::string> WholeDigits(absl::string_view text) {
-  constexpr int64_t kMostDigits = 20;  // Of 2^64.
+  constexpr int64_t kMostDigits = 20, kMostPlaces = 400;  // Of 2^64, and of a double.
   double decimal = 0;
   if (!ReadDecimal(text, decimal)) return std::nullopt;
   const bool negative = absl::ConsumePrefix(&text, "-");
@@ -51,6 +51,7 @@ std::optional<std::string> WholeDigits(absl::string_view text) {
   const size_t e = text.find_first_of("eE"), point = text.substr(0, e).find('.');
   int64_t places = 0;  // By which the point is to the right of the digits.
   if (e != text.npos && !absl::SimpleAtoi(text.substr(e + 1), &places)) return std::nullopt;
+  if (places < -kMostPlaces || places > kMostPlaces) return std::nullopt;
   std::string digits(text.substr(0, e));
   if (point != text.npos) {
     digits.erase(point, 1);

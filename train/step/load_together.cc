@@ -98,9 +98,10 @@ absl::StatusOr<std::vector<std::string>> CandidatesOf(const InitFrom& from,
 
 absl::Status CheckTaken(const InitFrom& from, const Checkpoint& checkpoint) {
   if (!from.taken || checkpoint.manifest().sha256 == from.taken->sha256) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(
+  return absl::InvalidArgumentError(absl::StrCat(
       checkpoint.path(), ": wanted the checkpoint that the job began with, manifest_sha256 ",
-      from.taken->sha256, ", found ", checkpoint.manifest().sha256));
+      from.taken->sha256, ", found another one in its place, ", checkpoint.manifest().sha256,
+      "; submit the job again, or name a checkpoint that stays"));
 }
 
 }  // namespace

@@ -182,6 +182,8 @@ std::vector<TargetBox> TargetBoxes(const Executable& executable, LoadWhat what) 
              });
   for (const ParameterBox& parameter : executable.program().FrozenParameters()) {
     add(parameter, TensorKind::kParameter, executable.frozen(parameter), Conversion::kRound);
+    // Earlier releases rounded a base's parameters that are unrounded now.
+    if (exact) boxes.back().conversion = Conversion::kWiden;
   }
   return boxes;
 }

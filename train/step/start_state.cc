@@ -49,7 +49,12 @@ bool StartState::BegunBefore() {
   return begun != 0;
 }
 
-absl::Status StartState::BeforeClaim() { return BegunBefore() ? absl::OkStatus() : Fill(); }
+absl::Status StartState::BeforeClaim() {
+  if (BegunBefore()) return absl::OkStatus();
+  RETURN_IF_ERROR(Fill());
+  StartPoint unclaimed;
+  return CheckInputs(unclaimed);  // The files of all hosts are the same.
+}
 
 // Loads the parameters that the job names, if it names any and they are not loaded yet.
 absl::Status StartState::Fill() {
@@ -123,10 +128,10 @@ absl::Status StartState::CompareWith(const RecordedInputs& recorded) const {
   const absl::Status same = CompareInputs(inputs_, recorded, by);
   if (same.ok()) return same;
   std::string help = "all hosts need the same files";
-  if (earlier) help = "to train with other files, submit the job again";
+  if (earlier) help = "to train with other files, submit the job with another checkpoint.directory";
   if (earlier && step_ > 0) {
-    help = absl::StrCat("to train on with other files, submit a job with init_from: ",
-                        job_.checkpoint->directory);
+    help = absl::StrCat("to train on with other files, submit a job with another ",
+                        "checkpoint.directory and with init_from: ", job_.checkpoint->directory);
   }
   return absl::Status(same.code(), absl::StrCat(same.message(), "; ", help));
 }

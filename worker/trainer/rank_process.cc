@@ -29,6 +29,10 @@
 namespace trainyard {
 namespace {
 
+// Ranks of two releases meet only if they call the same collectives in the same order, and would
+// wait for each other otherwise. A release that changes the calls changes the number.
+constexpr char kWorldName[] = "gloo-2";
+
 // How long to wait at the end for the daemon's acknowledgements, if there is a daemon. The rest is
 // in a file for the next daemon.
 constexpr absl::Duration kFarewell = absl::Seconds(2);
@@ -201,6 +205,7 @@ absl::StatusOr<Peers> Meet(const RankConfig& rank, const RankDevice& device,
   ASSIGN_OR_RETURN(peers.gloo, CreateGlooWorld({.rank = int(rank.rank),
                                                 .size = int(rank.world),
                                                 .interface = rank.interface,
+                                                .name = kWorldName,
                                                 .timeout = PatienceOf(rank).ForPeers()},
                                                *peers.rendezvous));
   if (gpu) {

@@ -60,6 +60,7 @@ struct LayoutKey {
   bool tied;
   int chunk;
   AxisSet axes;
+  AxisSet sums;  // Of unrounded storages: those of one sum lie together, for one collective.
   int block;
   List list;  // For windowed storages.
   bool gain;
@@ -84,20 +85,23 @@ LayoutKey KeyOf(const Program& program, const ParameterStorage& storage, const U
             .tied = false,
             .chunk = program.chunk_of(storage.block),
             .axes = {},
+            .sums = {},
             .block = storage.block,
             .list = List::kForward,
             .gain = false};
   }
   const AxisSet axes = BucketAxes(storage);
+  const bool unrounded = storage.parameters.front().unrounded;
   // A storage that several blocks or stages use would have to be whole for longer.
   const bool windowed = zero == Zero::kFull && !storage.tied && !axes.empty() &&
                         uses.blocks.size() == 1 && uses.writers.size() == 1;
   return {.frozen = false,
           .windowed = windowed,
-          .unrounded = storage.parameters.front().unrounded,
+          .unrounded = unrounded,
           .tied = storage.tied,
           .chunk = program.chunk_of(storage.block),
           .axes = axes,
+          .sums = unrounded ? storage.ReduceAxes(storage.parameters.front()) : AxisSet{},
           .block = storage.block,
           .list = windowed ? *uses.writers.begin() : List::kBackwardWeight,
           .gain = !storage.decay};

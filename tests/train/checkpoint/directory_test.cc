@@ -124,6 +124,20 @@ TEST(Retention, KeepsTheNewestOfAllEpochs) {
   EXPECT_THAT(Left(directory), ElementsAre("2/25"));
 }
 
+// Somebody has moved one to another disk: its files stay there.
+TEST(Retention, RemovesALinkAndNotWhatItLeadsTo) {
+  const std::string directory = TestDirectory();
+  for (const int step : {10, 20, 30}) ASSERT_TRUE(Save(directory, 1, step).ok());
+  const std::string linked = CheckpointPath(directory, 1, 10), elsewhere = directory + "-elsewhere";
+  std::filesystem::remove_all(elsewhere);
+  std::filesystem::rename(linked, elsewhere);
+  std::filesystem::create_directory_symlink(elsewhere, linked);
+  ASSERT_TRUE(ApplyRetention(directory, {.keep = 1, .epoch = 1}, LocalStorage()).ok());
+  EXPECT_THAT(Left(directory), ElementsAre("1/30"));
+  EXPECT_FALSE(std::filesystem::is_symlink(linked));
+  EXPECT_TRUE(Checkpoint::Open(elsewhere).ok());
+}
+
 // A damaged one does not count as kept and stays behind a good one until enough are good; and a
 // superseded attempt deletes nothing.
 TEST(Retention, CountsGoodOnesAndStopsForASuccessor) {

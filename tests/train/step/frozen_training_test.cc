@@ -156,6 +156,19 @@ TEST(FrozenTraining, TrainsWhatIsLeftAndKeepsTheRest) {
   }
 }
 
+// As a base of an earlier release, which rounded parameters that are unrounded now: f32 holds each
+// number of bf16 exactly.
+TEST(FrozenTraining, ResumesFromABaseThatWasRounded) {
+  JobConfig job = FrozenJob(FreshDirectory("frozen_rounded"));
+  RunJob(job, {.stop = [](int, int64_t step) { return step == 2; }});
+  const auto frozen = FrozenValues(Newest(job.checkpoint->directory));
+  job.precision = PrecisionName::kF32;
+  const auto runs = RunJob(job, {.epoch = 2, .resume = true});
+  ASSERT_TRUE(runs[0].status.ok()) << runs[0].status;
+  EXPECT_EQ(runs[0].records.front().step, 3);
+  EXPECT_EQ(FrozenValues(Newest(job.checkpoint->directory)), frozen);
+}
+
 TEST(FrozenTraining, ResumesUnderAnotherLayout) {
   JobConfig job = FrozenJob(FreshDirectory("frozen_reshard"), PrecisionName::kF64);
   RunJob(job, {.ranks = 1, .stop = [](int, int64_t step) { return step == 2; }});

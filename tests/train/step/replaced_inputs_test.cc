@@ -76,7 +76,8 @@ class ReplacedInputs : public ::testing::Test {
         std::string(runs[0].status.message()),
         ::testing::AllOf(::testing::StartsWith(field + ": "), HasSubstr(path),
                          HasSubstr("is not the file that attempt 1 read: wanted "),
-                         HasSubstr("; to train on with other files, submit a job with init_from: " +
+                         HasSubstr("; to train on with other files, submit a job with another "
+                                   "checkpoint.directory and with init_from: " +
                                    directory)));
     EXPECT_EQ(PathsOfComplete(ListCheckpoints(directory).value()).size(), 1u);
     EXPECT_EQ(NewestDigest(directory), digest);
@@ -147,7 +148,7 @@ TEST_F(ReplacedInputs, BeforeTheFirstCheckpoint) {
   const absl::Status status = RunJob(job, {.epoch = 2, .resume = true})[0].status;
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("; to train with other files, submit the job again"));
+              HasSubstr("submit the job with another checkpoint.directory"));
   Text("corpus.txt", 'a');
   EXPECT_TRUE(RunJob(job, {.epoch = 3, .resume = true})[0].status.ok());
 }

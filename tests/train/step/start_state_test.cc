@@ -98,15 +98,15 @@ TEST_F(InitFrom, OfADirectoryIsTheSameCheckpointInEveryAttempt) {
   }
   std::filesystem::rename(source_ + "-away", source_);
   std::filesystem::remove_all(source_ + "-aside");
-  // Another one.
+  // Another one, for good, too.
   JobConfig other = TinyJob(source_ + "/other");
   other.seed = 6;
   ASSERT_TRUE(RunJob(other)[0].status.ok());
   std::filesystem::copy(Newest(source_ + "/other").path(), taken);
   for (const bool told : {true, false}) {
     runs = RunJob(job_, {.ranks = 2, .epoch = told ? 7 : 8, .resume = told});
-    for (const RankRun& run : runs) EXPECT_TRUE(IsStorageFault(run.status)) << run.status;
-    EXPECT_THAT(std::string(runs[0].status.message()), HasSubstr("that the job began with"));
+    for (const RankRun& run : runs) EXPECT_TRUE(absl::IsInvalidArgument(run.status)) << run.status;
+    EXPECT_THAT(std::string(runs[0].status.message()), HasSubstr("found another one in its place"));
   }
 }
 

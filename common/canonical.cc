@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
+#include "common/read_all.h"
 #include "common/status_macros.h"
 
 namespace trainyard {
@@ -58,19 +59,7 @@ absl::StatusOr<std::string> ReadCanonical(const std::string& path, uint64_t limi
   if (!S_ISREG(info.st_mode)) {
     return absl::FailedPreconditionError(absl::StrCat(path, " is not a regular file"));
   }
-  std::string contents;
-  std::string chunk(1 << 16, '\0');
-  for (;;) {
-    const ssize_t n = ::read(fd.get(), chunk.data(), chunk.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return ErrnoStatus(errno, "read", path);
-    if (n == 0) return contents;
-    contents.append(chunk, 0, size_t(n));
-    if (contents.size() > limit_bytes) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(path, " is larger than ", limit_bytes, " bytes"));
-    }
-  }
+  return ReadAll(fd.get(), path, limit_bytes);
 }
 
 }  // namespace trainyard

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/canonical.h"
+#include "common/read_all.h"
 #include "common/status_macros.h"
 
 namespace trainyard {
@@ -42,23 +43,6 @@ absl::Status WriteAndSync(const std::string& path, absl::string_view contents) {
   }
   if (::fsync(file.get()) != 0) return ErrnoStatus(errno, "sync", path);
   return absl::OkStatus();
-}
-
-absl::StatusOr<std::string> ReadAll(const Descriptor& file, const std::string& path,
-                                    uint64_t limit_bytes) {
-  std::string contents;
-  std::string chunk(1 << 16, '\0');
-  for (;;) {
-    const ssize_t n = ::read(file.get(), chunk.data(), chunk.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return ErrnoStatus(errno, "read", path);
-    if (n == 0) return contents;
-    contents.append(chunk, 0, size_t(n));
-    if (contents.size() > limit_bytes) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(path, " is larger than ", limit_bytes, " bytes"));
-    }
-  }
 }
 
 absl::StatusOr<Descriptor> OpenRegular(const std::string& path, int flags, nlink_t most_names) {
@@ -105,21 +89,37 @@ absl::Status ErrnoStatus(int error, absl::string_view doing, absl::string_view p
   }
 }
 
+absl::StatusOr<std::string> ReadAll(int fd, const std::string& path, uint64_t limit_bytes) {
+  std::string contents;
+  std::string chunk(1 << 16, '\0');
+  for (;;) {
+    const ssize_t n = ::read(fd, chunk.data(), chunk.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, "read", path);
+    if (n == 0) return contents;
+    contents.append(chunk, 0, size_t(n));
+    if (contents.size() > limit_bytes) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(path, " is larger than ", limit_bytes, " bytes"));
+    }
+  }
+}
+
 absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t limit_bytes) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) return ErrnoStatus(errno, "open", path);
-  return ReadAll(file, path, limit_bytes);
+  return ReadAll(file.get(), path, limit_bytes);
 }
 
 absl::StatusOr<std::string> ReadRegularFile(const std::string& path, uint64_t limit_bytes) {
   ASSIGN_OR_RETURN(const Descriptor file,
                    OpenRegular(path, 0, std::numeric_limits<nlink_t>::max()));
-  return ReadAll(file, path, limit_bytes);
+  return ReadAll(file.get(), path, limit_bytes);
 }
 
 absl::StatusOr<std::string> ReadFileOfOthers(const std::string& path, uint64_t limit_bytes) {
   ASSIGN_OR_RETURN(const Descriptor file, OpenFileOfOthers(path));
-  return ReadAll(file, path, limit_bytes);
+  return ReadAll(file.get(), path, limit_bytes);
 }
 
 absl::StatusOr<std::string> ReadPartOfOthers(const std::string& path, uint64_t offset,

@@ -186,6 +186,8 @@ TEST_F(ReplacedInputs, OnOneHostAlone) {
               ::testing::AllOf(::testing::StartsWith("rank 1: data.text.path: corpus.txt is not "),
                                HasSubstr("that rank 0 read"),
                                HasSubstr("; all hosts need the same files")));
+  // The job has claimed nothing, so that it can be submitted again with the files mended.
+  EXPECT_FALSE(Exists(absl::StrCat(job.checkpoint->directory, "/", kOwnerName)));
 }
 
 // An earlier release has trained the first steps, or somebody has damaged the record.

@@ -17,10 +17,13 @@ add_link_options(-Wl,--disable-new-dtags)  # so that what those want is looked f
 
 find_program(TRAINYARD_CCACHE ccache)
 if(TRAINYARD_CCACHE)
-  # Precompiled headers need these two, and nothing here depends on __TIME__ or on macro locations.
+  # Precompiled headers need these, and nothing here depends on __TIME__ or on macro locations. Paths below the sources
+  # are relative, so that two clones share what the cache holds.
   set(CMAKE_CXX_COMPILER_LAUNCHER
       ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
       ${TRAINYARD_CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
 endif()
 find_program(TRAINYARD_MOLD mold)
 if(TRAINYARD_MOLD)

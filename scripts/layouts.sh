@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Every layout of every family for up to eight ranks, beside one rank: losses, every gradient, and the weights after two
-# steps, in f64, and what is sent beside the formula. CI runs those of up to four ranks, and thirty others of each family.
+# Every layout of every family for up to eight ranks. First that nothing in it is left to luck: any two accesses of a rank
+# to the same memory are ordered (tests/train/step/order_check_test.cc). Then beside one rank: losses, every gradient, and
+# the weights after two steps, in f64, and what is sent beside the formula. CI runs those of up to four ranks, and thirty
+# others of each family.
 #
 #   scripts/layouts.sh [FAMILY]     FAMILY: as in a spec, for example llama; all without it
 set -euo pipefail
@@ -11,7 +13,8 @@ esac
 build=${TRAINYARD_BUILD:-build}
 tests="Families/Layouts.*/${1:+${1}_}*"
 export TRAINYARD_LAYOUTS=all
-ninja -C "$build" train_step_test
+ninja -C "$build" train_order_test train_step_test
 "$build/tests/train_step_test" --gtest_filter="$tests" --gtest_list_tests | grep -c '^  ' >/dev/null ||
   { echo "layouts: wanted a family of tests/train/step/layouts_test.cc, found '$1'" >&2; exit 2; }
+"$build/tests/train_order_test" --gtest_filter="*Families/OrderTest.*/${1:+${1}_}*" --gtest_brief=1
 "$build/tests/train_step_test" --gtest_filter="$tests" --gtest_brief=1

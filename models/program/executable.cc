@@ -71,7 +71,7 @@ struct BoundAction {
 };
 
 bool IsCapturable(const Instance& instance) {
-  return instance.stream == Stream::kCompute && instance.awaits == Instance::kNoEvent &&
+  return instance.stream == Stream::kCompute && instance.awaits.empty() &&
          instance.when == When::kAlways && instance.op->is_capturable();
 }
 
@@ -236,7 +236,8 @@ void Executable::State::Bind(const CollectiveTable& collectives) {
   for (size_t i = 0; i < program.instances.size(); ++i) {
     const Instance& instance = program.instances[i];
     communications += instance.stream == Stream::kCommunication;
-    events = std::max({events, instance.signals + 1, instance.awaits + 1});
+    events = std::max(events, instance.signals + 1);
+    for (int event : instance.awaits) events = std::max(events, event + 1);
     for (Value output : instance.outputs) {
       if (first_writer[output.id] < 0) first_writer[output.id] = int(i);
     }
@@ -302,12 +303,11 @@ void Executable::State::Run(const ActionKey& key, const BoundAction& action, Seg
 
 void Executable::State::RunInstance(const ActionKey& key, const BoundInstance& bound) {
   const auto& [call, instance] = bound;
-  if (instance->awaits != Instance::kNoEvent) {
+  for (int event : instance->awaits) {
     Span wait = SpanOf(*instance, key);
     wait.name = "wait";
-    Timeline::Note(timeline, Track::kCompute, wait, [&] {
-      communication.stream->Wait(communication.events[size_t(instance->awaits)]);
-    });
+    Timeline::Note(timeline, Track::kCompute, wait,
+                   [&] { communication.stream->Wait(communication.events[size_t(event)]); });
   }
   if (instance->stream == Stream::kCompute) {
     given = {&bound, 1};
@@ -480,6 +480,11 @@ void Executable::set_wait_observer(WaitObserver* observer) {
   if (state_->communication.stream != nullptr) {
     state_->communication.stream->set_wait_observer(observer);
   }
+}
+
+const Instance* Executable::LastGiven(Stream stream) const {
+  if (stream == Stream::kCommunication) return state_->communicating;
+  return state_->given.empty() ? nullptr : state_->given.back().instance;
 }
 
 std::string Executable::LastGiven() const {

@@ -117,6 +117,8 @@ class Executable {
   // stream. Null: no observer.
   void set_wait_observer(WaitObserver* observer);
 
+  // The instance that was launched last on the stream. Null: none so far, or none any longer.
+  const Instance* LastGiven(Stream stream) const;
   // A text for people, about a device that has failed: this rank, the instance launched last (the
   // failed one may be earlier), and the communication that is running or has failed.
   std::string LastGiven() const;

@@ -199,7 +199,7 @@ std::string Program::Describe(const Instance& instance) const {
   if (instance.stream == Stream::kCommunication) out << " on the communication stream";
   if (instance.when == When::kLastMicroBatch) out << ", last micro-batch";
   if (instance.when == When::kValidation) out << ", validation";
-  if (instance.awaits != Instance::kNoEvent) out << ", awaits " << instance.awaits;
+  for (int event : instance.awaits) out << ", awaits " << event;
   if (instance.signals != Instance::kNoEvent) out << ", signals " << instance.signals;
   return out.str();
 }

@@ -64,7 +64,7 @@ struct Instance {
   // Events order the streams. An instance that awaits an event waits for the last instance that was
   // posted on the communication stream and signals this event. kNoEvent: none.
   int signals = kNoEvent;
-  int awaits = kNoEvent;
+  std::vector<int> awaits = {};
   static constexpr int kNoEvent = -1;
 };
 

@@ -77,13 +77,28 @@ TEST(BucketsTest, ASmallModelIsNotOneBucket) {
   EXPECT_LE(program.buckets.size(), 16u);
 }
 
-// Updated copies are gathered beside the next forward, which awaits each bucket before it reads it.
-TEST(BucketsTest, ForwardAwaitsTheUpdatedCopiesThatItReads) {
-  for (const ModelConfig& config : {TinyLlama(), TinyLlama(/*tied=*/true), TinyGpt3()}) {
-    const Program program =
-        RecordTraining(*CreateModel(config), {.record = {.sequence = 4, .mesh = {.data = 2}},
-                                              .bucket_bytes = 1024,
-                                              .zero = Zero::kOptimizer});
+// The last stage of two. Its head is tied to the embedding of the first.
+Program RecordLastStage(const ModelConfig& config) {
+  const int layers = int(AsDecoder(config).layers);
+  return RecordTraining(*CreateModel(config),
+                        {.record = {.sequence = 4,
+                                    .mesh = {.pipeline = 2, .data = 2, .rank = 3},
+                                    .cuts = {layers / 2 + 1},
+                                    .stages = {0, 1}},
+                         .bucket_bytes = 1024,
+                         .zero = Zero::kOptimizer});
+}
+
+// Updated copies are gathered beside the next work. A step and a validation both await each bucket
+// before they read it.
+TEST(BucketsTest, UpdatedCopiesAreAwaitedBeforeTheyAreRead) {
+  const TrainingOptions two_ranks{.record = {.sequence = 4, .mesh = {.data = 2}},
+                                  .bucket_bytes = 1024,
+                                  .zero = Zero::kOptimizer};
+  for (const Program& program : {RecordTraining(*CreateModel(TinyLlama()), two_ranks),
+                                 RecordTraining(*CreateModel(TinyLlama(/*tied=*/true)), two_ranks),
+                                 RecordTraining(*CreateModel(TinyGpt3()), two_ranks),
+                                 RecordLastStage(TinyLlama(/*tied=*/true))}) {
     std::vector<std::pair<FlatRange, int>> gathers;  // And the event that says it is done.
     for (const Instance& instance : program.instances) {
       if (instance.list != List::kOptimizer || instance.stream == Stream::kCompute) continue;
@@ -92,15 +107,20 @@ TEST(BucketsTest, ForwardAwaitsTheUpdatedCopiesThatItReads) {
       gathers.emplace_back(RangeOf(instance), instance.signals);
     }
     EXPECT_EQ(gathers.size(), program.buckets.size());
-    int awaited = Instance::kNoEvent;  // The latest so far; what is done by then are all before it.
-    for (const Instance& instance : program.instances) {
-      if (instance.list != List::kForward) continue;
-      awaited = std::max(awaited, instance.awaits);
-      for (Value input : instance.inputs) {
-        if (program.info(input).kind != ValueKind::kParameter) continue;
-        const FlatRange& read = program.storage(input).flat;
-        for (const auto& [range, event] : gathers) {
-          EXPECT_TRUE(range.Intersect(read).empty() || event <= awaited) << program.info(input);
+    for (const bool validation : {false, true}) {
+      int awaited = Instance::kNoEvent;  // The latest so far; all before it are done by then.
+      for (const Instance& instance : program.instances) {
+        if (instance.list != List::kForward && !(IsBackward(instance.list) && !validation))
+          continue;
+        if (instance.when == When::kValidation && !validation) continue;
+        for (int event : instance.awaits) awaited = std::max(awaited, event);
+        for (Value input : instance.inputs) {
+          if (program.info(input).kind != ValueKind::kParameter) continue;
+          const FlatRange& read = program.storage(input).flat;
+          for (const auto& [range, event] : gathers) {
+            EXPECT_TRUE(range.Intersect(read).empty() || event <= awaited)
+                << program.info(input) << ", validation " << validation;
+          }
         }
       }
     }

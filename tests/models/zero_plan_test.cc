@@ -197,7 +197,7 @@ TEST(ZeroFullProgram, AGradientWindowIsNotWrittenBeforeItsSumIsDone) {
     int sums = 0;
     for (int micro_batch : {0, 1}) {
       for (const Instance& instance : program.instances) {
-        if (instance.awaits != Instance::kNoEvent) set(instance.awaits, kFree);
+        for (int awaited : instance.awaits) set(awaited, kFree);
         if (instance.op->name() == "scatter_bucket") {
           FlatRange flat;
           CHECK(std::sscanf(instance.op->attributes().c_str(), "flat=%ld+%ld", &flat.offset,

@@ -46,13 +46,22 @@ TrainingOptions OptionsOf(const JobConfig& job, const Layout& layout,
           .frozen = FrozenBy(job)};
 }
 
+Program Record(const JobConfig& job, const ModelConfig& model, const Layout& layout,
+               const EngineOptions& options) {
+  const std::unique_ptr<Model> of_family = options.model == nullptr ? CreateModel(model) : nullptr;
+  Program program = RecordTraining(options.model == nullptr ? *of_family : *options.model,
+                                   OptionsOf(job, layout, options));
+  if (options.edit) options.edit(program);
+  return program;
+}
+
 }  // namespace
 
 absl::StatusOr<RankPlan> PlanRank(const JobConfig& job, const ModelConfig& model, int rank,
-                                  DeviceKind device) {
+                                  DeviceKind device, const EngineOptions& options) {
   ASSIGN_OR_RETURN(Layout layout, LayoutOf(job, model));
   layout.mesh.rank = rank;
-  Program program = RecordTraining(*CreateModel(model), OptionsOf(job, layout, {}));
+  Program program = Record(job, model, layout, options);
   const int stage = layout.mesh.coordinate(Axis::kPipeline);
   MemoryPlan memory = PlanMemory(program, PlanFor(layout.schedule, stage, device));
   return RankPlan{std::move(program), std::move(memory)};
@@ -86,12 +95,9 @@ absl::StatusOr<std::unique_ptr<RankEngine>> RankEngine::Create(const JobConfig& 
       << layout.mesh.ranks() << " ranks in a world of " << world.size();
   layout.mesh.rank = world.rank();
   std::unique_ptr<RankEngine> engine(new RankEngine(std::move(layout)));
-  const std::unique_ptr<Model> of_family = options.model == nullptr ? CreateModel(model) : nullptr;
-  Program program = RecordTraining(options.model == nullptr ? *of_family : *options.model,
-                                   OptionsOf(job, engine->layout_, options));
+  Program program = Record(job, model, engine->layout_, options);
   engine->layout_.mesh = program.mesh;  // Now with sharing_stages.
   const Mesh& mesh = engine->mesh();
-  if (options.edit) options.edit(program);
   std::set<Group> groups = program.Groups();
   const Group pipeline{Stream::kCompute, Axis::kPipeline};
   if (mesh.pipeline > 1) groups.insert(pipeline);

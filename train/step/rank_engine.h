@@ -39,7 +39,7 @@ struct RankPlan {
   MemoryPlan memory;
 };
 absl::StatusOr<RankPlan> PlanRank(const JobConfig& job, const ModelConfig& model, int rank,
-                                  DeviceKind device);
+                                  DeviceKind device, const EngineOptions& options = {});
 
 // Writes the program of one of the job's ranks after each pass, line by line. The arguments are as
 // in PlanRank.

@@ -27,6 +27,7 @@
 #include "train/step/job_data.h"
 #include "train/step/layout.h"
 #include "train/step/model_flops.h"
+#include "train/step/order_check.h"
 #include "train/step/prefetch.h"
 #include "train/step/profiler.h"
 #include "train/step/rank_engine.h"
@@ -253,6 +254,8 @@ absl::Status RankTrainer::ShareCheckpointDirectory() {
 absl::Status RankTrainer::MakeEngine() {
   const EngineOptions options{.threads = int(rank_.threads), .memory_bytes = rank_.memory_bytes};
   ASSIGN_OR_RETURN(engine_, RankEngine::Create(job_, model_, options, backend_, world_));
+  RETURN_IF_ERROR(CheckOrder(executable().program(), executable().plan(), engine_->schedule(),
+                             backend_.device()));
   if (HasPatterns(job_)) {
     int64_t frozen = executable().program().FrozenParameters().empty() ? 0 : 1;
     everyone_->AllReduceMax(Tensor{{&frozen, DType::kI64, Shape{1}}});

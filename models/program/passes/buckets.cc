@@ -85,7 +85,7 @@ void AwaitWindows(Program& program) {
                      FlatBuffer::kGradientWindow;
         });
     if (!writes || !begun.insert({instance.list, instance.block}).second) continue;
-    instance.awaits = EventOf(program, instance.list, instance.block);
+    instance.awaits.push_back(EventOf(program, instance.list, instance.block));
   }
 }
 

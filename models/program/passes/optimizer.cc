@@ -2,6 +2,7 @@
 #include <iterator>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -71,33 +72,41 @@ std::vector<FlatRange> Counted(const Program& program) {
   return counted;
 }
 
+bool Reads(const Program& program, const Instance& instance, const FlatRange& flat) {
+  return std::any_of(instance.inputs.begin(), instance.inputs.end(), [&](Value input) {
+    return program.info(input).kind == ValueKind::kParameter && !program.storage(input).frozen &&
+           !program.storage(input).flat.Intersect(flat).empty();
+  });
+}
+
+// Makes each instance wait for `event` that may be the first of its chunk to read the bucket after
+// the optimizer. Forward comes before backward, but what reads in validation alone does not run in
+// a step, and what reads in backward alone has no forward to wait for it.
+void AwaitGather(Program& program, const Bucket& bucket, int event) {
+  std::set<std::tuple<int, List, When>> awaited;  // Chunk, list and replays.
+  for (Instance& instance : program.instances) {
+    if (instance.list != List::kForward && !IsBackward(instance.list)) continue;
+    if (!Reads(program, instance, bucket.flat)) continue;
+    const int chunk = program.chunk_of(instance.block);
+    if (awaited.contains({chunk, List::kForward, When::kAlways})) continue;
+    if (!awaited.insert({chunk, instance.list, instance.when}).second) continue;
+    instance.awaits.push_back(event);
+  }
+}
+
 // Gathers the updated copies of each bucket in the order in which forward reads them, while the
-// next work runs. Makes the first reader of each bucket wait.
+// next work runs.
 void GatherUpdated(Program& program) {
   std::vector<Bucket> buckets;
   std::copy_if(program.buckets.begin(), program.buckets.end(), std::back_inserter(buckets),
                [](const Bucket& bucket) { return bucket.gathered(); });
   std::stable_sort(buckets.begin(), buckets.end(),
                    [](const Bucket& a, const Bucket& b) { return a.first_block < b.first_block; });
-  std::set<std::pair<int, size_t>> awaited;  // Chunk and bucket.
-  for (Instance& instance : program.instances) {
-    if (instance.list != List::kForward) continue;
-    for (Value input : instance.inputs) {
-      if (program.info(input).kind != ValueKind::kParameter) continue;
-      if (program.storage(input).frozen) continue;
-      const FlatRange& flat = program.storage(input).flat;
-      for (size_t i = 0; i < buckets.size(); ++i) {
-        if (buckets[i].flat.Intersect(flat).empty()) continue;
-        if (!awaited.insert({program.chunk_of(instance.block), i}).second) continue;
-        // An instance waits for one event. The later of two events happens after both gathers are
-        // done.
-        instance.awaits = std::max(instance.awaits, kWindowEvents + int(i));
-      }
-    }
-  }
   for (size_t i = 0; i < buckets.size(); ++i) {
+    const int event = kWindowEvents + int(i);
+    AwaitGather(program, buckets[i], event);
     Instance gather = ops::GatherBucket(List::kOptimizer, Stream::kCommunication, buckets[i]);
-    gather.signals = kWindowEvents + int(i);
+    gather.signals = event;
     program.instances.push_back(std::move(gather));
   }
 }

@@ -1,0 +1,188 @@
+// Proves that no rank of any layout has two accesses to the same memory that nothing orders, under
+// every family, axis, ZeRO, schedule, recomputation, precision, frozen part and tied weight, in
+// training and validation; and that CheckOrder, which finds such accesses, finds each wait that a
+// program lacks. tests/mutations/order.toml removes the waits of the engine itself.
+
+#include "train/step/order_check.h"
+
+#include <gmock/gmock.h>
+
+#include "absl/strings/str_cat.h"
+#include "models/arch/registry.h"
+#include "models/program/op.h"
+#include "models/program/passes/passes.h"
+#include "tests/models/tiny.h"
+#include "tests/train/step/layouts.h"
+#include "train/step/layout.h"
+#include "train/step/rank_engine.h"
+
+namespace trainyard::testing {
+namespace {
+
+absl::Status CheckRank(const LayoutCase& c, int rank, DeviceKind device,
+                       const std::function<void(Program&)>& edit = nullptr) {
+  const std::unique_ptr<Model> model = c.make_model == nullptr ? nullptr : c.make_model(c.model);
+  const EngineOptions options{.bucket_bytes = 2048,
+                              .expert_rows = c.expert_rows,
+                              .fuse = c.fuse,
+                              .edit = edit,
+                              .model = model.get()};
+  absl::StatusOr<Layout> layout = LayoutOf(c.job, c.model);
+  CHECK(layout.ok()) << layout.status();
+  absl::StatusOr<RankPlan> plan = PlanRank(c.job, c.model, rank, device, options);
+  CHECK(plan.ok()) << plan.status();
+  return CheckOrder(plan->program, plan->memory, layout->schedule, device);
+}
+
+// The first and the last rank of each stage. Ranks of one stage run the same instances on memory of
+// the same sizes.
+std::vector<int> RanksOf(const LayoutCase& c) {
+  const int stages = int(c.job.parallelism.pipeline), of_stage = int(c.job.devices) / stages;
+  std::vector<int> ranks;
+  for (int stage = 0; stage < stages; ++stage) {
+    ranks.push_back(stage * of_stage);
+    if (of_stage > 1) ranks.push_back((stage + 1) * of_stage - 1);
+  }
+  return ranks;
+}
+
+class OrderTest : public ::testing::TestWithParam<LayoutCase> {};
+
+TEST_P(OrderTest, NothingIsLeftToLuck) {
+  for (int rank : RanksOf(GetParam())) {
+    for (DeviceKind device : {DeviceKind::kCpu, DeviceKind::kCuda}) {
+      EXPECT_EQ(CheckRank(GetParam(), rank, device), absl::OkStatus());
+    }
+  }
+}
+
+// The options that a layout does not have are taken in turn.
+std::vector<LayoutCase> Varied(const std::string& family, std::vector<LayoutCase> layouts) {
+  constexpr PrecisionName kPrecisions[] = {PrecisionName::kBF16, PrecisionName::kF64,
+                                           PrecisionName::kF32};
+  constexpr RecomputeConfig kRecomputations[] = {
+      {}, {.blocks = 1}, {.norms_and_activations = true}, {.blocks = 100}};
+  const bool can_tie = family != "dit" && FindDecoder(FindFamily(family)->defaults) != nullptr &&
+                       HasField(FindFamily(family)->defaults, "tied");
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    LayoutCase& c = layouts[i];
+    c.job.precision = kPrecisions[i % 3];
+    if (i % 5 < 2) c.job.parallelism.reduction = Reduction::kBF16;
+    c.job.recompute = kRecomputations[i % 4];
+    if (can_tie && i % 2 == 0) AsDecoder(c.model).tied = !AsDecoder(c.model).tied;
+  }
+  return layouts;
+}
+
+std::string NameOf(const ::testing::TestParamInfo<LayoutCase>& info) {
+  return absl::StrCat(info.param.name(), "_", Name(info.param.job.precision), "_", info.index);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, OrderTest,
+                         ::testing::ValuesIn(OfEveryFamily([](const std::string& family) {
+                           return Varied(family, SomeLayouts(family));
+                         })),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(FrozenFamilies, OrderTest,
+                         ::testing::ValuesIn(OfEveryFamily([](const std::string& family) {
+                           return Varied(family, FrozenLayouts(family, 8, 7));
+                         })),
+                         NameOf);
+
+// A wait or an event that a program has, and how to remove it.
+struct Removal {
+  std::string kind, name;
+  std::function<void(Program&)> remove;
+};
+
+const char* KindOf(int event) { return event < kWindowEvents ? "window" : "gathered bucket"; }
+
+// All of a rank's program, one at a time.
+std::vector<Removal> RemovalsOf(const Program& program) {
+  std::vector<Removal> removals;
+  for (size_t i = 0; i < program.instances.size(); ++i) {
+    const Instance& instance = program.instances[i];
+    const std::string where =
+        instance.when == When::kValidation ? "validation" : Name(instance.list);
+    const auto add = [&](const std::string& kind, std::function<void(Instance&)> remove) {
+      removals.push_back({kind + " in " + where, kind + " of " + program.Describe(instance),
+                          [=](Program& p) { remove(p.instances[i]); }});
+    };
+    for (int event : instance.awaits) {
+      add(absl::StrCat("wait for a ", KindOf(event)),
+          [=](Instance& from) { std::erase(from.awaits, event); });
+    }
+    if (instance.signals != Instance::kNoEvent) {
+      add(absl::StrCat("event of a ", KindOf(instance.signals)),
+          [](Instance& from) { from.signals = Instance::kNoEvent; });
+    }
+    if (instance.op->name() == "wait") {
+      removals.push_back({"wait for all in " + where, program.Describe(instance),
+                          [=](Program& p) { p.instances.erase(p.instances.begin() + int(i)); }});
+    }
+  }
+  return removals;
+}
+
+// Layouts that together need every kind of wait.
+std::vector<LayoutCase> WaitingLayouts() {
+  std::vector<LayoutCase> cases;
+  for (const Zero zero : {Zero::kNone, Zero::kOptimizer, Zero::kFull}) {
+    for (const char* schedule : {"ONE_F_ONE_B", "ZERO_BUBBLE"}) {
+      for (const int64_t pipeline : {1, 2}) {
+        LayoutCase c = MakeLayoutCase(
+            "llama", {.pipeline = pipeline, .zero = zero, .schedule = FindSchedule(schedule)}, 2);
+        AsDecoder(c.model).layers = 5;
+        AsDecoder(c.model).tied = pipeline == 2;
+        cases.push_back(std::move(c));
+      }
+    }
+  }
+  // The head alone: no instance of forward reads it in a step.
+  cases.push_back(MakeLayoutCase("llama", {.zero = Zero::kOptimizer}, 2));
+  cases.back().job.trainable = {"lm_head.weight"};
+  // Biases alone: backward reads none of them, so it waits for no gather.
+  cases.push_back(MakeLayoutCase("qwen2", {.zero = Zero::kFull}, 2));
+  cases.back().job.trainable = {"*.bias"};
+  AsDecoder(cases.back().model).layers = 5;
+  return cases;
+}
+
+TEST(OrderCheckTest, FindsEachWaitAndEventThatAProgramLacks) {
+  std::map<std::string, int> found;  // By kind.
+  for (const LayoutCase& c : WaitingLayouts()) {
+    for (int rank : RanksOf(c)) {
+      const EngineOptions options{.bucket_bytes = 2048};
+      const Program program = PlanRank(c.job, c.model, rank, DeviceKind::kCpu, options)->program;
+      for (const Removal& removal : RemovalsOf(program)) {
+        const absl::Status status = CheckRank(c, rank, DeviceKind::kCpu, removal.remove);
+        found[removal.kind] += !status.ok();
+        // With windows, waits for the gathers of other blocks often stand in for a wait.
+        const bool needed =
+            !program.has_windows() && program.buckets.size() > 0 &&
+            !(c.job.parallelism.zero == Zero::kNone && removal.kind == "wait for all in prepare");
+        EXPECT_TRUE(!status.ok() || !needed)
+            << c.name() << ", rank " << rank << ", without " << removal.name;
+      }
+    }
+  }
+  for (const auto& [kind, times] : found) EXPECT_GT(times, 0) << kind;
+  EXPECT_EQ(found.size(), 10u);
+}
+
+// The message is for whoever has to find the slip.
+TEST(OrderCheckTest, NamesBothAccessesAndTheMemory) {
+  LayoutCase c = MakeLayoutCase("llama", {.zero = Zero::kOptimizer}, 2);
+  const absl::Status status = CheckRank(c, 1, DeviceKind::kCpu, [](Program& program) {
+    for (Instance& instance : program.instances) instance.awaits.clear();
+  });
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(status.message()),
+              ::testing::AllOf(::testing::HasSubstr("rank 1 of 2: nothing orders"),
+                               ::testing::HasSubstr("all_gather, which writes (optimizer"),
+                               ::testing::HasSubstr("EmbeddingForward, which reads (forward"),
+                               ::testing::HasSubstr("model.embed_tokens.weight")));
+}
+
+}  // namespace
+}  // namespace trainyard::testing

@@ -152,7 +152,9 @@ void OrderBackend::CopyToHost(const Exec& exec, void* host, const void* device,
   }
   const auto [experts, slots] = counted->second;
   int32_t* const counts = static_cast<int32_t*>(host);
-  for (size_t i = 0; i < bytes / sizeof(int32_t); i += size_t(experts)) counts[i] = int32_t(slots);
+  for (int64_t i = 0; i < int64_t(bytes / sizeof(int32_t)); ++i) {
+    counts[i] = int32_t(slots / experts + (i % experts < slots % experts));
+  }
 }
 
 Accesses::Line OrderBackend::LineOf(const Exec& exec) { return StreamOf(exec).line; }

@@ -27,7 +27,7 @@ class OrderBackend final : public Backend {
   size_t MemoryInUse() const override { return 0; }
   void CopyToDevice(const Exec& exec, void* device, const void* host, size_t bytes) const override;
   // Whatever is read is zero, but for the numbers of slots of each expert (ExpertOrder), which the
-  // host checks: on every rank, all slots chose the first expert.
+  // host adds up: they are even on every rank.
   void CopyToHost(const Exec& exec, void* host, const void* device, size_t bytes) const override;
   void Synchronize(const Exec&) const override {}
 

@@ -50,11 +50,18 @@ absl::StatusOr<std::string> ReadRange(const std::string& path, uint64_t offset, 
   std::string text(bytes, '\0');
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return ErrnoStatus(errno, "open", path);
-  const ssize_t n = ::pread(fd, text.data(), bytes, off_t(offset));
+  size_t got = 0;
+  ssize_t n = 1;
+  while (got < bytes && n != 0) {
+    n = ::pread(fd, &text[got], bytes - got, off_t(offset + got));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) break;
+    got += size_t(n);
+  }
   const int error = errno;
   ::close(fd);
   if (n < 0) return ErrnoStatus(error, "read", path);
-  text.resize(size_t(n));
+  text.resize(got);
   return text;
 }
 

@@ -17,6 +17,7 @@
 #include "tests/worker/daemon/testing.h"
 #include "worker/channel/unsent.h"
 #include "worker/daemon/spool.h"
+#include "worker/daemon/state_directory.h"
 
 namespace trainyard {
 namespace {
@@ -131,6 +132,7 @@ TEST_F(LeftFilesTest, WhatCannotBeReadForAMomentIsToldAllTheSame) {
     EXPECT_EQ(told_.size(), kSteps);
     EXPECT_EQ(heard_->checkpoints().size(), 1u);
     EXPECT_EQ(exited_->cause, ExitCause::kCompleted) << exited_->message;
+    EXPECT_TRUE(heard_->AwaitLog("its last words"));
     EXPECT_EQ(AllLost(), 0);
   };
   for (const char* file : kFiles) {
@@ -158,6 +160,15 @@ TEST_F(LeftFilesTest, WhatCannotBeReadForAMomentIsToldAllTheSame) {
     SCOPED_TRACE(what);
     Adopt();
     check();
+  }
+}
+
+TEST_F(LeftFilesTest, AWorkerKeepsItsNameThoughItCannotBeReadForAMoment) {
+  const std::string name = (*StateDirectory::Open(directory_.path()))->worker_id();
+  for (const ReadFault fault : {ReadFault::kEio, ReadFault::kEmfile, ReadFault::kEacces}) {
+    const FaultyReads faulty(fault, "worker_id", 2);
+    EXPECT_EQ((*StateDirectory::Open(directory_.path()))->worker_id(), name);
+    EXPECT_EQ(faulty.met(), 2);
   }
 }
 

@@ -7,9 +7,13 @@
 #include "absl/strings/str_split.h"
 #include "cli/errors.h"
 #include "common/files.h"
+#include "common/text.h"
 
 namespace trainyard::cli {
 namespace {
+
+// Names and output of jobs may have been made by anybody.
+std::string Harmless(absl::string_view text) { return VisibleUtf8(ValidUtf8(text)); }
 
 // A cell is one line, but texts of programs may have line breaks.
 std::string OneLine(std::string text) {
@@ -57,7 +61,7 @@ void Output::Line(absl::string_view text) { Text(absl::StrCat(text, "\n")); }
 
 void Output::Text(absl::string_view text) {
   EndLiveLine();
-  Write(text);
+  Write(terminal_.live ? Harmless(text) : std::string(text));
 }
 
 void Output::Table(const std::vector<Column>& columns,
@@ -76,20 +80,22 @@ void Output::Table(const std::vector<Column>& columns,
     return line;
   };
   const std::string head = join([&](size_t i) { return columns[i].head; });
-  Line(terminal_.colour ? absl::StrCat("\x1b[1m", head, "\x1b[0m") : head);
+  EndLiveLine();
+  Write(
+      absl::StrCat(terminal_.colour ? "\x1b[1m" : "", head, terminal_.colour ? "\x1b[0m\n" : "\n"));
   for (const auto& row : rows) Line(join([&](size_t i) { return OneLine(row[i]); }));
 }
 
 void Output::Note(absl::string_view text) {
   if (quiet_) return;
   EndLiveLine();
-  err_ << text << '\n' << std::flush;
+  err_ << Harmless(text) << '\n' << std::flush;
 }
 
 void Output::Error(absl::string_view text) {
   EndLiveLine();
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
-    err_ << (terminal_.colour ? "\x1b[31merror:\x1b[0m " : "error: ") << line << '\n';
+    err_ << (terminal_.colour ? "\x1b[31merror:\x1b[0m " : "error: ") << Harmless(line) << '\n';
   }
   err_ << std::flush;
 }
@@ -97,7 +103,7 @@ void Output::Error(absl::string_view text) {
 void Output::LiveLine(absl::string_view text) {
   // A line that wraps could not be rewritten.
   const size_t room = size_t(std::max(terminal_.columns - 1, 10));
-  Write(absl::StrCat("\r", text.substr(0, room), "\x1b[K"));
+  Write(absl::StrCat("\r", Harmless(text).substr(0, room), "\x1b[K"));
   live_line_ = true;
 }
 

@@ -40,7 +40,8 @@ class Output {
   const Terminal& terminal() const { return terminal_; }
 
   void Line(absl::string_view text);  // Writes one line of the answer.
-  void Text(absl::string_view text);  // Writes the text unchanged.
+  // Writes the text unchanged; on a terminal without what a terminal would obey, as in all others.
+  void Text(absl::string_view text);
   void Table(const std::vector<Column>& columns, const std::vector<std::vector<std::string>>& rows);
   void Note(absl::string_view text);  // For people, on standard error; nothing if quiet.
   // Writes "error: ..." on standard error for each line of the text.

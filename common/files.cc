@@ -126,9 +126,15 @@ absl::StatusOr<std::string> ReadPartOfOthers(const std::string& path, uint64_t o
                                              uint64_t bytes) {
   ASSIGN_OR_RETURN(const Descriptor file, OpenFileOfOthers(path));
   std::string part(bytes, '\0');
-  const ssize_t n = ::pread(file.get(), part.data(), part.size(), off_t(offset));
-  if (n < 0) return ErrnoStatus(errno, "read", path);
-  part.resize(size_t(n));
+  size_t got = 0;
+  while (got < bytes) {
+    const ssize_t n = ::pread(file.get(), &part[got], bytes - got, off_t(offset + got));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, "read", path);
+    if (n == 0) break;  // The end of the file. A read may also be short for other reasons.
+    got += size_t(n);
+  }
+  part.resize(got);
   return part;
 }
 

@@ -1,5 +1,6 @@
 #include "common/text.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -47,6 +48,23 @@ size_t CharacterBytes(absl::string_view text) {
   return bytes;
 }
 
+// The marks that change the direction of a text (UAX #9), and the two that end its line.
+bool IsMark(absl::string_view character) {
+  if (character == "\xD8\x9C") return true;  // U+061C
+  if (character.size() != 3 || character[0] != '\xE2') return false;
+  const uint8_t second = uint8_t(character[1]), third = uint8_t(character[2]);
+  const bool embeds = second == 0x80 && third >= 0xA8 && third <= 0xAE;      // U+2028 to U+202E
+  const bool implicit = second == 0x80 && (third == 0x8E || third == 0x8F);  // U+200E, U+200F
+  return embeds || implicit || (second == 0x81 && third >= 0xA6 && third <= 0xA9);  // U+2066 on
+}
+
+// Of a character of two or three bytes.
+uint32_t CodeOf(absl::string_view character) {
+  uint32_t code = uint8_t(character[0]) & (character.size() == 2 ? 0x1F : 0x0F);
+  for (const char c : character.substr(1)) code = code << 6 | (uint8_t(c) & 0x3F);
+  return code;
+}
+
 }  // namespace
 
 std::string ValidUtf8(absl::string_view text) {
@@ -61,16 +79,18 @@ std::string ValidUtf8(absl::string_view text) {
 
 std::string VisibleUtf8(absl::string_view text) {
   std::string visible;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const uint8_t byte = uint8_t(text[i]);
+  while (!text.empty()) {
+    const absl::string_view character = text.substr(0, std::max<size_t>(CharacterBytes(text), 1));
+    text.remove_prefix(character.size());
+    const uint8_t byte = uint8_t(character[0]);
     const bool c0 = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F;
-    // U+0080 to U+009F, which are two bytes.
-    const bool c1 = byte == 0xC2 && i + 1 < text.size() && uint8_t(text[i + 1]) < 0xA0;
-    if (c1) ++i;
+    const bool c1 = character.size() == 2 && byte == 0xC2 && uint8_t(character[1]) < 0xA0;
     if (c0 || c1) {
-      absl::StrAppend(&visible, "\\x", absl::Hex(uint8_t(text[i]), absl::kZeroPad2));
+      absl::StrAppend(&visible, "\\x", absl::Hex(uint8_t(character.back()), absl::kZeroPad2));
+    } else if (IsMark(character)) {
+      absl::StrAppend(&visible, "\\u", absl::Hex(CodeOf(character), absl::kZeroPad4));
     } else {
-      visible += text[i];
+      absl::StrAppend(&visible, character);
     }
   }
   return visible;

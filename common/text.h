@@ -25,8 +25,9 @@ class Utf8Stream {
   std::string pending_;
 };
 
-// Makes UTF-8 safe for a terminal: writes control characters, except line breaks and tabs, as \x
-// and two hexadecimal digits.
+// Makes UTF-8 safe for a terminal and a page: writes control characters, except line breaks and
+// tabs, as \x and two hexadecimal digits, and characters that change the direction or the line of
+// what follows as \u and four. So a text cannot look like another one.
 std::string VisibleUtf8(absl::string_view text);
 
 // Returns the longest prefix of UTF-8 that has at most `max_bytes` and ends with a whole character.

@@ -28,10 +28,23 @@ std::string Page(const prometheus::Registry& registry) {
 // A site's forms send a token and a path.
 constexpr size_t kMostFormBytes = 8 << 10;
 
+// Whether a request for this host is for this machine. A page of another site can have the reader's
+// browser ask its own host name, once that leads to 127.0.0.1, and read the answer.
+bool IsThisMachine(const std::string& host) {
+  const bool has_port = host.rfind(':') != host.npos && host.back() != ']';
+  const auto address = ParseAddress(has_port ? host : absl::StrCat(host, ":80"));
+  return address.ok() && address->loopback();
+}
+
 HttpResponse MetricsOf(const HttpRequest& request, const prometheus::Registry& registry) {
   if (request.tls && !request.certified) {
     return {.status = 403,
             .body = "wanted a reader's certificate: 'trainyard-controller reader' makes one\n"};
+  }
+  const auto host = request.headers.find("host");
+  if (!request.tls && host != request.headers.end() && !IsThisMachine(host->second)) {
+    return {.status = 421,
+            .body = "wanted the host 127.0.0.1 or localhost: these metrics are for this machine\n"};
   }
   if (request.method == "POST")
     return {.status = 405, .body = "wanted GET or HEAD\n", .headers = {{"Allow", "GET, HEAD"}}};

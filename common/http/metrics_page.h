@@ -24,7 +24,8 @@ class MetricsPage {
   // metrics are only for readers with a certificate. If `site` is not null, it answers all other
   // paths, including POST. `site` must find out by itself who the reader is, because with a site
   // clients without a certificate are connected, too. UNAVAILABLE: the address cannot be listened
-  // on. FAILED_PRECONDITION: the address is off loopback, and there is no `tls`.
+  // on. FAILED_PRECONDITION: the address is off loopback, and there is no `tls`. On loopback the
+  // metrics are only for requests whose Host is this machine.
   static absl::StatusOr<std::unique_ptr<MetricsPage>> Serve(
       const Address& listen, std::shared_ptr<prometheus::Registry> registry,
       const std::optional<TlsMaterial>& tls, const HttpHandler& site = nullptr);

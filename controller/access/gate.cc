@@ -13,6 +13,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "common/status_macros.h"
+#include "common/text.h"
 #include "controller/access/error.h"
 #include "security/tokens.h"
 
@@ -48,6 +49,14 @@ Gate::Gate(std::optional<LocalToken> local, const Parts& parts)
 
 grpc::Status Gate::Process(const InputMetadata& metadata, grpc::AuthContext* context,
                            OutputMetadata*, OutputMetadata*) {
+  // gRPC would inflate a request before it measures it, and a thousandfold.
+  const auto encoding = metadata.find("grpc-encoding");
+  if (encoding != metadata.end() && encoding->second != "identity") {
+    return ToGrpc(Refuse(absl::UnimplementedError(absl::StrCat(
+                             "wanted a request with the encoding identity, found ",
+                             ValidUtf8(View(encoding->second)), ": send it without compression")),
+                         "encoding"));
+  }
   const auto found = metadata.find(":path");
   const absl::string_view path = found == metadata.end() ? "" : View(found->second);
   return ToGrpc(Check(Authenticate(metadata, *context), {&path, 1}));

@@ -33,9 +33,10 @@ class Gate final : public grpc::AuthMetadataProcessor {
   // Without a local token, callers need a grant or a token of an issuer.
   Gate(std::optional<LocalToken> local, const Parts& parts);
 
-  // UNAUTHENTICATED: no credential, or none that the controller knows. PERMISSION_DENIED: the
-  // caller's roles do not include one that the method wants, or an issuer's rules give the caller
-  // none. RESOURCE_EXHAUSTED: the caller calls too often.
+  // UNIMPLEMENTED: the request is compressed, or there is no such method. UNAUTHENTICATED: no
+  // credential, or none that the controller knows. PERMISSION_DENIED: the caller's roles do not
+  // include one that the method wants, or an issuer's rules give the caller none.
+  // RESOURCE_EXHAUSTED: the caller calls too often.
   grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* context,
                        OutputMetadata* consumed, OutputMetadata* response) override;
   bool IsBlocking() const override { return false; }

@@ -16,6 +16,7 @@
 #include "common/files.h"
 #include "common/json.h"
 #include "common/log.h"
+#include "common/patient_read.h"
 #include "common/status_macros.h"
 #include "security/secret_file.h"
 #include "security/tokens.h"
@@ -29,6 +30,9 @@ using google::protobuf::util::MessageToJsonString;
 constexpr absl::string_view kEnding = ".json";
 // Longer than the resolution of file systems' times.
 constexpr absl::Duration kSettled = absl::Seconds(3);
+// How long a start waits for grants that cannot be read. Not longer, because the owner of a grant's
+// file may have made a mistake, which must not keep everybody else out.
+constexpr absl::Duration kStartPatience = absl::Seconds(5);
 
 bool IsId(absl::string_view id) {
   return !id.empty() && id.size() <= 64 &&
@@ -73,9 +77,11 @@ absl::StatusOr<StoredGrant> GrantFromJson(const std::string& text) {
 
 absl::StatusOr<std::unique_ptr<Grants>> Grants::Open(const std::string& directory,
                                                      const Clock& clock) {
-  RETURN_IF_ERROR(MakeSecretDirectory(directory));
+  const auto made = [&] { return MakeSecretDirectory(directory); };
+  RETURN_IF_ERROR(ReadPatiently(made, kStartPatience));
   std::unique_ptr<Grants> grants(new Grants(directory, clock));
-  grants->Refresh();
+  // A worker whose grant is missing for a moment would take it for revoked.
+  (void)ReadPatiently([&] { return grants->Look(); }, kStartPatience);
   return grants;
 }
 
@@ -254,8 +260,8 @@ bool Grants::Unchanged() {
 }
 
 // Reads without holding mutex_: the disk may be slow, and every call asks for a grant.
-void Grants::Refresh() {
-  if (Unchanged()) return;
+absl::Status Grants::Look() {
+  if (Unchanged()) return absl::OkStatus();
   std::set<std::string> known;
   uint64_t changes = 0;
   {
@@ -268,8 +274,10 @@ void Grants::Refresh() {
   if (!ids.ok()) {
     // The grants stay as they are: nobody loses access because a disk hangs.
     LogError("grants_unreadable", {{"error", ids.status().message()}});
-    return;
+    looked_at_ = absl::InfinitePast();
+    return ids.status();
   }
+  absl::Status unread;  // Of the first that may be read later.
   std::map<std::string, StoredGrant> read;
   for (const std::string& id : *ids) {
     if (known.contains(id)) continue;
@@ -286,6 +294,7 @@ void Grants::Refresh() {
       // file again. A text that is not a grant is read again after the next change of the
       // directory, because the file may still be being copied.
       if (!absl::IsInvalidArgument(grant.status())) looked_at_ = absl::InfinitePast();
+      unread.Update(grant.status());
     }
   }
   std::erase_if(unreadable_, [&](const std::string& id) { return !ids->contains(id); });
@@ -296,6 +305,7 @@ void Grants::Refresh() {
   // The list may be older than a change that was made through this object.
   if (changes == changes_)
     std::erase_if(grants_, [&](const auto& g) { return !ids->contains(g.first); });
+  return unread;
 }
 
 absl::StatusOr<NewGrant> MakeToken(v1::Grant grant, absl::Time now) {

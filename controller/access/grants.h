@@ -61,9 +61,11 @@ class Grants {
 
   // Reads files that others have made, and forgets those that others have removed. A change to a
   // file that was read counts from the next start of the controller on.
-  void Refresh();
+  void Refresh() { (void)Look(); }
 
  private:
+  // Does what Refresh does. An error: a file could not be read, and the next call reads it again.
+  absl::Status Look();
   Grants(std::string directory, const Clock& clock)
       : directory_(std::move(directory)), clock_(clock) {}
   bool Holds(const StoredGrant& grant) const;

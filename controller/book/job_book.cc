@@ -184,10 +184,10 @@ absl::StatusOr<Snapshot> JobBook::Earlier(const std::string& request_id, const S
 
 Job JobBook::NewJob(std::shared_ptr<const Spec> spec) {
   Job job;
-  job.number = last_number_ = NextJobNumber(last_number_, clock_.Now());
+  job.create_time = time_.Now();
+  job.number = last_number_ = NextJobNumber(last_number_, job.create_time);
   job.id = JobId(job.number);
   job.spec = std::move(spec);
-  job.create_time = clock_.Now();
   job.revision = (store_.generation() << 32) + 1;
   return job;
 }

@@ -24,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "common/clock.h"
 #include "common/mutex.h"
+#include "controller/book/believed_time.h"
 #include "controller/book/job_series.h"
 #include "controller/jobs/directories.h"
 #include "controller/jobs/job.h"
@@ -180,7 +181,7 @@ class JobBook {
   };
 
   JobBook(const Clock& clock, Store& store, ControllerMetrics& metrics, const JobBookLimits& limits)
-      : clock_(clock), store_(store), metrics_(metrics), limits_(limits) {}
+      : clock_(clock), store_(store), metrics_(metrics), limits_(limits), time_(clock) {}
 
   absl::Status Load();
   absl::Status LoadJob(const StoredJob& stored) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -231,6 +232,7 @@ class JobBook {
   size_t submitting_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, size_t> places_ ABSL_GUARDED_BY(mutex_);  // Places taken, by namespace.
   uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  BelievedTime time_ ABSL_GUARDED_BY(mutex_);
   std::deque<OldSeries> old_series_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/epochs.h"
 #include "common/status_macros.h"
 
 namespace trainyard::controller {
@@ -17,6 +18,8 @@ namespace {
 // An innocent rank that does not stop is killed by SIGKILL five seconds after the order. A signal
 // that comes earlier is the fault itself, and a peer's complaint about it was reported first.
 constexpr absl::Duration kCulpritWindow = absl::Seconds(4);
+// What supersedes an attempt beyond it is a failure like others.
+constexpr uint64_t kFurthestLeap = kMostEpoch / 2;
 
 std::string WhoIsRank(const Job& job, uint32_t rank) {
   const Rank& r = job.ranks[rank];
@@ -187,8 +190,8 @@ bool NamesTheCulprit(const Job& job, const RankReported& report, absl::Time time
   }
 }
 
-// Whether this is the first rank that lost the culprit. Its report says in which collective and
-// group; a rank that was killed cannot. The rank's cause is already set here.
+// Whether this is the first rank that lost the culprit. Its report says in which collective; a rank
+// that was killed cannot. The rank's cause is already set here.
 bool IsWitness(const Job& job, const RankReported& report) {
   if (!IsUndoing(job) || job.culprit == ExitCause::kNone || IsPermanent(job.culprit)) return false;
   return report.cause == ExitCause::kPeerLost && job.culprit != ExitCause::kPeerLost &&
@@ -221,10 +224,10 @@ void StorageFailed(Job& job, const Rank& rank, const std::string& reason, absl::
   EndAttemptUncounted(job, reason, StopMode::kKill, time);
 }
 
-// The directory has later attempts than the controller knows: the store is an older copy.
+// The directory has later attempts than the controller knows: the store is an older copy. They may
+// be far ahead, so the epoch leaps.
 void SupersededInStorage(Job& job, const std::string& reason, absl::Time time) {
-  constexpr uint64_t kLeap = 64;  // The epoch doubles, too: the directory may be far ahead.
-  job.epoch_floor = std::max(job.epoch_floor, 2 * job.epoch + kLeap);
+  job.epoch_floor = std::max(job.epoch_floor, std::min(16 * job.epoch + 64, kFurthestLeap));
   EndAttemptUncounted(job, reason, StopMode::kKill, time);
 }
 
@@ -235,7 +238,7 @@ void RankExited(Job& job, const RankReported& report, absl::Time time) {
   const std::string reason = absl::StrCat(WhoIsRank(job, report.rank), " ", WhatHappened(report));
   if (report.cause == ExitCause::kStorage) {
     StorageFailed(job, rank, reason, time);
-  } else if (report.cause == ExitCause::kSuperseded) {
+  } else if (report.cause == ExitCause::kSuperseded && job.epoch < kFurthestLeap) {
     SupersededInStorage(job, reason, time);
   } else if (IsPermanent(report.cause) &&
              (IsActive(job.state) || job.state == JobState::kRecovering)) {

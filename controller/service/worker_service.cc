@@ -26,7 +26,10 @@ absl::Status CheckIdentity(const Principal& caller, const Registration& worker) 
   return absl::PermissionDeniedError(
       absl::StrCat("wanted the worker ", caller.worker_id, " on the host ", caller.name,
                    ", as its certificate says, found the worker ", worker.worker_id,
-                   " on the host ", worker.hostname));
+                   " on the host ", worker.hostname,
+                   ". If the host was renamed, start its worker with --join and a new joiner's "
+                   "token, or give the host its old name; a copy of another worker's state needs "
+                   "a --state of its own"));
 }
 
 // Reads one message at a time. Deletes itself when gRPC is done with it.

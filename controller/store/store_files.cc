@@ -1,6 +1,7 @@
 #include "controller/store/store_files.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <vector>
 
@@ -135,6 +136,31 @@ absl::StatusOr<uint64_t> CompareWithWitness(Database& database, const std::strin
   return *witnessed;  // Numbers are never used twice.
 }
 
+// Refuses to make a store where one has been. What else the directory holds shows that: a
+// database's log, or, once a controller has run there, who got in. (`init` and `token` come before
+// the first run.)
+absl::Status CheckNoneIsLost(const std::string& directory, const std::string& path,
+                             const StoreRecovery& recovery, bool used_before) {
+  if (Exists(path) || Exists(directory + "/witness")) return absl::OkStatus();
+  std::string found;
+  for (const char* name : {"grants", "authority"}) {
+    if (used_before && Exists(absl::StrCat(directory, "/", name))) found = name;
+  }
+  std::error_code none;
+  if (std::filesystem::file_size(path + "-wal", none) > 0 && !none) found = "store.db-wal";
+  if (found.empty()) return absl::OkStatus();
+  if (!recovery.accept_loss) {
+    return DamagedStore(path,
+                        absl::StrCat("the file and its witness are missing, although `", found,
+                                     "` beside them shows that a controller has kept jobs here "
+                                     "(--accept-loss starts with no jobs)"));
+  }
+  LogWarning("loss_accepted", {{"store", path}, {"found", found}, {"missing", "all of it"}});
+  // Without its database nothing can be read from a log, and SQLite would remove it.
+  if (found != "store.db-wal") return absl::OkStatus();
+  return ReplaceFile(path + "-wal", path + "-wal.lost");
+}
+
 }  // namespace
 
 absl::Status WithNewestBackup(const absl::Status& status, const std::string& backup_directory) {
@@ -146,8 +172,9 @@ absl::Status WithNewestBackup(const absl::Status& status, const std::string& bac
 }
 
 absl::StatusOr<StoreFiles> OpenStoreFiles(const std::string& directory,
-                                          const StoreRecovery& recovery) {
+                                          const StoreRecovery& recovery, bool used_before) {
   const std::string path = directory + "/store.db";
+  RETURN_IF_ERROR(CheckNoneIsLost(directory, path, recovery, used_before));
   ASSIGN_OR_RETURN(std::unique_ptr<Witness> witness, Witness::Load(directory + "/witness"));
   ASSIGN_OR_RETURN(const uint64_t repaired, witness->RepairLog(path + "-wal"));
   if (repaired > 0) LogWarning("store_log_repaired", {{"store", path}, {"bytes", repaired}});

@@ -93,6 +93,24 @@ TEST_F(OutputTest, HeadsAreBoldWhereThereIsColour) {
   EXPECT_EQ(out_.str(), "\x1b[1mJOB\x1b[0m\nj-1\n");
 }
 
+// Bug it must catch: a job's name or output that moves the cursor, or turns the line's direction.
+TEST_F(OutputTest, ATerminalGetsNothingThatItWouldObey) {
+  const std::string hostile = "\x1b[2J\xE2\x80\xAE";
+  for (const bool live : {true, false}) {
+    out_.str("");
+    err_.str("");
+    Output output(out_, err_, {.live = live, .colour = false, .utf8 = true, .columns = 80});
+    output.Table({{"NAME"}}, {{hostile}});
+    output.Line(hostile);
+    output.LiveLine(hostile);
+    const bool raw = out_.str().find(hostile) != std::string::npos;
+    EXPECT_EQ(raw, !live) << "a program gets what was said";
+    output.Note(hostile);
+    output.Error(hostile);
+    EXPECT_EQ(err_.str().find(hostile), std::string::npos);
+  }
+}
+
 TEST_F(OutputTest, ALiveLineIsCutToTheTerminalAndEndedByTheNextLine) {
   Output output(out_, err_, {.live = true, .colour = false, .utf8 = false, .columns = 12});
   output.LiveLine("0123456789abcdef");

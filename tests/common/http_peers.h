@@ -94,7 +94,7 @@ inline std::string Answer(int port, absl::string_view request, const char* from 
 }
 
 inline std::string Get(int port, absl::string_view target, const char* from = "127.0.0.1") {
-  return Answer(port, absl::StrCat("GET ", target, " HTTP/1.1\r\nHost: x\r\n\r\n"), from);
+  return Answer(port, absl::StrCat("GET ", target, " HTTP/1.1\r\nHost: localhost\r\n\r\n"), from);
 }
 
 // How many descriptors this process has open.

@@ -66,6 +66,27 @@ TEST_F(MetricsPageTest, OtherPathsAreNotFoundAndNameTheRightOne) {
   }
 }
 
+// Bug it must catch: a page of another site reads the metrics through the browser of somebody on
+// this machine, by a name of its own that leads to 127.0.0.1.
+TEST_F(MetricsPageTest, AnotherHostIsRefused) {
+  const int port = page_->address().port;
+  const auto status = [&](const std::string& host) {
+    const testing::HttpPeer peer(port);
+    peer.Send(
+        absl::StrCat("GET /metrics HTTP/1.1\r\nHost: ", host, "\r\nConnection: close\r\n\r\n"));
+    return peer.ReadAll().substr(9, 3);
+  };
+  for (const char* host : {"127.0.0.1", "localhost", "[::1]", "127.0.0.2"}) {
+    EXPECT_EQ(status(host), "200") << host;
+    EXPECT_EQ(status(absl::StrCat(host, ":", port)), "200") << host;
+  }
+  for (const char* host :
+       {"evil.example", "127.0.0.1.evil.example", "10.0.0.1", "localhost.", ""}) {
+    EXPECT_EQ(status(host), "421") << host;
+    EXPECT_EQ(status(absl::StrCat(host, ":", port)), "421") << host;
+  }
+}
+
 TEST_F(MetricsPageTest, TheUrlHasTheRealPort) {
   EXPECT_NE(page_->address().port, 0);
   EXPECT_EQ(page_->url(), absl::StrCat("http://127.0.0.1:", page_->address().port, "/metrics"));

@@ -50,6 +50,18 @@ TEST(Utf8Stream, GivesWholeCharactersAndInAllWhatTheWholeTextWouldBe) {
   EXPECT_EQ(stream.Add('\xA9'), "\xC3\xA9");
 }
 
+// Bug it must catch: a job's name with U+202E turns what follows, on a page or a terminal.
+TEST(VisibleUtf8, LeavesNoMarkThatChangesTheDirection) {
+  EXPECT_EQ(VisibleUtf8("a\xE2\x80\xAEtxt.exe"), "a\\u202etxt.exe");
+  EXPECT_EQ(VisibleUtf8("\xE2\x81\xA6\xE2\x81\xA9\xE2\x80\xAA\xD8\x9C\xE2\x80\x8E\xE2\x80\x8F"),
+            "\\u2066\\u2069\\u202a\\u061c\\u200e\\u200f");
+  EXPECT_EQ(VisibleUtf8("\xE2\x80\xA8\xE2\x80\xA9"), "\\u2028\\u2029") << "ends of lines";
+  const std::string right_to_left = "\xD7\xA9\xD7\x9C\xD7\x95\xD7\x9D";
+  EXPECT_EQ(VisibleUtf8(right_to_left), right_to_left) << "letters have their own direction";
+  const std::string near = "\xE2\x80\xAF\xE2\x80\x90\xE2\x81\xA5\xE2\x81\xAA\xD8\x9B";
+  EXPECT_EQ(VisibleUtf8(near), near) << "their neighbours";
+}
+
 TEST(VisibleUtf8, LeavesNothingThatATerminalWouldObey) {
   EXPECT_EQ(VisibleUtf8("a\tb\n\xC3\xA9\xE2\x82\xAC"), "a\tb\n\xC3\xA9\xE2\x82\xAC");
   EXPECT_EQ(VisibleUtf8("\x1B[2J\r\a\x7F"), "\\x1b[2J\\x0d\\x07\\x7f");

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "common/log.h"
 #include "common/status_macros.h"
 #include "train/checkpoint/paths.h"
 
@@ -13,6 +14,32 @@ namespace {
 
 std::string HistoryPath(const std::string& directory, int64_t epoch) {
   return absl::StrCat(EpochPath(directory, epoch), "/", kHistoryName);
+}
+
+// Replaces the file by one with fewer of the oldest lines. A power cut leaves one of the two.
+absl::Status Thin(const std::string& directory, int64_t epoch, uint64_t bytes, Storage& storage) {
+  constexpr uint64_t kWhole = kMostHistoryBytes / 2, kThinned = kMostHistoryBytes / 4;
+  constexpr size_t kPiece = 1 << 20;
+  const uint64_t old = bytes - kWhole, stride = (old + kThinned - 1) / kThinned;
+  const std::string path = HistoryPath(directory, epoch), temporary = path + ".tmp";
+  std::ifstream file(path);
+  {
+    ASSIGN_OR_RETURN(const std::unique_ptr<OutputFile> thinned, storage.Create(temporary));
+    std::string piece;
+    uint64_t position = 0, number = 0;
+    for (std::string line; std::getline(file, line); position += line.size() + 1) {
+      if (position < old && number++ % stride != 0) continue;
+      absl::StrAppend(&piece, line, "\n");
+      if (piece.size() < kPiece) continue;
+      RETURN_IF_ERROR(thinned->Append(piece.data(), piece.size()));
+      piece.clear();
+    }
+    if (!file.eof()) return absl::InternalError(absl::StrCat("cannot read ", path));
+    RETURN_IF_ERROR(thinned->Append(piece.data(), piece.size()));
+    RETURN_IF_ERROR(thinned->Sync());
+  }
+  RETURN_IF_ERROR(storage.Rename(temporary, path));
+  return storage.SyncDirectory(EpochPath(directory, epoch));
 }
 
 }  // namespace
@@ -26,7 +53,14 @@ absl::Status AppendHistory(const std::string& directory, int64_t epoch, const st
   const std::string text = absl::StrCat("\n", lines);
   RETURN_IF_ERROR(file->Append(text.data(), text.size()));
   RETURN_IF_ERROR(file->Sync());
-  return storage.SyncDirectory(EpochPath(directory, epoch));
+  RETURN_IF_ERROR(storage.SyncDirectory(EpochPath(directory, epoch)));
+  std::error_code error;
+  const uint64_t bytes = std::filesystem::file_size(HistoryPath(directory, epoch), error);
+  if (error || bytes <= kMostHistoryBytes) return absl::OkStatus();
+  // The lines are safe, whatever becomes of the old ones.
+  const absl::Status thinned = Thin(directory, epoch, bytes, storage);
+  if (!thinned.ok()) LogWarning("history_not_thinned", {{"error", thinned.message()}});
+  return absl::OkStatus();
 }
 
 void ReadHistory(const std::string& directory, const Lineage& lineage, int64_t after,
@@ -46,6 +80,7 @@ void ReadHistory(const std::string& directory, const Lineage& lineage, int64_t a
       after = step;
       use(stretch->epoch, line);
     }
+    if (!file.eof()) LogWarning("history_not_read", {{"file", path}, {"after_step", after}});
   }
 }
 

@@ -5,6 +5,9 @@
 // Before an attempt commits a checkpoint, it appends the steps since its last checkpoint. So every
 // checkpoint has the history before it. Lines after the checkpoint that a successor continues are
 // about steps that the successor runs again. They are outside the lineage, and are not read.
+//
+// A file has at most kMostHistoryBytes. Above this its oldest lines are thinned: of those before
+// the newest half, every second one goes, again and again. The newest half stays whole.
 
 #pragma once
 
@@ -19,6 +22,7 @@
 namespace trainyard {
 
 inline constexpr char kHistoryName[] = "steps.jsonl";
+inline constexpr uint64_t kMostHistoryBytes = 64 << 20;  // 160,000 steps, of which half are whole.
 
 // Appends whole lines, which are durable once this returns OK. Only rank 0 of an epoch that has
 // begun may call it.

@@ -6,7 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/canonical.h"
+#include "common/epochs.h"
 #include "common/json_fields.h"
+#include "common/log.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "train/checkpoint/paths.h"
@@ -98,7 +100,19 @@ bool Lineage::Holds(const ListedCheckpoint& listed) const {
   return listed.complete && Holds(listed.epoch, listed.step);
 }
 
+// Names what somebody else has put among the attempts.
+void NameImpossibleEpochs(const std::string& directory) {
+  const auto names = ListCanonical(directory);
+  for (const std::string& name : names.value_or(std::vector<std::string>())) {
+    if (!IsImpossibleEpochName(name)) continue;
+    LogWarning("epoch_ignored", {{"directory", absl::StrCat(directory, "/", name)},
+                                 {"most", kMostEpoch},
+                                 {"meaning", "no attempt made it; remove it"}});
+  }
+}
+
 absl::Status BeginEpoch(const std::string& directory, int64_t epoch, Storage& storage) {
+  NameImpossibleEpochs(directory);
   RETURN_IF_ERROR(CheckNewest(directory, epoch));
   RETURN_IF_ERROR(storage.MakeDirectory(EpochPath(directory, epoch)));
   RETURN_IF_ERROR(storage.SyncDirectory(directory));

@@ -5,6 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/epochs.h"
 
 namespace trainyard {
 namespace {
@@ -35,7 +36,11 @@ std::string BasePath(const std::string& directory, int64_t epoch) {
 std::string DataFileName(int64_t rank) { return absl::StrCat("rank-", rank, ".bin"); }
 
 std::optional<int64_t> ParseEpochName(absl::string_view name) {
-  return ParseNumbered("epoch-", name);
+  const std::optional<int64_t> epoch = ParseNumbered("epoch-", name);
+  return epoch <= kMostEpoch ? epoch : std::nullopt;
+}
+bool IsImpossibleEpochName(absl::string_view name) {
+  return ParseNumbered("epoch-", name) > kMostEpoch;
 }
 std::optional<int64_t> ParseStepName(absl::string_view name) {
   return ParseNumbered("step-", name);

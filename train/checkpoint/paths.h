@@ -21,8 +21,11 @@ std::string CheckpointPath(const std::string& directory, int64_t epoch, int64_t 
 std::string BasePath(const std::string& directory, int64_t epoch);
 std::string DataFileName(int64_t rank);  // "rank-0.bin"
 
-// Returns the number in "epoch-3" or "step-40", or nullopt for other names, also for "step-040".
+// Returns the number in "epoch-3" or "step-40", or nullopt for other names, also for "step-040" and
+// for an epoch above kMostEpoch (common/epochs.h).
 std::optional<int64_t> ParseEpochName(absl::string_view name);
+// Whether a name has the form of an epoch's, with a number that no attempt has.
+bool IsImpossibleEpochName(absl::string_view name);
 std::optional<int64_t> ParseStepName(absl::string_view name);
 
 // Returns (epoch, step) of a path that ends in "epoch-3/step-40".

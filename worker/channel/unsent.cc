@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "common/files.h"
 #include "common/log.h"
+#include "common/status_macros.h"
 
 namespace trainyard::channel {
 namespace {
@@ -29,7 +29,7 @@ void UnsentFile::Append(absl::string_view line) {
   if (path_.empty()) return;
   if (fd_ < 0) fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   // After a failed write, start a new line behind the torn one.
-  const std::string text = absl::StrCat(failed_ ? "\n" : "", line, "\n");
+  const std::string text = absl::StrCat(failed_ ? "\n" : "", WithChecksum(line));
   if (fd_ >= 0 && ::write(fd_, text.data(), text.size()) == ssize_t(text.size())) return;
   if (std::exchange(failed_, true)) return;
   LogWarning("unsent_not_kept", {{"error", ErrnoStatus(errno, "write", path_).message()}});
@@ -41,19 +41,24 @@ void UnsentFile::Clear() {
   ::unlink(path_.c_str());
 }
 
-bool UnsentReader::Next(const std::function<void(Message)>& use) {
-  const absl::StatusOr<std::string> read = ReadPartOfOthers(path_, position_, kPartBytes);
-  if (!read.ok()) LogWarning("unsent_not_read", {{"error", read.status().message()}});
-  if (!read.ok() || read->empty() || position_ >= kMostUnsentBytes) return false;
+absl::StatusOr<bool> UnsentReader::Next(const std::function<void(Message)>& use) {
+  ASSIGN_OR_RETURN(const std::string part, ReadPartOfOthers(path_, position_, kPartBytes));
+  if (part.empty() || position_ >= kMostUnsentBytes) return false;
   // An incomplete line is left for the next part. Without any line break, the whole part is not a
   // line.
-  const size_t line_break = read->rfind('\n');
-  const size_t taken = line_break == read->npos ? read->size() : line_break + 1;
-  position_ += taken;
-  for (const absl::string_view line :
-       absl::StrSplit(absl::string_view(*read).substr(0, taken), '\n')) {
-    if (auto envelope = Decode(std::string(line)); envelope.ok()) use(std::move(envelope->message));
+  const size_t line_break = part.rfind('\n');
+  const size_t taken = line_break == part.npos ? part.size() : line_break + 1;
+  const LostLines lost = lines_.Read(absl::string_view(part).substr(0, taken), use);
+  if (lost.damaged + lost.missing > 0) {
+    LogError("unsent_lines_lost", {{"file", path_},
+                                   {"damaged", lost.damaged},
+                                   {"missing", lost.missing},
+                                   {"from_byte", position_},
+                                   {"to_byte", position_ + taken}});
   }
+  lost_.damaged += lost.damaged;
+  lost_.missing += lost.missing;
+  position_ += taken;
   return true;
 }
 

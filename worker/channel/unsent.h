@@ -1,6 +1,6 @@
 // A file in the rank's directory with the trainer's reports that no daemon has taken. So the
 // reports outlive the trainer, and the next daemon reads them once the rank has ended. The file has
-// the same lines that would have gone over the local socket.
+// the lines that would have gone over the local socket, with checksums (kept_lines.h).
 
 #pragma once
 
@@ -9,7 +9,9 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "worker/channel/kept_lines.h"
 #include "worker/channel/messages.h"
 
 namespace trainyard::channel {
@@ -34,19 +36,24 @@ class UnsentFile {
   bool failed_ = false;
 };
 
-// Reads the file of a trainer that has ended, oldest line first. Skips a torn last line. A daemon
-// may have taken some of the lines before. The file is read in parts, because a trainer may have
-// left more than other ranks should wait for. Not thread-safe.
+// Reads the file of a trainer that has ended, oldest line first. A daemon may have taken some of
+// the lines before. The file is read in parts, because a trainer may have left more than other
+// ranks should wait for. Not thread-safe.
 class UnsentReader {
  public:
   explicit UnsentReader(std::string path) : path_(std::move(path)) {}
 
-  // Calls `use` for each message of the next part. Returns whether there are more.
-  bool Next(const std::function<void(Message)>& use);
+  // Calls `use` for each message of the next part. Returns whether there may be more. NOT_FOUND:
+  // there is no file. After any error, the next call reads the same part.
+  absl::StatusOr<bool> Next(const std::function<void(Message)>& use);
+  // What was lost so far. Each loss is logged, too.
+  const LostLines& lost() const { return lost_; }
 
  private:
   const std::string path_;
   uint64_t position_ = 0;
+  KeptLines lines_{/*earlier_numbered=*/true};
+  LostLines lost_;
 };
 
 }  // namespace trainyard::channel

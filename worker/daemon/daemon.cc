@@ -10,6 +10,7 @@
 #include "common/check.h"
 #include "common/files.h"
 #include "common/log.h"
+#include "common/patient_read.h"
 #include "common/roots.h"
 #include "common/status_macros.h"
 #include "worker/daemon/rank_config.h"
@@ -58,7 +59,8 @@ absl::Status Daemon::AdoptAll() {
     if (!id.ok()) continue;
     const RankDirectory directory(options_.state_directory, *id);
     if (directory.Has("reported")) continue;
-    const auto launch = ReadLaunch(directory.File("launch.json"));
+    const auto launch = ReadPatiently([&] { return ReadLaunch(directory.File("launch.json")); },
+                                      options_.read_patience);
     const uint32_t device = launch.ok() ? launch->device : 0;
     const auto [it, added] =
         ranks_.try_emplace(*id, Rank::Shared{options_, outbox_, metrics_, clock_}, *id, device);
@@ -176,8 +178,13 @@ void Daemon::StartRanks(const StartOrder& order) {
       continue;
     }
     const RankDirectory directory(options_.state_directory, id);
-    if (const auto exit = ReadExitReport(directory.File("exit_report.json")); exit.ok()) {
+    const auto exit = ReadExitReport(directory.File("exit_report.json"));
+    if (exit.ok()) {
       outbox_.Add(RankStatus{id, *exit, wanted.device, RankState::kExited});
+      continue;
+    }
+    if (!absl::IsNotFound(exit.status())) {  // It has run here.
+      Refuse(id, wanted.device, absl::UnavailableError(exit.status().message()));
       continue;
     }
     if (const absl::Status status = Check(order, wanted); !status.ok()) {

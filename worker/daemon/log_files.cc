@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "common/files.h"
 #include "common/log.h"
+#include "common/status_macros.h"
 #include "common/text.h"
 
 namespace trainyard {
@@ -28,11 +29,10 @@ struct LogFile {
 };
 
 // Oldest first.
-std::vector<LogFile> List(const std::string& directory) {
+absl::StatusOr<std::vector<LogFile>> List(const std::string& directory) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory));
   std::vector<LogFile> files;
-  const auto names = ListDirectory(directory);
-  if (!names.ok()) return files;
-  for (const std::string& name : *names) {
+  for (const std::string& name : names) {
     LogFile file;
     struct stat stat = {};
     if (!absl::StartsWith(name, "log.") || !absl::SimpleAtoi(name.substr(4), &file.begin)) continue;
@@ -46,13 +46,22 @@ std::vector<LogFile> List(const std::string& directory) {
   return files;
 }
 
-std::string ReadRange(const std::string& path, uint64_t offset, size_t bytes) {
+absl::StatusOr<std::string> ReadRange(const std::string& path, uint64_t offset, size_t bytes) {
   std::string text(bytes, '\0');
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return "";
-  const ssize_t n = ::pread(fd, text.data(), bytes, off_t(offset));
+  if (fd < 0) return ErrnoStatus(errno, "open", path);
+  size_t got = 0;
+  ssize_t n = 1;
+  while (got < bytes && n != 0) {
+    n = ::pread(fd, &text[got], bytes - got, off_t(offset + got));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) break;
+    got += size_t(n);
+  }
+  const int error = errno;
   ::close(fd);
-  text.resize(n > 0 ? size_t(n) : 0);
+  if (n < 0) return ErrnoStatus(error, "read", path);
+  text.resize(got);
   return text;
 }
 
@@ -60,8 +69,8 @@ std::string ReadRange(const std::string& path, uint64_t offset, size_t bytes) {
 
 LogWriter::LogWriter(std::string directory, uint64_t file_bytes, uint32_t files)
     : directory_(std::move(directory)), file_bytes_(file_bytes), files_(files) {
-  const std::vector<LogFile> present = List(directory_);
-  if (!present.empty()) begin_ = present.back().begin + present.back().size;
+  const auto present = List(directory_);
+  if (present.ok() && !present->empty()) begin_ = present->back().begin + present->back().size;
 }
 
 LogWriter::~LogWriter() {
@@ -74,8 +83,10 @@ void LogWriter::Rotate() {
   size_ = 0;
   const std::string path = absl::StrFormat("%s/log.%012d", directory_, begin_);
   fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  std::vector<LogFile> present = List(directory_);
-  for (size_t i = 0; i + files_ < present.size(); ++i) ::unlink(present[i].path.c_str());
+  const auto present = List(directory_);
+  for (size_t i = 0; present.ok() && i + files_ < present->size(); ++i) {
+    ::unlink((*present)[i].path.c_str());
+  }
 }
 
 void LogWriter::Append(absl::string_view text) {
@@ -97,13 +108,18 @@ void LogWriter::Append(absl::string_view text) {
   }
 }
 
-LogReader::Lines LogReader::Read(const Limits& limits) {
+absl::StatusOr<LogReader::Lines> LogReader::Read(const Limits& limits) {
   Lines result;
-  const std::vector<LogFile> files = List(directory_);
+  ASSIGN_OR_RETURN(const std::vector<LogFile> files, List(directory_));
   if (files.empty()) return result;
   const uint64_t end = files.back().begin + files.back().size;
-  uint64_t from = std::max(position_, files.front().begin);
+  // A position behind the end is damaged. Lines that come twice are better than none.
+  uint64_t from = std::max(position_ > end ? 0 : position_, files.front().begin);
   if (end > from + limits.backlog_bytes) from = end - limits.bytes;
+  // A file that is missing among the others is skipped.
+  const auto holds = [&](const LogFile& file) { return file.begin + file.size > from; };
+  const auto next = std::find_if(files.begin(), files.end(), holds);
+  if (next != files.end()) from = std::max(from, next->begin);
   if (from > position_) result.skipped_bytes = from - position_;
   position_ = from;
 
@@ -111,10 +127,13 @@ LogReader::Lines LogReader::Read(const Limits& limits) {
   for (const LogFile& file : files) {
     const uint64_t at = position_ + text.size();
     if (at < file.begin || at >= file.begin + file.size || text.size() >= limits.bytes) continue;
-    text += ReadRange(file.path, at - file.begin,
-                      std::min<uint64_t>(limits.bytes - text.size(), file.begin + file.size - at));
+    const uint64_t wanted = std::min(limits.bytes - text.size(), file.begin + file.size - at);
+    ASSIGN_OR_RETURN(const std::string range, ReadRange(file.path, at - file.begin, wanted));
+    text += range;
   }
-  const bool at_the_end = limits.with_partial_line && position_ + text.size() >= end;
+  const bool whole = position_ + text.size() >= end;
+  const bool missing = !whole && text.size() < limits.bytes;  // What follows is.
+  const bool at_the_end = missing || (whole && limits.with_partial_line);
   absl::string_view rest = text;
   while (!rest.empty()) {
     const size_t line_break = rest.find('\n');

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 namespace trainyard {
@@ -55,9 +56,11 @@ class LogReader {
     uint64_t backlog_bytes = 1 << 20;  // If the reader is farther behind, older bytes are skipped.
     bool with_partial_line = false;    // The output has ended: the last line may lack a line break.
   };
-  Lines Read(const Limits& limits);
+  // An error: a file cannot be read now. The next call reads from the same position.
+  absl::StatusOr<Lines> Read(const Limits& limits);
 
   uint64_t position() const { return position_; }
+  void Seek(uint64_t position) { position_ = position; }
 
  private:
   const std::string directory_;

@@ -65,7 +65,16 @@ struct WorkerMetrics::Families {
                         registry)),
         dropped_steps(dropped.Add({{"kind", "step"}})),
         dropped_log_lines(dropped.Add({{"kind", "log_line"}})),
-        dropped_spooled_steps(dropped.Add({{"kind", "spooled_step"}})) {}
+        dropped_spooled_steps(dropped.Add({{"kind", "spooled_step"}})),
+        lost(Declare(prometheus::BuildCounter(), metric::kReportsLost,
+                     "Reports of ranks that an earlier daemon or a trainer kept on disk and that "
+                     "could not be read again. More than zero: the disk or its memory is faulty, "
+                     "and a job's history has holes; the log names the files.",
+                     registry)) {
+    for (const char* kind : {"damaged_line", "missing_line", "unreadable_file"}) {
+      lost.Add({{"kind", kind}});  // Zero is shown, too.
+    }
+  }
 
   prometheus::Family<prometheus::Gauge>& build_info;
   prometheus::Family<prometheus::Gauge>& certificate_expiry;
@@ -77,6 +86,7 @@ struct WorkerMetrics::Families {
   prometheus::Counter& dropped_steps;
   prometheus::Counter& dropped_log_lines;
   prometheus::Counter& dropped_spooled_steps;
+  prometheus::Family<prometheus::Counter>& lost;
 };
 
 struct WorkerMetrics::Series {
@@ -157,6 +167,10 @@ void WorkerMetrics::OutboxDropped(const Outbox::Dropped& so_far) {
 
 void WorkerMetrics::SpoolDropped(uint64_t steps) {
   families_->dropped_spooled_steps.Increment(double(steps));
+}
+
+void WorkerMetrics::ReportsLost(const char* kind, uint64_t count) {
+  families_->lost.Add({{"kind", kind}}).Increment(double(count));
 }
 
 void WorkerMetrics::CertificateExpires(absl::Time time) {

@@ -26,6 +26,7 @@ constexpr char kDeviceMemory[] = "trainyard_device_memory_bytes";
 constexpr char kRankStepDuration[] = "trainyard_rank_step_duration_seconds";
 constexpr char kRankWait[] = "trainyard_rank_wait_seconds_total";
 constexpr char kReportsDropped[] = "trainyard_reports_dropped_total";
+constexpr char kReportsLost[] = "trainyard_reports_lost_total";
 }  // namespace metric
 
 // Not thread-safe, but the registry may be collected at any time.
@@ -41,6 +42,8 @@ class WorkerMetrics {
   void Expire(absl::Duration now);
   void OutboxDropped(const Outbox::Dropped& so_far);
   void SpoolDropped(uint64_t steps);
+  // `kind`: damaged_line, missing_line or unreadable_file.
+  void ReportsLost(const char* kind, uint64_t count);
   // May be called from any thread.
   void CertificateExpires(absl::Time time);
 

@@ -113,9 +113,9 @@ std::optional<Sandbox> SandboxFor(const DaemonOptions& options, const RankDirect
   return sandbox;
 }
 
-uint64_t ReadPosition(const std::string& path) {
+uint64_t ReadPosition(const std::string& path, absl::Duration patience) {
   uint64_t position = 0;
-  const auto text = ReadFile(path, 64);
+  const auto text = ReadPatiently([&] { return ReadFile(path, 64); }, patience);
   return text.ok() && absl::SimpleAtoi(*text, &position) ? position : 0;
 }
 
@@ -147,7 +147,10 @@ Rank::Rank(Shared shared, RankId id, uint32_t device)
       steps_(directory_.path(), "steps", shared.options.spool_bytes),
       checkpoints_(directory_.path(), "checkpoints"),
       rendezvous_(directory_.path(), "rendezvous"),
-      log_(directory_.path(), ReadPosition(directory_.File("log_position"))) {}
+      exit_reads_(shared.options.read_patience),
+      unsent_reads_(shared.options.read_patience),
+      log_reads_(shared.options.read_patience),
+      log_(directory_.path(), 0) {}
 
 RankStatus Rank::Status() const {
   if (phase_ == Phase::kExited || phase_ == Phase::kReported) {
@@ -225,31 +228,46 @@ void Rank::Launch(const RankOrder& order, channel::ChannelServer::Callbacks call
   LogInfo("rank_started", {{"rank", id_.Name()}, {"device", device_}, {"pid", supervisor_.pid}});
 }
 
-// Returns whether the rank's supervisor still lives.
+// Returns whether the rank's supervisor still lives. Waits for files that cannot be read.
 bool Rank::ReplayEarlierDaemon() {
-  if (const auto line = ReadFile(directory_.File("ready")); line.ok()) {
-    const auto said = channel::Decode(*line);
-    const auto* ready = said.ok() ? std::get_if<channel::Ready>(&said->message) : nullptr;
-    ready_ = ready == nullptr ? channel::Ready() : *ready;
-    // The report may not be acknowledged, and a registration says only that the rank exists.
-    shared_.outbox.Add(Status());
-  }
-  rendezvous_.Recover([&](channel::Message message) {
-    if (auto* set = std::get_if<channel::Set>(&message)) sets_.push_back(std::move(*set));
+  const absl::Duration patience = shared_.options.read_patience;
+  log_.Seek(ReadPosition(directory_.File("log_position"), patience));
+  const auto said = ReadPatiently([&] { return ReadFile(directory_.File("ready")); }, patience);
+  channel::KeptLines lines(/*earlier_numbered=*/false);
+  // Earlier releases wrote no line break.
+  const channel::LostLines lost =
+      lines.Read(absl::StrCat(said.value_or(""), "\n"), [&](const channel::Message& message) {
+        if (const auto* ready = std::get_if<channel::Ready>(&message)) ready_ = *ready;
+      });
+  if (lost.damaged > 0) LogError("ready_damaged", {{"rank", id_.Name()}});
+  Recovered({lost, MayPass(said.status()) ? 1u : 0u});
+  // The report may not be acknowledged, and a registration says only that the rank exists.
+  if (ready_) shared_.outbox.Add(Status());
+  const auto set = [&](channel::Message message) {
+    if (auto* value = std::get_if<channel::Set>(&message)) sets_.push_back(std::move(*value));
     return Spool::kNeverAcknowledged;
-  });
-  // Steps first: a checkpoint is never reported before its step.
-  steps_.Recover([&](const channel::Message& message) {
-    const auto* step = std::get_if<channel::Step>(&message);
-    return step == nullptr ? 0 : ReportStep(*step);
-  });
-  checkpoints_.Recover([&](const channel::Message& message) {
-    const auto* checkpoint = std::get_if<channel::Checkpoint>(&message);
-    return checkpoint == nullptr ? 0 : ReportCheckpoint(*checkpoint);
-  });
-  const auto supervisor = ReadSupervisor(directory_.File("supervisor.json"));
+  };
+  const auto step = [&](const channel::Message& message) {
+    const auto* taken = std::get_if<channel::Step>(&message);
+    return taken == nullptr ? 0 : ReportStep(*taken);
+  };
+  const auto checkpoint = [&](const channel::Message& message) {
+    const auto* taken = std::get_if<channel::Checkpoint>(&message);
+    return taken == nullptr ? 0 : ReportCheckpoint(*taken);
+  };
+  Recovered(rendezvous_.Recover(set, patience));
+  Recovered(steps_.Recover(step, patience));  // A checkpoint is never reported before its step.
+  Recovered(checkpoints_.Recover(checkpoint, patience));
+  const auto supervisor =
+      ReadPatiently([&] { return ReadSupervisor(directory_.File("supervisor.json")); }, patience);
   if (supervisor.ok()) supervisor_ = *supervisor;
   return supervisor.ok() && IsRunning(supervisor_);
+}
+
+void Rank::Recovered(const Spool::Lost& lost) {
+  shared_.metrics.ReportsLost("damaged_line", lost.damaged);
+  shared_.metrics.ReportsLost("missing_line", lost.missing);
+  shared_.metrics.ReportsLost("unreadable_file", lost.unreadable_files);
 }
 
 void Rank::Adopt(channel::ChannelServer::Callbacks callbacks) {
@@ -320,14 +338,20 @@ bool Rank::MayExit() const {
 // whether everything has been reported. Some of it may be reported twice; receivers go by its step.
 bool Rank::ToldUnsent() {
   const std::string unsent = directory_.TrainersFile(channel::kUnsentName);
-  if (!unsent_ && !Exists(unsent)) return true;
   if (!unsent_) unsent_.emplace(unsent);
-  const bool more = unsent_->Next([&](channel::Message message) {
+  const auto more = unsent_->Next([&](channel::Message message) {
     if (const auto* ready = std::get_if<channel::Ready>(&message)) OnReady(*ready);
     if (auto* step = std::get_if<channel::Step>(&message)) OnStep(std::move(*step));
     if (const auto* saved = std::get_if<channel::Checkpoint>(&message)) OnCheckpoint(*saved);
   });
-  if (more) return false;
+  if (absl::IsNotFound(more.status())) return true;
+  if (unsent_reads_.TryAgain(more.status(), shared_.clock.Monotonic())) return false;
+  if (more.ok() && *more) return false;
+  Recovered({unsent_->lost(), MayPass(more.status()) ? 1u : 0u});
+  if (!more.ok()) {
+    LogError("unsent_not_read", {{"error", more.status().message()}, {"effect", "it stays"}});
+    return true;
+  }
   // Now the spools have it, too.
   if (const absl::Status synced = directory_.SyncReports(); !synced.ok()) {
     LogError("reports_not_synced", {{"rank", id_.Name()}, {"error", synced.message()}});
@@ -359,6 +383,7 @@ void Rank::PollProcess() {
     return;
   }
   const auto report = ReadExitReport(directory_.File("exit_report.json"));
+  if (exit_reads_.TryAgain(report.status(), shared_.clock.Monotonic())) return;
   if (report.ok()) {
     exit_ = *report;
   } else {
@@ -414,7 +439,8 @@ std::unique_ptr<channel::ChannelServer> Rank::TakeClosedChannel() {
 
 void Rank::OnReady(const channel::Ready& ready) {
   ready_ = ready;
-  if (const absl::Status status = WriteText(directory_.File("ready"), channel::Encode({ready}));
+  if (const absl::Status status =
+          WriteText(directory_.File("ready"), channel::WithChecksum(channel::Encode({ready})));
       !status.ok()) {
     LogWarning("ready_not_kept", {{"rank", id_.Name()}, {"error", status.message()}});
   }
@@ -488,15 +514,20 @@ void Rank::Resend() {
 
 void Rank::ForwardLog() {
   const bool ended = phase_ >= Phase::kFinishing;
-  LogReader::Lines read = log_.Read({.with_partial_line = ended});
+  auto read = log_.Read({.with_partial_line = ended});
+  if (log_reads_.TryAgain(read.status(), shared_.clock.Monotonic())) return;
+  if (!read.ok()) {
+    log_done_ = ended;
+    return;
+  }
   LogReport report{.job_id = id_.job_id, .lines = {}};
   const auto add = [&, now = shared_.clock.Now()](std::string line) {
     report.lines.push_back({now, id_.epoch, id_.rank, std::move(line)});
   };
-  if (read.skipped_bytes > 0) {
-    add(absl::StrCat("(", read.skipped_bytes, " bytes of output were not forwarded)"));
+  if (read->skipped_bytes > 0) {
+    add(absl::StrCat("(", read->skipped_bytes, " bytes of output were not forwarded)"));
   }
-  for (std::string& line : read.lines) add(std::move(line));
+  for (std::string& line : read->lines) add(std::move(line));
   if (report.lines.empty()) {
     log_done_ = ended;
     return;

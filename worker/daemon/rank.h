@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/patient_read.h"
 #include "worker/channel/server.h"
 #include "worker/channel/unsent.h"
 #include "worker/daemon/devices.h"
@@ -52,6 +53,8 @@ struct DaemonOptions {
   mode_t umask = 022;                // For trainers.
   // How many directories of ended and reported ranks are kept; the newest stay.
   size_t ended_ranks = 16;
+  // How long a file of an earlier daemon, or of a rank, is waited for that cannot be read.
+  absl::Duration read_patience = kReadPatience;
 };
 
 // Returns how the supervisor in `directory` starts the trainer of a rank on this device. Only the
@@ -138,6 +141,7 @@ class Rank {
   void Exited(RankExit exit);  // No process of the rank is left.
   uint64_t ReportStep(const channel::Step& step);
   uint64_t ReportCheckpoint(const channel::Checkpoint& checkpoint);
+  void Recovered(const Spool::Lost& lost);
   void ForwardLog();
 
   const Shared shared_;
@@ -168,6 +172,7 @@ class Rank {
   Spool checkpoints_;
   Spool rendezvous_;
   std::optional<channel::UnsentReader> unsent_;  // While it is being read.
+  ReadPatience exit_reads_, unsent_reads_, log_reads_;
 
   LogReader log_;
   absl::Duration next_log_;

@@ -10,9 +10,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "common/files.h"
 #include "common/log.h"
+#include "common/status_macros.h"
 
 namespace trainyard {
 namespace {
@@ -37,8 +37,14 @@ std::string Spool::Path(const File& file) const {
 
 void Spool::AddFile() {
   if (fd_ >= 0) ::close(fd_);
-  files_.push_back({.number = next_number_++});
-  fd_ = ::open(Path(files_.back()).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  // A file that is there already is one that could not be read or listed. It is left alone.
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC;
+  File file;
+  do {
+    file.number = next_number_++;
+    fd_ = ::open(Path(file).c_str(), kFlags, 0644);
+  } while (fd_ < 0 && errno == EEXIST);
+  files_.push_back(file);
 }
 
 void Spool::RemoveOldest() {
@@ -53,7 +59,9 @@ void Spool::RemoveOldest() {
 
 uint64_t Spool::Append(const channel::Message& message, uint64_t sequence) {
   if (fd_ < 0 || files_.back().bytes >= file_bytes_) AddFile();
-  const std::string line = absl::StrCat(channel::Encode({message}), "\n");
+  // After a failed write, a new line begins behind the torn one.
+  const std::string line = absl::StrCat(
+      failed_ ? "\n" : "", channel::WithChecksum(channel::Encode({message, ++last_line_})));
   if (fd_ < 0 || ::write(fd_, line.data(), line.size()) != ssize_t(line.size())) {
     if (!failed_) {
       LogWarning("spool_failed", {{"error", ErrnoStatus(errno, "write to", directory_).message()}});
@@ -87,32 +95,59 @@ void Spool::Acknowledge(uint64_t sequence) {
   }
 }
 
-void Spool::Recover(const std::function<uint64_t(channel::Message)>& adopt) {
-  const auto names = ListDirectory(directory_);
-  if (!names.ok()) return;
-  for (const absl::string_view name : *names) {
-    File file;
-    if (absl::StartsWith(name, prefix_) &&
-        absl::SimpleAtoi(name.substr(prefix_.size()), &file.number)) {
-      files_.push_back(file);
+absl::StatusOr<std::vector<uint64_t>> Spool::List() const {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory_));
+  std::vector<uint64_t> numbers;
+  for (const absl::string_view name : names) {
+    uint64_t number = 0;
+    if (absl::StartsWith(name, prefix_) && absl::SimpleAtoi(name.substr(prefix_.size()), &number)) {
+      numbers.push_back(number);
     }
   }
-  std::sort(files_.begin(), files_.end(),
-            [](const File& a, const File& b) { return a.number < b.number; });
-  for (File& file : files_) {
-    next_number_ = file.number + 1;
-    const std::string text = ReadFile(Path(file), 4 * kMaxFileBytes).value_or("");
-    for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
-      auto envelope = channel::Decode(line);
-      if (!envelope.ok()) continue;
-      file.last_sequence = adopt(std::move(envelope->message));
+  std::sort(numbers.begin(), numbers.end());
+  return numbers;
+}
+
+Spool::Lost Spool::Recover(const std::function<uint64_t(channel::Message)>& adopt,
+                           absl::Duration patience) {
+  Lost all;
+  const auto numbers = ReadPatiently([&] { return List(); }, patience);
+  if (MayPass(numbers.status())) ++all.unreadable_files;
+  channel::KeptLines lines(/*earlier_numbered=*/false);
+  for (const uint64_t number : numbers.value_or(std::vector<uint64_t>())) {
+    next_number_ = number + 1;
+    File file = {.number = number};
+    const auto text =
+        ReadPatiently([&] { return ReadFile(Path(file), 4 * kMaxFileBytes); }, patience);
+    if (!text.ok()) {
+      ++all.unreadable_files;
+      LogError("spool_not_read", {{"error", text.status().message()}, {"effect", "it stays"}});
+      lines.SkipFile();
+      continue;
+    }
+    lines.BeginFile();
+    const uint64_t before = lines.last_sequence();
+    const channel::LostLines lost = lines.Read(*text, [&](channel::Message message) {
+      file.last_sequence = adopt(std::move(message));
       ++file.lines;
+    });
+    if (lost.damaged + lost.missing > 0) {
+      LogError("spool_lines_lost", {{"file", Path(file)},
+                                    {"damaged", lost.damaged},
+                                    {"missing", lost.missing},
+                                    {"after_line", before},
+                                    {"up_to_line", lines.last_sequence()}});
     }
-    file.bytes = text.size();
+    all.damaged += lost.damaged;
+    all.missing += lost.missing;
+    file.bytes = text->size();
+    if (text->empty()) ::unlink(Path(file).c_str());
+    if (file.lines == 0) continue;  // A file of nothing but damage stays, unread.
     total_bytes_ += file.bytes;
-    if (file.lines == 0) ::unlink(Path(file).c_str());
+    files_.push_back(file);
   }
-  std::erase_if(files_, [](const File& file) { return file.lines == 0; });
+  last_line_ = lines.last_sequence();
+  return all;
 }
 
 }  // namespace trainyard

@@ -1,6 +1,7 @@
-// A rank's reports that the controller has not acknowledged, as lines of JSON in the format of the
-// local socket. If a daemon dies, the next daemon sends the reports that the first had taken. The
-// files are named NAME.N. Each is removed once all its reports are acknowledged.
+// A rank's reports that the controller has not acknowledged, as lines of
+// worker/channel/kept_lines.h. If a daemon dies, the next daemon sends the reports that the first
+// had taken. The files are named NAME.N. Each is removed once all its reports are acknowledged, and
+// none is removed unread.
 
 #pragma once
 
@@ -9,7 +10,12 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <vector>
 
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/patient_read.h"
+#include "worker/channel/kept_lines.h"
 #include "worker/channel/messages.h"
 
 namespace trainyard {
@@ -35,9 +41,15 @@ class Spool {
   // Everything up to `sequence` is acknowledged.
   void Acknowledge(uint64_t sequence);
 
+  // What Recover could not give to `adopt`. Each loss is logged with its file, too.
+  struct Lost : channel::LostLines {
+    uint64_t unreadable_files = 0;
+  };
   // Calls `adopt` with each report that an earlier daemon left, oldest first. `adopt` returns the
-  // report's new sequence. Skips a torn last line. Call this before the first Append.
-  void Recover(const std::function<uint64_t(channel::Message)>& adopt);
+  // report's new sequence. Call this before the first Append. Waits `patience` for a file that
+  // cannot be read; if that ends, the file stays where it is, for a later daemon.
+  Lost Recover(const std::function<uint64_t(channel::Message)>& adopt,
+               absl::Duration patience = kReadPatience);
 
  private:
   struct File {
@@ -48,6 +60,8 @@ class Spool {
   };
 
   std::string Path(const File& file) const;
+  // The numbers of the files that an earlier daemon left, in order.
+  absl::StatusOr<std::vector<uint64_t>> List() const;
   void AddFile();
   void RemoveOldest();
 
@@ -58,6 +72,7 @@ class Spool {
   std::deque<File> files_;  // Oldest first. fd_ is the last one.
   uint64_t total_bytes_ = 0;
   uint64_t next_number_ = 0;
+  uint64_t last_line_ = 0;  // The number of the last line.
   int fd_ = -1;
   bool failed_ = false;
 };

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/files.h"
+#include "common/patient_read.h"
 #include "common/status_macros.h"
 
 namespace trainyard {
@@ -57,11 +58,13 @@ absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Open(const std::
   RETURN_IF_ERROR(MakeDirectories(ranks));
   for (const std::string& directory : {absolute, ranks}) RETURN_IF_ERROR(HideNames(directory));
   const std::string id_path = absolute + "/worker_id";
-  if (!Exists(id_path)) {
-    RETURN_IF_ERROR(WriteFileAtomic(id_path, absl::StrCat("w-", RandomId().substr(0, 12), "\n")));
+  auto id = ReadPatiently([&] { return ReadFile(id_path, 4096); }, kReadPatience);
+  if (absl::IsNotFound(id.status())) {
+    id = absl::StrCat("w-", RandomId().substr(0, 12), "\n");
+    RETURN_IF_ERROR(WriteFileAtomic(id_path, *id));
   }
-  ASSIGN_OR_RETURN(const std::string id, ReadFile(id_path, 4096));
-  state->worker_id_ = std::string(absl::StripAsciiWhitespace(id));
+  RETURN_IF_ERROR(id.status());
+  state->worker_id_ = std::string(absl::StripAsciiWhitespace(*id));
   if (state->worker_id_.empty()) {
     return absl::DataLossError(absl::StrCat(id_path, " is empty; remove it to get a new id"));
   }

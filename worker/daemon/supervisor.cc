@@ -20,6 +20,7 @@
 #include "common/clock.h"
 #include "common/files.h"
 #include "common/log.h"
+#include "common/patient_read.h"
 #include "common/status_macros.h"
 #include "worker/daemon/log_files.h"
 #include "worker/daemon/processes.h"
@@ -187,7 +188,8 @@ void Supervisor::ReapDescendants() {
 
 RankExit Supervisor::Report() const {
   RankExit exit = {.cause = ExitCause::kOther};
-  const auto own_words = ReadTrainersReport(RankDirectory(directory_));
+  const auto own_words =
+      ReadPatiently([&] { return ReadTrainersReport(RankDirectory(directory_)); }, kReadPatience);
   if (own_words.ok()) {
     exit.cause = own_words->cause;
     exit.message = own_words->message;
@@ -221,7 +223,8 @@ absl::Status Supervise(const std::string& directory) {
   if (!self) return absl::InternalError("cannot read /proc/self/stat: is /proc mounted?");
   RETURN_IF_ERROR(WriteSupervisor(absl::StrCat(directory, "/supervisor.json"), self->identity));
   const std::string report = absl::StrCat(directory, "/exit_report.json");
-  const auto launch = ReadLaunch(absl::StrCat(directory, "/launch.json"));
+  const auto launch = ReadPatiently(
+      [&] { return ReadLaunch(absl::StrCat(directory, "/launch.json")); }, kReadPatience);
   if (!launch.ok()) {
     return WriteExitReport(report, {.message = std::string(launch.status().message())});
   }

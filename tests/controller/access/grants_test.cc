@@ -8,12 +8,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <future>
 
 #include "security/secret_file.h"
 #include "tests/controller/testing/disk_that_hangs.h"
 #include "tests/controller/testing/temp_directory.h"
+#include "tests/testing/read_faults.h"
 
 namespace trainyard::controller {
 namespace {
@@ -49,6 +51,25 @@ TEST(Grants, AreFoundWhileTheDiskHangs) {
   }
   EXPECT_TRUE(put.get().ok());
   EXPECT_TRUE(grants->Find(fresh.grant.id()));
+}
+
+// Bug it must catch: a controller without a free descriptor at its start took the grants for
+// revoked, and did not look again until one was made or removed.
+TEST(Grants, AStartWaitsForThoseThatCannotBeReadForAMoment) {
+  const TempDirectory directory;
+  const std::string path = directory.path() + "/grants";
+  const StoredGrant grant = MakeGrant();
+  ASSERT_TRUE((*Grants::Open(path, RealClock()))->Put(grant).ok());
+  ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), std::array<timespec, 2>{}.data(), 0), 0);
+  for (const ReadFault fault : {ReadFault::kEio, ReadFault::kEmfile, ReadFault::kEacces}) {
+    for (const std::string& file : {std::string("/grants"), grant.grant.id() + ".json"}) {
+      SCOPED_TRACE(absl::StrCat("fault ", int(fault), " of ", file));
+      const FaultyReads faulty(fault, file, 2);
+      const auto grants = *Grants::Open(path, RealClock());
+      EXPECT_EQ(faulty.met(), 2);
+      EXPECT_TRUE(grants->Find(grant.grant.id()));
+    }
+  }
 }
 
 // Bug it must catch: a token that root made for a controller of another user is refused for ever.

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "common/epochs.h"
 #include "controller/jobs/job_codec.h"
 #include "controller/jobs/job_state.h"
 
@@ -132,6 +133,20 @@ TEST(Superseded, AnOlderStoreLeapsBeyondTheDirectorysAttempts) {
   EXPECT_EQ(job.restarts_without_progress, 0);
   job = Place(job);
   EXPECT_GT(job.epoch, 64);
+}
+
+// Bug it must catch: a stray directory epoch-9223372036854775807 drove the epoch beyond all
+// numbers, by 57 attempts in 11 seconds, and ended the job for good.
+TEST(Superseded, LeapsAreBoundedAndThenCountAsFailures) {
+  Job job = Running(1);
+  int leaps = 0;
+  while (!IsTerminal(job.state)) {
+    job = Exit(Place(job), 0, ExitCause::kSuperseded);
+    ASSERT_LT(++leaps, 30);
+    ASSERT_LT(job.epoch, uint64_t(kMostEpoch));
+  }
+  EXPECT_EQ(job.state, JobState::kFailed);
+  EXPECT_THAT(job.state_reason, HasSubstr("its own words")) << "they name the directory";
 }
 
 TEST(Strikes, CountAgainstTheHostOfTheCulpritAlone) {

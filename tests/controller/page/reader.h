@@ -41,11 +41,11 @@ inline Reply ParseReply(const std::string& text) {
 
 // What a browser of this page says.
 inline std::string GetText(absl::string_view target, absl::string_view headers = "") {
-  return absl::StrCat("GET ", target, " HTTP/1.1\r\nHost: here:80\r\n", headers, "\r\n");
+  return absl::StrCat("GET ", target, " HTTP/1.1\r\nHost: localhost:80\r\n", headers, "\r\n");
 }
 inline std::string PostText(absl::string_view target, absl::string_view body,
                             absl::string_view headers = "") {
-  return absl::StrCat("POST ", target, " HTTP/1.1\r\nHost: here:80\r\n", headers,
+  return absl::StrCat("POST ", target, " HTTP/1.1\r\nHost: localhost:80\r\n", headers,
                       "Content-Length: ", body.size(), "\r\n\r\n", body);
 }
 inline std::string CookieLine(absl::string_view token) {

@@ -217,7 +217,7 @@ TEST_F(SiteTest, ARevokedTokenEndsAtOnce) {
 TEST_F(SiteTest, OtherSitesPagesNeitherLogInNorOut) {
   for (const char* header :
        {"Origin: https://evil.example\r\n", "Origin: null\r\n", "Sec-Fetch-Site: cross-site\r\n",
-        "Sec-Fetch-Site: same-site\r\nOrigin: http://here:80\r\n"}) {
+        "Sec-Fetch-Site: same-site\r\nOrigin: http://localhost:80\r\n"}) {
     const Reply in = LogIn(Local(), header);
     EXPECT_EQ(in.status, 403) << header;
     EXPECT_EQ(in.Header("set-cookie"), "");
@@ -225,7 +225,7 @@ TEST_F(SiteTest, OtherSitesPagesNeitherLogInNorOut) {
     EXPECT_EQ(out.status, 403) << header;
     EXPECT_EQ(out.Header("set-cookie"), "");
   }
-  EXPECT_EQ(LogIn(Local(), "Origin: http://here:80\r\nSec-Fetch-Site: same-origin\r\n").status,
+  EXPECT_EQ(LogIn(Local(), "Origin: http://localhost:80\r\nSec-Fetch-Site: same-origin\r\n").status,
             303);
 }
 

@@ -73,7 +73,7 @@ TEST_F(SiteTlsTest, ThePageWantsATokenAndNoCertificate) {
     EXPECT_THAT(form.body, HasSubstr("action=\"/login\""));
   }
   const Reply in =
-      AskAs(std::nullopt, PostText("/login", "token=" + token, "Origin: https://here:80\r\n"));
+      AskAs(std::nullopt, PostText("/login", "token=" + token, "Origin: https://localhost:80\r\n"));
   EXPECT_EQ(in.status, 303);
   EXPECT_EQ(in.Header("set-cookie"), absl::StrCat("__Host-trainyard=", token,
                                                   "; Path=/; HttpOnly; SameSite=Strict; Secure"));

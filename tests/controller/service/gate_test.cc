@@ -27,7 +27,8 @@ class GateTest : public ServerFixture {
   using Metadata = std::vector<std::pair<std::string, std::string>>;
 
   // How a call with these bytes ends.
-  grpc::Status Call(const std::string& path, const Metadata& metadata) {
+  grpc::Status Call(const std::string& path, const Metadata& metadata,
+                    grpc_compression_algorithm algorithm = GRPC_COMPRESS_NONE) {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     grpc::GenericStub stub(Dial(server_->address().ToString(), Credential(), arguments));
@@ -35,6 +36,7 @@ class GateTest : public ServerFixture {
     // Streams end by it.
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(1));
     for (const auto& [key, value] : metadata) context.AddMetadata(key, value);
+    context.set_compression_algorithm(algorithm);
     const grpc::Slice bytes("");
     const grpc::ByteBuffer request(&bytes, 1);
     grpc::ByteBuffer response;
@@ -91,6 +93,21 @@ TEST_F(GateTest, EveryMethodIsReachedWithIt) {
                           grpc::UNAVAILABLE, grpc::RESOURCE_EXHAUSTED, grpc::INTERNAL)))
         << path << ": " << status.error_message();
   }
+}
+
+// Whoever asks: nothing is inflated, not even to find out who it is.
+TEST_F(GateTest, ACompressedRequestIsRefusedForEveryMethod) {
+  const Methods methods;
+  for (const auto& [path, access] : methods.all()) {
+    for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
+      const grpc::Status status =
+          Call(path, {{"authorization", "Bearer " + server_->access().local_token()}}, algorithm);
+      EXPECT_EQ(status.error_code(), grpc::UNIMPLEMENTED) << path;
+      EXPECT_THAT(status.error_message(), HasSubstr("wanted a request with the encoding identity"));
+    }
+  }
+  EXPECT_THAT(Page(), HasSubstr("trainyard_calls_refused_total{reason=\"encoding\"}"));
+  EXPECT_THAT(Page(), Not(HasSubstr("grpc_server_handled_total{"))) << "a handler was reached";
 }
 
 TEST_F(GateTest, WhatIsNoMethodIsRefused) {

@@ -260,6 +260,32 @@ TEST_F(DamagedFilesTest, ALostFileIsRefused) {
   ExpectRefused(files, "acknowledged transactions are missing");
 }
 
+// Bug it must catch: both files were made anew without a word, and 260 jobs were gone.
+TEST_F(DamagedFilesTest, AStoreThatIsLostWithItsWitnessIsRefused) {
+  Files log = MakeStore(5, true);
+  log.erase("store.db");
+  log.erase("witness");
+  ExpectRefused(log, "`store.db-wal` beside them");
+  ASSERT_TRUE(OpenStatus(kAcceptLoss).ok());
+  EXPECT_TRUE(Exists(directory_ + "/store.db-wal.lost"));
+  EXPECT_TRUE(OpenStatus().ok()) << "asked once";
+
+  for (const std::string name : {"grants", "authority"}) {
+    SCOPED_TRACE(name);
+    ASSERT_TRUE(RemoveTree(directory_).ok());
+    ASSERT_TRUE(MakeDirectories(directory_ + "/" + name).ok());
+    EXPECT_TRUE(OpenStatus().ok()) << "`init` and `token` come before the first start";
+    for (const char* file : {"/store.db", "/witness"}) {
+      ASSERT_TRUE(RemoveTree(directory_ + file).ok());
+    }
+    const absl::Status refused = OpenStatus();
+    EXPECT_TRUE(absl::IsDataLoss(refused)) << refused;
+    EXPECT_FALSE(Exists(directory_ + "/store.db"));
+    EXPECT_TRUE(OpenStatus(kAcceptLoss).ok());
+    EXPECT_TRUE(OpenStatus().ok());
+  }
+}
+
 TEST_F(DamagedFilesTest, WithoutAWitnessNothingTellsWhatIsMissing) {
   const Files whole = MakeStore(40, false);
   Files gone = whole, damaged = whole;

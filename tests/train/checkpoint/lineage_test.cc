@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "tests/train/checkpoint/faulty_storage.h"
 #include "tests/train/checkpoint/fixture.h"
@@ -200,6 +201,50 @@ TEST(History, FollowsTheLineageFromTheStepThatIsKnown) {
               });
   EXPECT_THAT(read, ElementsAre(R"(1 {"step":2,"who":"a"})", R"(1 {"step":3,"who":"a"})",
                                 R"(2 {"step":4,"who":"b"})", R"(2 {"step":5,"who":"b"})"));
+}
+
+// Bug it must catch: 18 GB a day of a tiny job.
+TEST(History, OldLinesAreThinnedAndNewOnesStayWhole) {
+  const std::string directory = TestDirectory(), path = directory + "/epoch-1/steps.jsonl";
+  Begin(directory, 1, std::nullopt);
+  const std::string rest = absl::StrCat(R"(,"text":")", std::string(960, 'x'), "\"}\n");
+  int64_t step = 0;
+  for (int append = 0; append < 300; ++append) {
+    std::string lines;
+    for (int i = 0; i < 1000; ++i) absl::StrAppend(&lines, R"({"step":)", ++step, rest);
+    ASSERT_TRUE(AppendHistory(directory, 1, lines, LocalStorage()).ok());
+    ASSERT_LE(std::filesystem::file_size(path), kMostHistoryBytes);
+  }
+  std::vector<int64_t> steps;
+  ReadHistory(directory, ReadLineage(directory).value(), 0, [&](int64_t, const std::string& line) {
+    steps.push_back(nlohmann::json::parse(line)["step"].get<int64_t>());
+  });
+  EXPECT_EQ(steps.front(), 1);
+  EXPECT_EQ(steps.back(), step);
+  int64_t whole = 0;
+  while (steps[steps.size() - 1 - size_t(whole)] == step - whole) ++whole;
+  EXPECT_GE(whole * 980, int64_t(kMostHistoryBytes / 2) - (1 << 20));
+  for (size_t i = 1; i < steps.size(); ++i) ASSERT_LT(steps[i] - steps[i - 1], 100'000);
+}
+
+// Bug it must catch: nobody can go on after such an attempt, and the job ended for good.
+TEST(Lineage, AnEpochThatNoAttemptCanHaveIsIgnored) {
+  const std::string directory = TestDirectory();
+  Begin(directory, 1, std::nullopt);
+  ASSERT_TRUE(Save(directory, 1, 10).ok());
+  for (const char* name : {"epoch-9223372036854775807", "epoch-1125899906842625"}) {
+    ASSERT_TRUE(MakeDirectories(absl::StrCat(directory, "/", name)).ok());
+  }
+  EXPECT_TRUE(CheckNewest(directory, 2).ok());
+  Begin(directory, 2, Continued{1, 10});
+  ASSERT_TRUE(Save(directory, 2, 20).ok());
+  EXPECT_THAT(Loadable(directory), ElementsAre("2/20", "1/10"));
+  ASSERT_TRUE(ApplyRetention(directory, {.keep = 1, .epoch = 2}, LocalStorage()).ok());
+  EXPECT_THAT(Loadable(directory), ElementsAre("2/20"));
+  EXPECT_TRUE(Exists(directory + "/epoch-9223372036854775807")) << "it is not ours to remove";
+  // The greatest that an attempt can have supersedes as before.
+  ASSERT_TRUE(MakeDirectories(directory + "/epoch-1125899906842624").ok());
+  EXPECT_TRUE(IsSuperseded(CheckNewest(directory, 2)));
 }
 
 }  // namespace

@@ -391,10 +391,10 @@ class UnsentTest : public ChannelTest {
   std::vector<uint64_t> StepsInFile() const {
     std::vector<uint64_t> steps;
     UnsentReader reader(Unsent());
-    while (reader.Next([&](Message message) {
+    const auto take = [&](const Message& message) {
       if (const Step* step = std::get_if<Step>(&message)) steps.push_back(step->step);
-    })) {
-    }
+    };
+    while (reader.Next(take).value_or(false)) continue;
     return steps;
   }
 };

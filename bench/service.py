@@ -16,17 +16,18 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Service:
-    """Within `with`: serves, with so many devices, jobs whose paths lie in `directory`."""
+    """Within `with`: serves, with so many devices of each worker, jobs whose paths lie in `directory`."""
 
-    def __init__(self, devices, binaries=BUILD / "bin"):
+    def __init__(self, devices, binaries=BUILD / "bin", workers=1):
         self._devices = devices
+        self._workers = workers
         self._trainyard = str(Path(binaries).resolve() / "trainyard")
 
     def __enter__(self):
         self._temporary = tempfile.TemporaryDirectory()
         self.directory = self._temporary.name
         self._up = subprocess.Popen(
-            [self._trainyard, "up", "--devices-per-worker", str(self._devices), "--state", self.directory + "/state",
+            [self._trainyard, "up", "--workers", str(self._workers), "--devices-per-worker", str(self._devices), "--state", self.directory + "/state",
              "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--quiet"],
             stdout=subprocess.PIPE, text=True, cwd=self.directory)
         ready = re.match(r"ready controller=(\S+)", self._up.stdout.readline())

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Every layout of every family for up to eight ranks. First that nothing in it is left to luck: any two accesses of a rank
-# to the same memory are ordered (tests/train/step/order_check_test.cc). Then beside one rank: losses, every gradient, and
-# the weights after two steps, in f64, and what is sent beside the formula. CI runs those of up to four ranks, and thirty
-# others of each family.
+# to the same memory are ordered (tests/train/step/order_check_test.cc). Then beside one rank: losses, gradients, and the
+# weights after six steps, in f64, while communication is held up by a printed seed, and what is sent beside the formula.
+# CI runs those of up to four ranks, and thirty others of each family.
 #
 #   scripts/layouts.sh [FAMILY]     FAMILY: as in a spec, for example llama; all without it
 set -euo pipefail

@@ -153,9 +153,22 @@ def compare_programs(pool, both, text, ranks):
 # Training.
 
 
-def npy_header(descr, shape):
+def write_npy(path, descr, shape, elements):
     header = str({"descr": descr, "fortran_order": False, "shape": shape})
-    return b"\x93NUMPY\x01\0" + struct.pack("<H", 118) + (header + " " * (117 - len(header)) + "\n").encode("ascii")
+    head = b"\x93NUMPY\x01\0" + struct.pack("<H", 118) + (header.ljust(117) + "\n").encode("ascii")
+    path.write_bytes(head + elements.tobytes())
+
+
+def write_indexed(directory, names, tokens, documents):
+    """Tokens as Megatron writes them, in so many documents of the same length."""
+    length = len(tokens) // documents
+    index = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, documents, documents + 1)
+    index += struct.pack(f"<{documents}i", *[length] * documents)
+    index += struct.pack(f"<{documents}q", *range(0, 2 * length * documents, 2 * length))
+    index += struct.pack(f"<{documents + 1}q", *range(documents + 1))
+    for name in names:
+        (directory / f"{name}.bin").write_bytes(tokens.tobytes())
+        (directory / f"{name}.idx").write_bytes(index)
 
 
 def write_corpora(directory):
@@ -164,20 +177,12 @@ def write_corpora(directory):
     words = ["".join(source.choices("etaoinshrdlu", k=source.randint(2, 9))) for _ in range(500)]
     text = " ".join(source.choices(words, k=300_000))
     (directory / "corpus.txt").write_text(text + "\n", encoding="ascii")
-    documents, length = 200, 300
-    tokens = array.array("H", source.choices(range(50_000), k=documents * length))
-    index = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, documents, documents + 1)
-    index += struct.pack(f"<{documents}i", *[length] * documents)
-    index += struct.pack(f"<{documents}q", *range(0, 2 * length * documents, 2 * length))
-    index += struct.pack(f"<{documents + 1}q", *range(documents + 1))
-    for name in ("corpus", "web", "code"):
-        (directory / f"{name}.bin").write_bytes(tokens.tobytes())
-        (directory / f"{name}.idx").write_bytes(index)
+    tokens = array.array("H", source.choices(range(50_000), k=200 * 300))
+    write_indexed(directory, ("corpus", "web", "code"), tokens, 200)
     images, shape = 40, (2, 16, 16)
     elements = array.array("f", (source.gauss(0, 1) for _ in range(images * shape[0] * shape[1] * shape[2])))
-    (directory / "latents.npy").write_bytes(npy_header("<f4", (images, *shape)) + elements.tobytes())
-    labels = array.array("b", (i % 3 for i in range(images)))
-    (directory / "labels.npy").write_bytes(npy_header("|i1", (images,)) + labels.tobytes())
+    write_npy(directory / "latents.npy", "<f4", (images, *shape), elements)
+    write_npy(directory / "labels.npy", "|i1", (images,), array.array("b", (i % 3 for i in range(images))))
 
 
 def command(service, *words):

@@ -40,6 +40,7 @@ std::vector<LayoutCase> Cases() {
   for (size_t i = 0; i < all.size(); i += 7) {
     LayoutCase c = all[i];
     c.make_model = Make;
+    AsDecoder(c.model).tied = false;  // Of which the model knows nothing.
     if (cases.size() % 2 == 1) c.job.batch.micro *= 2, c.job.batch.global *= 2;
     if (cases.size() % 3 == 2) c.job.recompute = {.blocks = 1, .norms_and_activations = true};
     cases.push_back(c);
@@ -49,9 +50,9 @@ std::vector<LayoutCase> Cases() {
 
 class Crossings : public ::testing::TestWithParam<LayoutCase> {};
 
-TEST_P(Crossings, TwoStepsEqualThoseOfOneRankAndSendWhatTheFormulaSays) {
-  const TrainedSteps steps = Train(GetParam());
-  EXPECT_LT(LargestDifference(steps, TrainOnOneRank(GetParam())), kTolerance);
+TEST_P(Crossings, StepsEqualThoseOfOneRankAndSendWhatTheFormulaSays) {
+  const LayoutCase layout = HeldUp(GetParam());
+  EXPECT_LT(LargestDifference(Train(layout), TrainOnOneRank(layout)), kTolerance);
 }
 
 std::string NameOf(const ::testing::TestParamInfo<LayoutCase>& info) {

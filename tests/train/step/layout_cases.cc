@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <iostream>
 #include <iterator>
 #include <random>
 
@@ -11,6 +10,7 @@
 #include "common/check.h"
 #include "models/arch/registry.h"
 #include "tests/models/tiny.h"
+#include "tests/train/step/held_up.h"
 #include "tests/train/step/layouts.h"
 
 namespace trainyard::testing {
@@ -168,6 +168,11 @@ LayoutCase MakeLayoutCase(const std::string& model, const ParallelismConfig& p, 
   return c;
 }
 
+LayoutCase HeldUp(LayoutCase c) {
+  c.held_up = std::max<uint64_t>(1, PrintedSeed());
+  return c;
+}
+
 LayoutCase WithRouter(LayoutCase c, int router) {
   c.router = router;
   DecoderConfig& decoder = AsDecoder(c.model);
@@ -212,6 +217,15 @@ std::vector<LayoutCase> Routed(std::vector<LayoutCase> cases) {
     if (i % 3 == 1) cases[i].expert_rows = 0.3;
   }
   return cases;
+}
+
+// Ties the embeddings of about half of the cases, whatever their schedule and ZeRO, where the family
+// lets them be tied or not.
+void WithTiedEmbeddings(std::vector<LayoutCase>& cases) {
+  for (size_t i = 0; i < cases.size(); ++i) {
+    ModelConfig& model = cases[i].model;
+    if (HasField(model, "tied")) AsDecoder(model).tied = RandomBits(1, i, 0) % 2 == 1;
+  }
 }
 
 }  // namespace
@@ -262,6 +276,7 @@ std::vector<LayoutCase> AllLayouts(const std::string& model, int64_t max_ranks) 
       }
     }
   }
+  WithTiedEmbeddings(cases);
   return experts ? Routed(std::move(cases)) : cases;
 }
 
@@ -269,16 +284,9 @@ std::vector<LayoutCase> SomeLayouts(const std::string& model) {
   constexpr ptrdiff_t kChosen = 30;
   std::vector<LayoutCase> all = AllLayouts(model, 8);
   if (absl::NullSafeStringView(std::getenv("TRAINYARD_LAYOUTS")) == "all") return all;
-  static const uint64_t seed = [] {
-    const char* given = std::getenv("TRAINYARD_SEED");
-    const uint64_t value =
-        given == nullptr ? std::random_device()() : std::strtoull(given, nullptr, 10);
-    std::cout << "layouts of more than 4 ranks: TRAINYARD_SEED=" << value << '\n';
-    return value;
-  }();
   const auto large = std::stable_partition(all.begin(), all.end(),
                                            [](const LayoutCase& c) { return c.job.devices <= 4; });
-  std::shuffle(large, all.end(), std::mt19937_64(seed));
+  std::shuffle(large, all.end(), std::mt19937_64(PrintedSeed()));
   CHECK(all.end() - large > kChosen) << model << " has few layouts";
   all.erase(large + kChosen, all.end());
   return all;
@@ -302,14 +310,18 @@ std::vector<LayoutCase> RecomputedLayouts(const std::string& model, int64_t max_
   return cases;
 }
 
-std::vector<LayoutCase> FrozenLayouts(const std::string& model, int64_t max_ranks, size_t stride) {
-  struct Part {
-    const char* name;
-    std::vector<std::string> frozen, trainable;
-  };
+namespace {
+
+// A part of a model that a job freezes.
+struct Part {
+  const char* name;
+  std::vector<std::string> frozen, trainable;
+};
+
+std::vector<Part> PartsOf(const ModelConfig& config) {
+  const std::string model = config.family();
   const bool gpt = model == "gpt3", dit = model == "dit", hybrid = model == "nemotron_h";
-  const bool experts = FactsOf(FindFamily(model)->defaults).experts.has_value();
-  const DecoderConfig* const decoder = FindDecoder(FindFamily(model)->defaults);
+  const DecoderConfig* const decoder = FindDecoder(config);
   const std::string embedding = gpt      ? "transformer.wte.weight"
                                 : hybrid ? "backbone.embeddings.weight"
                                          : "model.embed_tokens.weight";
@@ -336,12 +348,19 @@ std::vector<LayoutCase> FrozenLayouts(const std::string& model, int64_t max_rank
   }
   if (!gpt && !dit)
     parts.push_back({"of_a_product", {"*q_proj*", "*.up_proj.*", "*gate_proj*"}, {}});
-  if (experts) parts.push_back({"experts", {"*.experts.*"}, {}});
+  if (FactsOf(config).experts) parts.push_back({"experts", {"*.experts.*"}, {}});
   if (hybrid) parts.push_back({"of_mamba", {"*.A_log", "*.conv1d.weight", "*latent_proj*"}, {}});
   if (model == "gpt_oss") parts.push_back({"biases_and_sinks", {"*.bias", "*.sinks"}, {}});
+  return parts;
+}
+
+}  // namespace
+
+std::vector<LayoutCase> FrozenLayouts(const std::string& model, int64_t max_ranks, size_t stride) {
   const std::vector<LayoutCase> all = AllLayouts(model, max_ranks);
   std::vector<LayoutCase> cases;
   for (size_t i = 0; i < all.size(); i += stride) {
+    const std::vector<Part> parts = PartsOf(all[i].model);
     const Part& part = parts[cases.size() % parts.size()];
     LayoutCase& c = cases.emplace_back(all[i]);
     c.frozen = part.name;

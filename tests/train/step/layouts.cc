@@ -13,6 +13,7 @@
 #include "tests/models/tiny.h"
 #include "tests/testing/guarded_backend.h"
 #include "tests/testing/ranks.h"
+#include "tests/train/step/held_up.h"
 #include "tests/train/step/tensors.h"
 #include "train/step/communication.h"
 #include "train/step/next_block.h"
@@ -22,7 +23,12 @@
 namespace trainyard::testing {
 namespace {
 
-constexpr int kSteps = 2;
+// After each of the first steps, ranks wait for their communication, and what they have sent is
+// counted. The next ones follow without a stop: communication goes on into the next step.
+constexpr int kCountedSteps = 2, kFreeSteps = 4;
+
+int StepsOf(const LayoutCase& c) { return kCountedSteps + (c.held_up == 0 ? 0 : kFreeSteps); }
+bool ValidatesBefore(int step) { return step > kCountedSteps && step % 2 == 0; }
 
 // Global tensors, put together from boxes.
 class Assembly {
@@ -198,6 +204,7 @@ class Rank {
   void ExpectNothingElseWasTouched() const {
     EXPECT_TRUE(backend_.Intact()) << "rank " << engine_->mesh().rank << " of " << case_.name();
   }
+  int number() const { return engine_->mesh().rank; }
   CommunicationTable Counts() const {
     executable().WaitForCommunication();
     return Counted(*engine_);
@@ -212,6 +219,9 @@ class Rank {
                                           .seed = 7});
     return engine_->runner().Step(state, BatchOf(case_, *engine_, *model_, step), [] {}).state;
   }
+
+  // Tells it when the compute thread waits for communication.
+  void Observe(HeldUpWorld& world) { executable().set_wait_observer(&world); }
 
   // This rank's part.
   double ValidationLoss() {
@@ -276,46 +286,101 @@ class Rank {
 double Worse(double a, double b) { return std::isnan(b) ? INFINITY : std::max(a, b); }
 double Relative(double a, double b) { return std::abs(a - b) / std::max(std::abs(b), 1e-300); }
 
+// Puts together what the ranks have trained. Thread-safe.
+class Trained {
+ public:
+  explicit Trained(size_t steps) : gradients_(steps), validation_parts_(steps) {
+    result_.losses.resize(steps);
+    result_.auxiliary_losses.resize(steps);
+    result_.norms.resize(steps);
+  }
+
+  void AddStep(int step, const StepState& state) {
+    const std::lock_guard lock(mutex_);
+    const size_t i = size_t(step - 1);
+    result_.losses[i] = state.loss;
+    result_.auxiliary_losses[i] = state.auxiliary_loss;
+    result_.norms[i] = state.grad_norm;
+  }
+  void AddValidation(int step, int rank, double part) {
+    const std::lock_guard lock(mutex_);
+    validation_parts_[size_t(step - 1)][rank] = part;
+  }
+  void AddGradients(int step, const Rank& rank) {
+    const std::lock_guard lock(mutex_);
+    rank.AddGradients(gradients_[size_t(step - 1)]);
+  }
+  void AddUncounted(const std::string& uncounted) {
+    const std::lock_guard lock(mutex_);
+    if (!uncounted.empty()) result_.uncounted.push_back(uncounted);
+  }
+  void AddEnd(const Rank& rank) {
+    const CommunicationTable counts = rank.Counts();  // Waits for the other ranks.
+    const std::lock_guard lock(mutex_);
+    rank.AddWeights(weights_);
+    for (const auto& [key, c] : counts) {
+      if (c.op == CollectiveOp::kAllToAll) result_.all_to_all_bytes += c.bytes;
+    }
+  }
+
+  TrainedSteps Take() {
+    result_.copies_differ = weights_.copies_differ();
+    for (Assembly& step : gradients_) {
+      result_.copies_differ |= step.copies_differ();
+      result_.gradients.push_back(step.Take());
+    }
+    result_.weights = weights_.Take();
+    for (const auto& parts : validation_parts_) {
+      double& loss = result_.validation_losses.emplace_back();
+      for (const auto& [rank, part] : parts) loss += part;
+    }
+    return std::move(result_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<Assembly> gradients_;                      // Of a step that was not asked: none.
+  std::vector<std::map<int, double>> validation_parts_;  // By step and rank.
+  Assembly weights_;
+  TrainedSteps result_;
+};
+
+void TrainRank(const LayoutCase& c, Rank& rank, Trained& trained) {
+  const int steps = StepsOf(c);
+  for (int step = 1; step <= steps; ++step) {
+    const bool counted = step <= kCountedSteps;
+    CommunicationTable before;
+    if (counted) before = rank.Counts();
+    if (ValidatesBefore(step)) {
+      trained.AddValidation(step, rank.number(), rank.ValidationLoss());
+    }
+    trained.AddStep(step, rank.Step(step));
+    if (counted) trained.AddUncounted(rank.Uncounted(before));
+    if (counted || step == steps) trained.AddGradients(step, rank);
+  }
+  trained.AddEnd(rank);
+  rank.ExpectNothingElseWasTouched();
+}
+
 }  // namespace
 
 TrainedSteps Train(const LayoutCase& c, const std::function<void(Program&)>& edit) {
-  TrainedSteps result;
-  std::mutex mutex;
-  std::vector<Assembly> gradients(kSteps);
-  Assembly weights;
-  result.losses.resize(kSteps);
-  result.auxiliary_losses.resize(kSteps);
-  result.norms.resize(kSteps);
+  Trained trained(size_t(StepsOf(c)));
   const auto errors = RunWorlds(int(c.job.devices), [&](CollectiveWorld& world) {
-    Rank rank(c, world, edit);
-    for (int step = 1; step <= kSteps; ++step) {
-      const CommunicationTable before = rank.Counts();
-      const StepState state = rank.Step(step);
-      const std::string uncounted = rank.Uncounted(before);
-      const std::lock_guard lock(mutex);
-      if (!uncounted.empty()) result.uncounted.push_back(uncounted);
-      result.losses[size_t(step - 1)] = state.loss;
-      result.auxiliary_losses[size_t(step - 1)] = state.auxiliary_loss;
-      result.norms[size_t(step - 1)] = state.grad_norm;
-      rank.AddGradients(gradients[size_t(step - 1)]);
-      if (step < kSteps) continue;
-      rank.ExpectNothingElseWasTouched();
-      rank.AddWeights(weights);
-      for (const auto& [key, c] : rank.Counts()) {
-        if (c.op == CollectiveOp::kAllToAll) result.all_to_all_bytes += c.bytes;
-      }
+    if (c.held_up == 0) {
+      Rank rank(c, world, edit);
+      return TrainRank(c, rank, trained);
     }
+    HeldUpWorld held_up(world, c.held_up);
+    Rank rank(c, held_up, edit);
+    rank.Observe(held_up);
+    TrainRank(c, rank, trained);
   });
   for (const std::string& error : errors) CHECK(error.empty()) << error;
+  TrainedSteps result = trained.Take();
   if (!edit) {
     EXPECT_THAT(result.uncounted, ::testing::IsEmpty()) << c.name();
   }
-  result.copies_differ = weights.copies_differ();
-  for (Assembly& step : gradients) {
-    result.copies_differ |= step.copies_differ();
-    result.gradients.push_back(step.Take());
-  }
-  result.weights = weights.Take();
   return result;
 }
 
@@ -343,12 +408,12 @@ double ValidationLoss(const LayoutCase& layout_case) {
 double LargestDifference(const TrainedSteps& a, const TrainedSteps& b) {
   if (a.copies_differ || b.copies_differ) return INFINITY;
   double largest = LargestDifference(a.weights, b.weights);
-  for (int i = 0; i < kSteps; ++i) {
-    const size_t step = size_t(i);
-    largest = Worse(largest, Relative(a.losses[step], b.losses[step]));
-    largest = Worse(largest, Relative(a.auxiliary_losses[step], b.auxiliary_losses[step]));
-    largest = Worse(largest, Relative(a.norms[step], b.norms[step]));
-    largest = Worse(largest, LargestDifference(a.gradients[step], b.gradients[step]));
+  for (size_t i = 0; i < a.losses.size(); ++i) {
+    largest = Worse(largest, Relative(a.losses[i], b.losses[i]));
+    largest = Worse(largest, Relative(a.auxiliary_losses[i], b.auxiliary_losses[i]));
+    largest = Worse(largest, Relative(a.norms[i], b.norms[i]));
+    largest = Worse(largest, Relative(a.validation_losses[i], b.validation_losses[i]));
+    largest = Worse(largest, LargestDifference(a.gradients[i], b.gradients[i]));
   }
   return largest;
 }

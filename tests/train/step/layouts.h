@@ -22,6 +22,9 @@ struct LayoutCase {
   double expert_rows = 2;   // As RecordOptions::expert_rows.
   bool fuse = true;         // As RecordOptions::fuse.
   std::string frozen = {};  // What the job freezes, for the name; "": nothing.
+  // Not 0: a seed. Communication is held up at random (held_up.h). After the first two steps, four
+  // more follow each other without a stop, with validation before the second and the last of them.
+  uint64_t held_up = 0;
   // A model that no family has, of the sizes of `model`; null: the one of `model`.
   std::unique_ptr<Model> (*make_model)(const ModelConfig& model) = nullptr;
   // Every expert gets the same number of rows, in one round: then what is sent is known beforehand.
@@ -59,10 +62,14 @@ std::vector<LayoutCase> FrozenLayouts(const std::string& model, int64_t ranks, s
 std::vector<LayoutCase> OfEveryFamily(
     const std::function<std::vector<LayoutCase>(const std::string& family)>& layouts);
 
-// What two optimizer steps on one and the same global batch give, put together from all ranks.
+// The case with communication held up, by the seed that SomeLayouts uses.
+LayoutCase HeldUp(LayoutCase layout_case);
+
+// What two optimizer steps, or more (held_up), on as many global batches give, put together from
+// all ranks.
 struct TrainedSteps {
-  std::vector<double> losses, auxiliary_losses, norms;
-  // Global tensors by name; gradients of each step, weights after the last.
+  std::vector<double> losses, auxiliary_losses, norms, validation_losses;
+  // Global tensors by name; gradients of the first two steps and the last, weights after the last.
   std::vector<std::map<std::string, std::vector<double>>> gradients;
   std::map<std::string, std::vector<double>> weights;
   bool copies_differ = false;    // Ranks that hold the same elements disagree on one by a bit.

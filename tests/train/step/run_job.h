@@ -45,6 +45,9 @@ inline JobConfig TinyJob(const std::string& checkpoint_directory) {
 // How a run differs from the plain one.
 struct RunOptions {
   int ranks = 1;
+  std::vector<CollectiveWorld*> worlds = {};  // By rank. Empty: those of threads, without Gloo.
+  // Called on the rank's thread: what the rank uses in place of its world. Null: its world.
+  std::function<std::unique_ptr<CollectiveWorld>(CollectiveWorld& world)> around = nullptr;
   const Backend* backend = &CpuBackend();
   // Of another device: what carries a rank's tensors; null: the host.
   std::function<std::unique_ptr<CollectiveWorld>(int rank)> tensors = nullptr;
@@ -110,7 +113,10 @@ inline std::vector<RankRun> RunJob(JobConfig job, const RunOptions& options = {}
   rank.world = options.ranks;
   rank.claimed = options.resume;
   std::vector<RankRun> runs(size_t(options.ranks));
-  const auto thrown = RunWorlds(options.ranks, [&](CollectiveWorld& world) {
+  const auto run_rank = [&](CollectiveWorld& of_rank) {
+    const std::unique_ptr<CollectiveWorld> around =
+        options.around ? options.around(of_rank) : nullptr;
+    CollectiveWorld& world = around ? *around : of_rank;
     RankConfig mine = rank;
     mine.rank = world.rank();
     if (options.roots) mine.roots = options.roots(world.rank());
@@ -130,7 +136,9 @@ inline std::vector<RankRun> RunJob(JobConfig job, const RunOptions& options = {}
       }
     } end{options, world.rank()};
     RunOneRank(job, mine, options, of_device ? *of_device : world, runs[size_t(world.rank())]);
-  });
+  };
+  const auto thrown = options.worlds.empty() ? RunWorlds(options.ranks, run_rank)
+                                             : RunWorlds(options.worlds, run_rank);
   for (size_t i = 0; i < runs.size(); ++i) runs[i].thrown = thrown[i];
   return runs;
 }

@@ -281,7 +281,7 @@ std::vector<LayoutCase> AllLayouts(const std::string& model, int64_t max_ranks) 
 }
 
 std::vector<LayoutCase> SomeLayouts(const std::string& model) {
-  constexpr ptrdiff_t kChosen = 30;
+  constexpr ptrdiff_t kChosen = 15;
   std::vector<LayoutCase> all = AllLayouts(model, 8);
   if (absl::NullSafeStringView(std::getenv("TRAINYARD_LAYOUTS")) == "all") return all;
   const auto large = std::stable_partition(all.begin(), all.end(),

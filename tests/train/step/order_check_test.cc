@@ -63,19 +63,16 @@ TEST_P(OrderTest, NothingIsLeftToLuck) {
 }
 
 // The options that a layout does not have are taken in turn.
-std::vector<LayoutCase> Varied(const std::string& family, std::vector<LayoutCase> layouts) {
+std::vector<LayoutCase> Varied(std::vector<LayoutCase> layouts) {
   constexpr PrecisionName kPrecisions[] = {PrecisionName::kBF16, PrecisionName::kF64,
                                            PrecisionName::kF32};
   constexpr RecomputeConfig kRecomputations[] = {
       {}, {.blocks = 1}, {.norms_and_activations = true}, {.blocks = 100}};
-  const bool can_tie = family != "dit" && FindDecoder(FindFamily(family)->defaults) != nullptr &&
-                       HasField(FindFamily(family)->defaults, "tied");
   for (size_t i = 0; i < layouts.size(); ++i) {
     LayoutCase& c = layouts[i];
     c.job.precision = kPrecisions[i % 3];
     if (i % 5 < 2) c.job.parallelism.reduction = Reduction::kBF16;
     c.job.recompute = kRecomputations[i % 4];
-    if (can_tie && i % 2 == 0) AsDecoder(c.model).tied = !AsDecoder(c.model).tied;
   }
   return layouts;
 }
@@ -86,12 +83,12 @@ std::string NameOf(const ::testing::TestParamInfo<LayoutCase>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Families, OrderTest,
                          ::testing::ValuesIn(OfEveryFamily([](const std::string& family) {
-                           return Varied(family, SomeLayouts(family));
+                           return Varied(SomeLayouts(family));
                          })),
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(FrozenFamilies, OrderTest,
                          ::testing::ValuesIn(OfEveryFamily([](const std::string& family) {
-                           return Varied(family, FrozenLayouts(family, 8, 11));
+                           return Varied(FrozenLayouts(family, 8, 11));
                          })),
                          NameOf);
 

@@ -90,6 +90,24 @@ TEST(Lifecycle, ASecondSignalEndsAtOnceAndStillLeavesNothing) {
   EXPECT_EQ(service.Job(id).at("restarts_without_progress"), 0);
 }
 
+// Bug it must catch: `up` waits for programs that cannot see its signal.
+TEST(Lifecycle, UpEndsAtOnceAlthoughItsWorkerAndControllerWereStopped) {
+  Service service({.workers = 1, .devices_per_worker = 2});
+  const std::string id = service.Submit(Endless("endless"));
+  ASSERT_TRUE(service.WaitForStep(id, 5));
+  for (const char* program : {"trainyard-worker", "trainyard-controller"}) {
+    const pid_t part = service.Find(program, "--metrics-listen");
+    ASSERT_GT(part, 0) << program;
+    Kill(part, SIGSTOP);
+  }
+  service.up().Signal(SIGTERM);
+  EXPECT_EQ(service.up().Wait(absl::Seconds(20)), 0);
+  EXPECT_TRUE(FindProcesses(service.directory()).empty());
+  service.StartAgain();
+  EXPECT_TRUE(WaitUntil([&] { return service.State(id) == "RUNNING"; }));
+  EXPECT_EQ(service.Job(id).at("restarts_without_progress"), 0);
+}
+
 TEST(Lifecycle, UpGivesItsWorkersTheirPatience) {
   Service service({.workers = 1, .devices_per_worker = 1, .up_flags = {"--patience", "77"}});
   pid_t worker = service.Find("trainyard-worker", "--patience 77");

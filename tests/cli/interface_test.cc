@@ -39,7 +39,7 @@ TEST(Interface, TheVerbsAndTheirOptionsStay) {
                     kAll = kController + kFormats + kQuiet;
   EXPECT_EQ(
       Interface(),
-      "up --workers=N(1) --devices-per-worker=M --state=DIR(.trainyard) "
+      "up --workers=N(1) --devices-per-worker=M --state=DIR(.trainyard) --root=DIR "
       "--listen=ADDR(127.0.0.1:7070) --metrics-listen=ADDR(127.0.0.1:7071) --patience=SECONDS" +
           kQuiet +
           "\n"
@@ -273,6 +273,14 @@ TEST_F(Command, FlopsRefusesOptionsWithoutEffect) {
 TEST_F(Command, UpsPatienceIsSomeTime) {
   EXPECT_EQ(Trainyard({"up", "--patience", "0"}), 2);
   EXPECT_THAT(err_.str(), testing::HasSubstr("--patience: wanted 1 to"));
+}
+
+TEST_F(Command, UpsRootsAreDirectories) {
+  for (const std::string& root : {testing::TempDir() + "/nowhere", std::string("/dev/null")}) {
+    EXPECT_EQ(Trainyard({"up", "--root", root}), 2);
+    EXPECT_THAT(err_.str(),
+                testing::HasSubstr(absl::StrCat("--root: wanted a directory, found '", root)));
+  }
 }
 
 TEST_F(Command, ListingCheckpointsSaysHowToVerifyThem) {

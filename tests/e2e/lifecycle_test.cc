@@ -108,6 +108,24 @@ TEST(Lifecycle, UpEndsAtOnceAlthoughItsWorkerAndControllerWereStopped) {
   EXPECT_EQ(service.Job(id).at("restarts_without_progress"), 0);
 }
 
+TEST(Lifecycle, UpAddsRootsForPathsOfSpecs) {
+  const std::string elsewhere = testing::TempDir() + "/up_root";
+  ASSERT_TRUE(MakeDirectories(elsewhere).ok());
+  ASSERT_TRUE(WriteFileAtomic(elsewhere + "/a.txt", std::string(4000, 'a')).ok());
+  const TestJob job = {
+      .name = "elsewhere", .steps = 2, .data = absl::StrCat("text: {path: ", elsewhere, "/a.txt}")};
+  {
+    Service service({.workers = 1});
+    const Finished refused =
+        service.Trainyard({"submit", service.Write("elsewhere.yaml", job.Text())});
+    EXPECT_EQ(refused.exit_code, 1);
+    EXPECT_THAT(refused.errors, AllOf(HasSubstr("data.text.path: wanted a path below a root"),
+                                      HasSubstr("trainyard up --root DIR")));
+  }
+  Service service({.workers = 1, .up_flags = {"--root", elsewhere}});
+  EXPECT_EQ(service.WaitForEnd(service.Submit(job)), "SUCCEEDED");
+}
+
 TEST(Lifecycle, UpGivesItsWorkersTheirPatience) {
   Service service({.workers = 1, .devices_per_worker = 1, .up_flags = {"--patience", "77"}});
   pid_t worker = service.Find("trainyard-worker", "--patience 77");

@@ -43,7 +43,8 @@ TEST(Interface, TheVerbsAndTheirOptionsStay) {
       "--listen=ADDR(127.0.0.1:7070) --metrics-listen=ADDR(127.0.0.1:7071) --patience=SECONDS" +
           kQuiet +
           "\n"
-          "submit SPEC --set=PATH=VALUE -w,--watch --scale-to=N --validate-only --namespace=NAME" +
+          "submit [SPEC] --set=PATH=VALUE --continue=JOB_OR_DIR --allow=FIELD -w,--watch "
+          "--scale-to=N --validate-only --namespace=NAME" +
           kAll +
           "\n"
           "get JOB" +

@@ -111,9 +111,12 @@ absl::StatusOr<RecordedInputs> ParseInputs(const std::string& text) {
   return inputs;
 }
 
-absl::StatusOr<std::optional<RecordedInputs>> ReadInputs(const std::string& directory) {
-  ASSIGN_OR_RETURN(std::vector<int64_t> epochs, ListEpochs(directory));
-  std::sort(epochs.begin(), epochs.end());
+absl::StatusOr<std::optional<RecordedInputs>> ReadInputs(const std::string& directory,
+                                                         const Lineage& lineage) {
+  std::vector<int64_t> epochs;
+  for (const Stretch& stretch : lineage.stretches) epochs.push_back(stretch.epoch);
+  ASSIGN_OR_RETURN(const std::vector<int64_t> all, ListEpochs(directory));
+  epochs.insert(epochs.end(), all.rbegin(), all.rend());
   for (const int64_t epoch : epochs) {
     const auto text = ReadCanonical(InputsPath(directory, epoch), kLimitBytes);
     if (absl::IsNotFound(text.status())) continue;
@@ -140,6 +143,13 @@ absl::Status WriteInputs(const std::string& directory, const RecordedInputs& inp
   }
   RETURN_IF_ERROR(storage.Rename(temporary, path));
   return storage.SyncDirectory(EpochPath(directory, inputs.epoch));
+}
+
+void KeepEarlier(const RecordedInputs& earlier, RecordedInputs& later) {
+  const ByField own = Grouped(later.files);
+  for (const InputFingerprint& file : earlier.files) {
+    if (!own.contains(file.field)) later.files.push_back(file);
+  }
 }
 
 absl::Status CompareInputs(const std::vector<InputFingerprint>& found,

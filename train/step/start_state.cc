@@ -7,7 +7,9 @@
 #include "absl/strings/str_join.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "train/config/resolved_job.h"
 #include "train/step/agree.h"
+#include "train/step/continued.h"
 #include "train/step/load_import.h"
 
 namespace trainyard {
@@ -50,10 +52,30 @@ bool StartState::BegunBefore() {
 }
 
 absl::Status StartState::BeforeClaim() {
-  if (BegunBefore()) return absl::OkStatus();
-  RETURN_IF_ERROR(Fill());
+  const bool begun = BegunBefore();
+  const bool continues = !rank_.claimed && (job_.continues || (rank_.alone && begun));
   StartPoint unclaimed;
+  if (continues) {
+    RETURN_IF_ERROR(AgreeOnStatus(gang_.everyone,
+                                  first_rank() ? LookAtContinued(unclaimed) : absl::OkStatus()));
+  } else if (!begun) {
+    RETURN_IF_ERROR(Fill());
+  } else {
+    return absl::OkStatus();
+  }
   return CheckInputs(unclaimed);  // The files of all hosts are the same.
+}
+
+// On rank 0. Whether the job may take over the directory that it names.
+absl::Status StartState::LookAtContinued(StartPoint& unclaimed) {
+  ASSIGN_OR_RETURN(unclaimed,
+                   LookAtRun(job_.checkpoint->directory, rank_, gang_.roots, job_.continues));
+  ASSIGN_OR_RETURN(const ChosenCheckpoint newest,
+                   FirstGood(unclaimed.candidates, [this](const std::string& path) {
+                     return Checkpoint::Open(path, gang_.roots);
+                   }));
+  continued_ = newest.checkpoint;
+  return CheckContinued(*continued_, job_, rank_);
 }
 
 // Loads the parameters that the job names, if it names any and they are not loaded yet.
@@ -107,14 +129,22 @@ void StartState::KeepOf(const std::string& checkpoint) {
 // Loads the checkpoint at which the run continues. Returns nullopt if there is none.
 absl::StatusOr<std::optional<Continued>> StartState::Resume(
     const std::vector<std::string>& candidates) {
-  ASSIGN_OR_RETURN(ChosenCheckpoint chosen, LoadNewest(candidates, gang_));
+  const bool other_run = job_.continues || rank_.alone;
+  ASSIGN_OR_RETURN(
+      ChosenCheckpoint chosen,
+      LoadNewest(candidates, gang_, other_run ? MayDiffer::kAtStart : MayDiffer::kAlways));
   if (!chosen.checkpoint) return std::nullopt;
   const RunState& state = chosen.checkpoint->state();
   step_ = state.step;
   data_position_ = state.data_position;
   base_ = state.base;
   refused_ = std::move(chosen.refused);
-  if (first_rank()) KeepOf(chosen.checkpoint->path());
+  if (first_rank()) {
+    KeepOf(chosen.checkpoint->path());
+    if (!continued_ || continued_->path() != chosen.checkpoint->path()) {
+      may_continue_ = CheckContinued(*chosen.checkpoint, job_, rank_);
+    }
+  }
   LogInfo("resumed", {{"checkpoint", chosen.checkpoint->path()}, {"step", step_}});
   if (state.layout != layout_) {
     LogWarning("layout_changed", {{"before", ToString(state.layout)}, {"now", ToString(layout_)}});
@@ -128,6 +158,10 @@ absl::Status StartState::CompareWith(const RecordedInputs& recorded) const {
   const absl::Status same = CompareInputs(inputs_, recorded, by);
   if (same.ok()) return same;
   std::string help = "all hosts need the same files";
+  if (earlier && (job_.continues || rank_.alone)) {
+    help = "samples would be repeated or skipped; to go on nevertheless: --allow data";
+    return absl::Status(same.code(), absl::StrCat(same.message(), "; ", help));
+  }
   if (earlier) help = "to train with other files, submit the job with another checkpoint.directory";
   if (earlier && step_ > 0) {
     help = absl::StrCat("to train on with other files, submit a job with another ",
@@ -140,18 +174,25 @@ absl::Status StartState::CompareWith(const RecordedInputs& recorded) const {
 // no such record, rank 0's files are the measure.
 absl::Status StartState::CheckInputs(StartPoint& start) {
   if (inputs_.empty()) return absl::OkStatus();  // On all ranks: the job reads no file.
-  if (first_rank() && !start.inputs) start.inputs = RecordedInputs{rank_.epoch, inputs_};
-  const std::string mine = first_rank() ? ToJson(*start.inputs) : "";
-  const auto recorded = ParseInputs(BroadcastText(gang_.everyone, mine, 0));
-  return AgreeOnStatus(gang_.everyone, recorded.ok() ? CompareWith(*recorded) : recorded.status());
+  RecordedInputs mine{rank_.epoch, inputs_};
+  if (first_rank() && !start.inputs) start.inputs = mine;
+  const std::string wanted = first_rank() ? ToJson(*start.inputs) : "";
+  const auto recorded = ParseInputs(BroadcastText(gang_.everyone, wanted, 0));
+  RETURN_IF_ERROR(
+      AgreeOnStatus(gang_.everyone, recorded.ok() ? CompareWith(*recorded) : recorded.status()));
+  if (!first_rank()) return absl::OkStatus();
+  KeepEarlier(*recorded, mine);
+  start.inputs = std::move(mine);
+  return absl::OkStatus();
 }
 
 absl::Status StartState::Load(StartPoint& start) {
   ASSIGN_OR_RETURN(const std::optional<Continued> continued, Resume(start.candidates));
   if (!continued) RETURN_IF_ERROR(Fill());
   RETURN_IF_ERROR(CheckInputs(start));
-  absl::Status written;
-  if (first_rank() && job_.checkpoint) {
+  absl::Status written = may_continue_;
+  if (written.ok() && first_rank() && job_.checkpoint) {
+    start.job = ResolvedJobText(job_);
     written = ContinueFrom(continued, rank_, start, LocalStorage(), init_from_);
   }
   RETURN_IF_ERROR(AgreeOnStatus(gang_.everyone, written));

@@ -31,7 +31,8 @@ class StartState {
 
   // Call before the job's checkpoint directory is claimed. Loads init_from or model.import if the
   // job has not begun before: if they cannot be used, the job then fails before it changes the
-  // directory. The message of an error begins with the field.
+  // directory. Likewise compares a job that continues a run with this run (CheckContinued). The
+  // message of an error begins with the field.
   absl::Status BeforeClaim();
 
   // Call after the directory is claimed. Loads the newest good checkpoint of `start.candidates`;
@@ -53,6 +54,7 @@ class StartState {
 
  private:
   bool BegunBefore();
+  absl::Status LookAtContinued(StartPoint& unclaimed);
   std::optional<InitialisedFrom> TakenBefore() const;
   absl::Status Fill();
   absl::Status FillFromInitFrom();
@@ -73,6 +75,8 @@ class StartState {
   std::vector<InputFingerprint> inputs_;  // The files that this attempt has read.
   bool filled_ = false;
   std::optional<InitialisedFrom> init_from_;  // Set if parameters were loaded from init_from.
+  std::optional<Checkpoint> continued_;       // Of the run that was compared before the claim.
+  absl::Status may_continue_;
   KeptFiles kept_;
   std::vector<std::string> refused_;
 };

@@ -25,6 +25,7 @@ static void VisitFields(V& v, InputFingerprint& file) {
 template <typename V>
 static void VisitFields(V& v, RecordedInputs& inputs) {
   v.Whole("epoch", inputs.epoch), v("files", inputs.files);
+  v.LaterWhole("tokens_below", inputs.tokens_below);
 }
 
 namespace {
@@ -150,6 +151,15 @@ void KeepEarlier(const RecordedInputs& earlier, RecordedInputs& later) {
   for (const InputFingerprint& file : earlier.files) {
     if (!own.contains(file.field)) later.files.push_back(file);
   }
+}
+
+bool Holds(const RecordedInputs& recorded, const std::vector<InputFingerprint>& files) {
+  return std::all_of(files.begin(), files.end(), [&](const InputFingerprint& file) {
+    return std::any_of(recorded.files.begin(), recorded.files.end(),
+                       [&](const InputFingerprint& known) {
+                         return known.field == file.field && SameFile(known, file);
+                       });
+  });
 }
 
 absl::Status CompareInputs(const std::vector<InputFingerprint>& found,

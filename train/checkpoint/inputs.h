@@ -43,6 +43,8 @@ absl::StatusOr<InputFingerprint> TakeFingerprint(const std::string& field, const
 struct RecordedInputs {
   int64_t epoch = 0;  // The attempt.
   std::vector<InputFingerprint> files;
+  // Every token of the data's files is at least 0 and below this; 0: not known.
+  int64_t tokens_below = 0;
 };
 
 std::string ToJson(const RecordedInputs& inputs);
@@ -62,6 +64,9 @@ absl::Status WriteInputs(const std::string& directory, const RecordedInputs& inp
 
 // Adds the files of fields that `later` lacks, as `earlier` has them.
 void KeepEarlier(const RecordedInputs& earlier, RecordedInputs& later);
+
+// Whether every one of these files is recorded.
+bool Holds(const RecordedInputs& recorded, const std::vector<InputFingerprint>& files);
 
 // Compares the files of each field with the files that were recorded for this field. A field
 // without a record is not compared. INVALID_ARGUMENT: names the first file that is another one,

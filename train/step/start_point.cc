@@ -61,6 +61,7 @@ void Allow(const std::optional<ContinuesConfig>& continues, const RankConfig& ra
            StartPoint& start) {
   if (!continues || !start.inputs) return;
   if (!rank.alone && start.inputs->epoch > start.after_epoch) return;
+  // Files of a field that is not recorded are new, and their tokens unknown.
   std::erase_if(start.inputs->files, [&](const InputFingerprint& file) {
     return IsAllowed(continues->allow, file.field);
   });

@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "train/config/resolved_job.h"
+#include "train/data/token_check.h"
 #include "train/step/agree.h"
 #include "train/step/continued.h"
 #include "train/step/load_import.h"
@@ -36,8 +37,13 @@ void SayWhatWasTaken(const InitialParameters& loaded) {
 }  // namespace
 
 StartState::StartState(const JobConfig& job, const RankConfig& rank, CheckpointLayout layout,
-                       std::vector<InputFingerprint> data, LoadingGang gang)
-    : job_(job), rank_(rank), layout_(std::move(layout)), gang_(gang), inputs_(std::move(data)) {}
+                       const JobData& data, LoadingGang gang)
+    : job_(job),
+      rank_(rank),
+      layout_(std::move(layout)),
+      data_(data),
+      gang_(gang),
+      inputs_(data.files) {}
 
 // If no controller says whether the job has begun, the content of its directory does.
 bool StartState::BegunBefore() {
@@ -170,6 +176,35 @@ absl::Status StartState::CompareWith(const RecordedInputs& recorded) const {
   return absl::Status(same.code(), absl::StrCat(same.message(), "; ", help));
 }
 
+// Reads all tokens, each rank a part of them, unless an earlier attempt has done so.
+absl::Status StartState::CheckTokensOnce(const RecordedInputs& recorded) {
+  if (tokens_below_) return absl::OkStatus();
+  const std::vector<std::shared_ptr<const TokenStream>>& streams = data_.splits.streams;
+  const int64_t vocab = streams.empty() ? 0 : streams.front()->vocab();
+  const bool known = recorded.tokens_below > 0 && recorded.tokens_below <= vocab;
+  if (known && Holds(recorded, data_.files)) {
+    tokens_below_ = recorded.tokens_below;
+    return absl::OkStatus();
+  }
+  absl::StatusOr<bool> mine = CheckTokens(streams, {.part = gang_.everyone.rank(),
+                                                    .parts = gang_.everyone.size(),
+                                                    .threads = int(rank_.threads)});
+  if (!mine.ok()) {
+    mine = absl::Status(mine.status().code(),
+                        absl::StrCat(data_.field, ": ", mine.status().message()));
+  }
+  RETURN_IF_ERROR(AgreeOnStatus(gang_.everyone, mine.status()));
+  int64_t unread = *mine ? 0 : 1;
+  gang_.everyone.AllReduceMax(Tensor{{&unread, DType::kI64, Shape{1}}});
+  tokens_below_ = unread == 0 ? vocab : 0;
+  if (unread != 0 && first_rank()) {
+    LogWarning("tokens_not_checked",
+               {{"because", "reading all of them would take more than a minute"},
+                {"then", "one beyond the vocabulary ends the job at the step that reads it"}});
+  }
+  return absl::OkStatus();
+}
+
 // Compares the files of all ranks with those that the job's earliest attempt has read. If there is
 // no such record, rank 0's files are the measure.
 absl::Status StartState::CheckInputs(StartPoint& start) {
@@ -180,8 +215,10 @@ absl::Status StartState::CheckInputs(StartPoint& start) {
   const auto recorded = ParseInputs(BroadcastText(gang_.everyone, wanted, 0));
   RETURN_IF_ERROR(
       AgreeOnStatus(gang_.everyone, recorded.ok() ? CompareWith(*recorded) : recorded.status()));
+  RETURN_IF_ERROR(CheckTokensOnce(*recorded));
   if (!first_rank()) return absl::OkStatus();
   KeepEarlier(*recorded, mine);
+  mine.tokens_below = *tokens_below_;
   start.inputs = std::move(mine);
   return absl::OkStatus();
 }

@@ -281,7 +281,7 @@ absl::Status RankTrainer::MakeProfiler() {
 absl::Status RankTrainer::Initialise() {
   executable().WriteStepState({.seed = job_.seed});
   executable().Run(Action::kInit);
-  starting_.emplace(job_, rank_, Written(), data_.files,
+  starting_.emplace(job_, rank_, Written(), data_,
                     LoadingGang{model_, roots_, *everyone_, executable()});
   return starting_->BeforeClaim();
 }

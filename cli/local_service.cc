@@ -30,10 +30,10 @@ namespace {
 
 constexpr absl::Duration kStartWithin = absl::Seconds(60);
 // After that the worker kills its ranks, which takes some seconds.
-constexpr char kDrainSeconds[] = "20";
-constexpr absl::Duration kDrainWithin = absl::Seconds(35);
+constexpr absl::Duration kDrainWithin = absl::Seconds(20);
 constexpr absl::Duration kKillWithin = absl::Seconds(5);
 constexpr absl::Duration kControllerStopWithin = absl::Seconds(10);
+constexpr absl::Duration kPredecessorsWithin = kDrainWithin + absl::Seconds(15);
 constexpr size_t kMaxDeaths = 5;  // Within a minute.
 constexpr uint64_t kMaxLogBytes = 16 << 20;
 
@@ -100,7 +100,7 @@ absl::Status LocalService::AwaitPredecessors() {
   output_.Note(absl::StrCat(in_use,
                             " is still in use by a process of an earlier 'trainyard up'; "
                             "waiting until the process has ended"));
-  RETURN_IF_ERROR(PumpUntil(gone, kDrainWithin));
+  RETURN_IF_ERROR(PumpUntil(gone, kPredecessorsWithin));
   if (in_use.empty() || stop_signals_ != 0) return absl::OkStatus();
   return absl::AlreadyExistsError(
       absl::StrCat(in_use,
@@ -216,7 +216,7 @@ absl::Status LocalService::StartWorkers() {
                    "--metrics-listen",
                    "127.0.0.1:0",
                    "--drain-timeout",
-                   kDrainSeconds,
+                   absl::StrCat(absl::ToInt64Seconds(kDrainWithin)),
                    "--trainer",
                    options_.binary_directory + "/trainyard-trainer",
                    "--token-file",
@@ -346,7 +346,9 @@ absl::Status LocalService::RestartDead() {
 }
 
 void LocalService::Signal(const Child& child, int signal) {
-  if (child.pid > 0) ::kill(child.pid, signal);
+  if (child.pid <= 0) return;
+  ::kill(child.pid, signal);
+  ::kill(child.pid, SIGCONT);  // A process that somebody has stopped would not see the signal.
 }
 
 bool LocalService::AllGone(size_t first) const {
@@ -373,7 +375,8 @@ void LocalService::Stop() {
   // signals of one kind count as one. The workers kill their ranks and report that as no failure.
   for (size_t i = 1; i < children_.size(); ++i) Signal(children_[i], SIGINT);
   wait_for(1, kKillWithin, 3);
-  for (const Child& child : children_) Signal(child, SIGTERM);
+  for (size_t i = 1; i < children_.size(); ++i) Signal(children_[i], SIGKILL);
+  if (!children_.empty()) Signal(children_.front(), SIGTERM);
   wait_for(0, kControllerStopWithin, 3);
   for (const Child& child : children_) Signal(child, SIGKILL);
   KillOrphans();

@@ -31,8 +31,9 @@ struct LocalServiceOptions {
 // A child that ends by itself is started again, up to five times within a minute. (The ranks of a
 // worker go on and are adopted.) After that everything is ended and Run() fails. SIGINT, SIGTERM
 // and SIGHUP end the service: workers drain, then the controller stops. At a second signal, or
-// after 35 s, workers kill their ranks instead. At a third signal everything is killed. No process
-// stays behind: as a subreaper, this process inherits the ranks of a dead worker.
+// after 20 s, workers kill their ranks instead, and 5 s later workers that still run are killed. At
+// a third signal everything is killed. No process stays behind: as a subreaper, this process
+// inherits the ranks of a dead worker. Children that were stopped (SIGSTOP) are continued to end.
 class LocalService {
  public:
   LocalService(LocalServiceOptions options, Output& output);

@@ -97,11 +97,16 @@ std::vector<Below> Choices(const std::string& path, const std::vector<std::strin
   return choices;
 }
 
+// What helps if a path lies outside of the roots.
+constexpr absl::string_view kToAddARoot =
+    "; to add a root: trainyard up --root DIR, or trainyard-worker --root DIR";
+
 absl::Status OpenError(int error, absl::string_view doing, const std::string& path,
                        const std::vector<std::string>& roots) {
   if (error == EXDEV || error == ELOOP) {
-    return absl::PermissionDeniedError(absl::StrCat(
-        "cannot ", doing, " ", path, ": it leads out of ", absl::StrJoin(roots, ", ")));
+    return absl::PermissionDeniedError(absl::StrCat("cannot ", doing, " ", path,
+                                                    ": it leads out of ",
+                                                    absl::StrJoin(roots, ", "), kToAddARoot));
   }
   return ErrnoStatus(error, doing, path);
 }
@@ -110,8 +115,8 @@ absl::StatusOr<FileDescriptor> OpenFirst(const std::string& path,
                                          const std::vector<std::string>& roots, int flags) {
   const std::vector<Below> choices = Choices(path, roots);
   if (choices.empty()) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("cannot open ", path, ": it is not below ", absl::StrJoin(roots, ", ")));
+    return absl::PermissionDeniedError(absl::StrCat("cannot open ", path, ": it is not below ",
+                                                    absl::StrJoin(roots, ", "), kToAddARoot));
   }
   int first_error = 0;
   for (const Below& below : choices) {

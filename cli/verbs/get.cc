@@ -57,6 +57,8 @@ void PrintJob(const v1::Job& job, Output& output) {
   line("reason", job.state_reason());
   line("model", ModelText(job.spec().model()));
   line("progress", ProgressLine(job.progress()));
+  line("continues", job.spec().continues().job());
+  line("continued by", job.continued_by());
   line("attempt", absl::StrCat(job.epoch(), " (", job.restarts(),
                                job.restarts() == 1 ? " restart, " : " restarts, ",
                                job.restarts_without_progress(), " since the newest checkpoint)"));

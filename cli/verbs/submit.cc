@@ -7,6 +7,8 @@
 #include "absl/strings/str_format.h"
 #include "cli/answer.h"
 #include "cli/client.h"
+#include "cli/continued_run.h"
+#include "cli/errors.h"
 #include "cli/follow.h"
 #include "cli/published_line.h"
 #include "cli/scale.h"
@@ -33,18 +35,40 @@ std::string RandomUuid() {
   return uuid;
 }
 
+// The spec of the command line, and the run that it continues, if there is one.
+struct Request {
+  std::optional<ContinuedRun> run;
+  SpecDocument document;
+};
+
+absl::StatusOr<Request> RequestOf(const Arguments& arguments, Client& client) {
+  const std::string path = arguments.Text("SPEC");
+  const std::vector<std::string> sets = arguments.List("--set"), allow = arguments.List("--allow");
+  Request request;
+  if (arguments.Has("--continue")) {
+    ASSIGN_OR_RETURN(request.run, ContinuedRun::Find(arguments.Text("--continue"), client));
+    ASSIGN_OR_RETURN(request.document, request.run->Spec(path, sets, allow));
+    return request;
+  }
+  if (path.empty()) return UsageError("wanted a SPEC or --continue, found neither");
+  if (!allow.empty()) return UsageError("--allow: wanted --continue beside it, found none");
+  ASSIGN_OR_RETURN(request.document, SpecDocument::Read(path, sets));
+  return request;
+}
+
 absl::Status Run(const Context& context) {
-  ASSIGN_OR_RETURN(SpecDocument document, SpecDocument::Read(context.arguments.Text("SPEC"),
-                                                             context.arguments.List("--set")));
+  Client client(context.ControllerAddress(), context.Places());
+  ASSIGN_OR_RETURN(Request wanted, RequestOf(context.arguments, client));
+  SpecDocument& document = wanted.document;
   if (const absl::Status imported = document.ResolveImport(); !imported.ok()) {
     return document.Explain(imported);
   }
-  Client client(context.ControllerAddress(), context.Places());
   const bool scaled = context.arguments.Has("--scale-to");
   if (scaled) {
     RETURN_IF_ERROR(ScaleSpec(int64_t(context.arguments.Number("--scale-to")), client, document,
                               context.output));
   }
+  if (wanted.run) RETURN_IF_ERROR(wanted.run->Compare(document, context.output));
   absl::StatusOr<v1::JobSpec> spec = document.ToProto();
   if (!spec.ok()) return document.Explain(spec.status());
 
@@ -75,8 +99,17 @@ Verb SubmitVerb() {
   return {
       .name = "submit",
       .summary = "submits a job; prints its id",
-      .positionals = {{"SPEC", "the job spec, YAML or JSON; - is standard input"}},
+      .positionals = {{"SPEC",
+                       "the job spec, YAML or JSON; - is standard input. With --continue, that of "
+                       "the run if it is absent",
+                       false}},
       .options = {ListOption("--set", "PATH=VALUE", "changes a field of the spec; may be repeated"),
+                  TextOption("--continue", "JOB_OR_DIR",
+                             "goes on with the run of a job that has ended, or of a checkpoint "
+                             "directory; the new job owns the directory from then on"),
+                  ListOption("--allow", "FIELD",
+                             "lets FIELD differ from the run's although samples are then repeated "
+                             "or skipped; may be repeated"),
                   FlagOption("--watch", "-w",
                              "follows the job, and exits by its outcome (3: failed or cancelled); "
                              "Ctrl-C leaves it running"),
@@ -94,6 +127,7 @@ Verb SubmitVerb() {
           {"trainyard submit spec.yaml --watch",
            "trainyard submit spec.yaml --set steps=500 --set optimizer.adamw.learning_rate=1e-3",
            "trainyard submit recipes/published/nemo20-gpt3-5b-fp8-64.yaml --scale-to 1",
+           "trainyard submit --continue j-6aewpgm800 --set steps=2000 --set devices=2",
            "trainyard recipes tiny | trainyard submit -"},
       .run = Run};
 }

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "absl/strings/str_cat.h"
 #include "cli/errors.h"
 #include "cli/local_service.h"
 #include "cli/verbs/verbs.h"
@@ -32,6 +33,14 @@ absl::Status Run(const Context& context) {
   options.metrics_listen = context.arguments.Text("--metrics-listen");
   options.binary_directory = context.surroundings.binary_directory;
   options.roots = {here, options.state};
+  for (const std::string& root : context.arguments.List("--root")) {
+    // The workers know a root by the same path, without links.
+    const std::filesystem::path canonical = std::filesystem::canonical(here / root, error);
+    if (error || !std::filesystem::is_directory(canonical)) {
+      return UsageError(absl::StrCat("--root: wanted a directory, found '", root, "'"));
+    }
+    options.roots.push_back(canonical);
+  }
   LocalService service(options, context.output);
   return service.Run();
 }
@@ -52,6 +61,9 @@ Verb UpVerb() {
                "", {1, 256}),
            TextOption("--state", "DIR", "directory for all files; reused if it exists",
                       ".trainyard"),
+           ListOption("--root", "DIR",
+                      "paths of specs may lie below this directory, too; may be repeated. Such as "
+                      "~/.cache/huggingface"),
            TextOption("--listen", "ADDR", "address of the API; port 0 picks a free one",
                       "127.0.0.1:7070"),
            TextOption("--metrics-listen", "ADDR",

@@ -59,6 +59,12 @@ uint64_t KnownUpTo(const Job& before, const Job& after) {
   return first == after.resumes.end() ? after.resumes.back().step : first->step;
 }
 
+// Returns the step up to which the steps are those of the job that this one continues.
+uint64_t StepsOfContinued(const Job& job) {
+  const bool known = !job.spec->facts.continues.empty() && !job.resumes.empty();
+  return known ? job.resumes.front().step : 0;
+}
+
 void LogChange(const Job& before, const Job& after) {
   if (before.state == after.state) return;
   LogInfo("job_state", {{"job", after.id},
@@ -113,6 +119,7 @@ absl::Status JobBook::LoadJob(const StoredJob& stored) {
     const auto open = store_.OpenSteps(job.number, job.resumes);
     const uint64_t told = job.resumes.empty() ? 0 : job.resumes.back().epoch;
     if (open.ok()) slot.steps = StepWindow(*open, told);
+    slot.steps.SkipTo(StepsOfContinued(job));
     if (!open.ok()) {
       LogError("steps_damaged", {{"job", job.id}, {"error", open.status().message()}});
     }
@@ -137,8 +144,28 @@ absl::StatusOr<RootPaths> JobBook::Admit(const Spec& spec) const {
 
 absl::Status JobBook::CheckSubmit(const Spec& spec) const {
   ASSIGN_OR_RETURN(const RootPaths roots, Admit(spec));
+  RETURN_IF_ERROR(FindContinued(spec).status());
   MutexLock lock(mutex_);
   return CheckSubmitLocked(spec, roots);
+}
+
+absl::StatusOr<Snapshot> JobBook::FindContinued(const Spec& spec) const {
+  const std::string& id = spec.facts.continues;
+  if (id.empty()) return Snapshot();
+  absl::StatusOr<Snapshot> job = Get(id);
+  // A trainer alone ran it, or another controller did. The rank asks the directory.
+  if (absl::IsNotFound(job.status())) return Snapshot();
+  RETURN_IF_ERROR(job.status());
+  Violations violations;
+  if ((*job)->spec->facts.name_space != spec.facts.name_space) {
+    violations.Add("continues.job", NoJob(id).message());
+  } else if (!IsTerminal((*job)->state)) {
+    violations.Add("continues.job",
+                   absl::StrCat("wanted a job that has ended, found ", id, ", which is ",
+                                Name((*job)->state), "; cancel that job first"));
+  }
+  RETURN_IF_ERROR(violations.ToStatus());
+  return job;
 }
 
 absl::Status JobBook::CheckSubmitLocked(const Spec& spec, const RootPaths& roots) const {
@@ -182,8 +209,10 @@ absl::StatusOr<Snapshot> JobBook::Earlier(const std::string& request_id, const S
   return job;
 }
 
-Job JobBook::NewJob(std::shared_ptr<const Spec> spec) {
+Job JobBook::NewJob(std::shared_ptr<const Spec> spec, const Snapshot& continued) {
   Job job;
+  // Attempts in one directory have numbers that grow.
+  job.epoch_floor = std::max(spec->facts.continues_epoch, continued ? continued->epoch : 0);
   job.create_time = time_.Now();
   job.number = last_number_ = NextJobNumber(last_number_, job.create_time);
   job.id = JobId(job.number);
@@ -231,9 +260,10 @@ void JobBook::Submit(const std::string& request_id, std::shared_ptr<const Spec> 
 absl::StatusOr<Refusal> JobBook::WriteNew(const std::shared_ptr<Submission>& submission) {
   const Spec& spec = *submission->spec;
   ASSIGN_OR_RETURN(const RootPaths roots, Admit(spec));
+  ASSIGN_OR_RETURN(const Snapshot continued, FindContinued(spec));
   MutexLock lock(mutex_);
   RETURN_IF_ERROR(CheckSubmitLocked(spec, roots));
-  const Job job = NewJob(submission->spec);
+  const Job job = NewJob(submission->spec, continued);
   ++submitting_;
   TakePlace(job);
   WriteBatch batch;
@@ -245,7 +275,17 @@ absl::StatusOr<Refusal> JobBook::WriteNew(const std::shared_ptr<Submission>& sub
   if (!submission->request_id.empty()) {
     batch.new_requests.push_back({submission->request_id, job.number});
   }
-  batch.events.push_back({job.number, {job.create_time, EventType::kSubmitted, 0, "queued"}});
+  std::string what = "queued";
+  if (!spec.facts.continues.empty()) {
+    absl::StrAppend(&what, "; goes on with the run of job ", spec.facts.continues);
+  }
+  batch.events.push_back({job.number, {job.create_time, EventType::kSubmitted, 0, what}});
+  if (continued != nullptr) {
+    Job before = *continued;
+    before.continued_by = job.id;
+    ++before.revision;
+    batch.changed_jobs.push_back(Row(before));
+  }
   if (submission->audit) {
     batch.audit.push_back(*submission->audit);
     batch.audit.back().target = job.id;
@@ -311,10 +351,11 @@ absl::StatusOr<Snapshot> JobBook::Apply(const std::string& job_id, const JobEven
   const Snapshot after = slot.applied = std::make_shared<const Job>(std::move(job));
   if (const auto* report = std::get_if<RankReported>(&event.what); report && report->resumed) {
     slot.steps.Resume(after->epoch, KnownUpTo(*before, *after), after->resumes.back().step);
+    slot.steps.SkipTo(StepsOfContinued(*after));
   }
   ++slot.writes_in_flight;
   SeriesOf(slot).OnChange(*before, *after, event.time);
-  if (before->epoch == 0 && after->epoch == 1) {
+  if (before->epoch == 0 && after->epoch > 0) {
     metrics_.queue_wait_seconds
         .Add({},
              prometheus::Histogram::BucketBoundaries{0.1, 1, 10, 60, 600, 3600, 6 * 3600, 86400})

@@ -90,9 +90,10 @@ class JobBook {
   // Submits a job. `done` gets the durable job. A second call with the same request_id and the same
   // spec gets the job of the first call. `audit` becomes durable with a new job, and names the job.
   // INVALID_ARGUMENT (violations): the checkpoint directory may overlap with that of another live
-  // job, the directory for traces may lie in a checkpoint directory, or the admission refuses the
-  // spec. ALREADY_EXISTS: another spec came with this request_id. RESOURCE_EXHAUSTED: the queue or
-  // the disk is full. UNAVAILABLE: the store is full, or the controller is stopping.
+  // job, the directory for traces may lie in a checkpoint directory, the job that the spec
+  // continues has not ended, or the admission refuses the spec. ALREADY_EXISTS: another spec came
+  // with this request_id. RESOURCE_EXHAUSTED: the queue or the disk is full. UNAVAILABLE: the store
+  // is full, or the controller is stopping.
   void Submit(const std::string& request_id, std::shared_ptr<const Spec> spec, SubmitDone done,
               std::optional<AuditEntry> audit = {});
 
@@ -192,7 +193,11 @@ class JobBook {
   // there is none.
   absl::StatusOr<Snapshot> Earlier(const std::string& request_id, const Spec& spec) const;
   absl::StatusOr<Refusal> WriteNew(const std::shared_ptr<Submission>& submission);
-  Job NewJob(std::shared_ptr<const Spec> spec) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns the job whose run the spec continues, or null: none, or one that this controller does
+  // not know. INVALID_ARGUMENT (violations): the job has not ended, or is of another namespace.
+  absl::StatusOr<Snapshot> FindContinued(const Spec& spec) const;
+  Job NewJob(std::shared_ptr<const Spec> spec, const Snapshot& continued)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // A job that is live or being submitted takes a place in the queue and reserves its directory.
   void TakePlace(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LeavePlace(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

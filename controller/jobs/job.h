@@ -63,6 +63,10 @@ struct JobFacts : AxisSizes<uint32_t> {
   // At the submit, the job's paths lay below these roots. Empty: below any root of a worker.
   std::vector<std::string> roots;
   std::vector<SpecPath> paths;  // All paths in the spec.
+  // The job whose run this one continues, and the newest attempt of that run as far as it is known.
+  // Empty: the job begins at step 1.
+  std::string continues;
+  uint64_t continues_epoch = 0;
 };
 
 // A spec never changes once it is accepted. All snapshots of the job share it.
@@ -148,6 +152,7 @@ struct Job {
   uint32_t storage_faults = 0;
   std::map<std::string, uint32_t> strikes;  // By worker: how many attempts it has failed.
   std::set<std::string> earlier_workers;    // Workers of all attempts before the current one.
+  std::string continued_by;                 // The newest job that was to continue this one's run.
   // Checkpoints that were recorded and not removed since; oldest first, at most kMaxCheckpoints.
   std::vector<Checkpoint> checkpoints;
 

@@ -23,6 +23,7 @@ void VisitFields(auto& v, JobFacts& f) {
   v.Later("checkpoint_every_steps", f.checkpoint_every_steps);
   v("namespace", f.name_space), v("submitter", f.submitter), v("roots", f.roots);
   v.Later("paths", f.paths);  // Absent: a waiting job is bound to the roots of its submission.
+  v.Later("continues", f.continues), v.Later("continues_epoch", f.continues_epoch);
 }
 
 void VisitFields(auto& v, Rank& rank) {
@@ -57,6 +58,7 @@ void VisitFields(auto& v, Job& job) {
   v.Later("consequence", job.consequence);
   v.Later("epoch_floor", job.epoch_floor), v.Later("storage_faults", job.storage_faults);
   v.Later("strikes", job.strikes), v.Later("earlier_workers", job.earlier_workers);
+  v.Later("continued_by", job.continued_by);
   v.Version(1);
 }
 

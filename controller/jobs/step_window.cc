@@ -37,6 +37,11 @@ void StepWindow::Resume(uint64_t epoch, uint64_t known_up_to, uint64_t step) {
   Trim();
 }
 
+void StepWindow::SkipTo(uint64_t step) {
+  open_.erase(open_.begin(), open_.upper_bound(step));
+  newest_ = std::max(newest_, step);
+}
+
 void StepWindow::Trim() {
   while (open_.size() > kMaxOpen) open_.erase(open_.begin());
 }

@@ -27,6 +27,9 @@ class StepWindow {
   // `step`) came from attempts whose steps were run again, so these steps are open again.
   void Resume(uint64_t epoch, uint64_t known_up_to, uint64_t step);
 
+  // Notes that the job has no steps up to this one: they are those of a job that it continues.
+  void SkipTo(uint64_t step);
+
   // Merges the report (MergeStep) and returns the step's record. Absent: the report is not new. If
   // a report of a later attempt comes before its Resume, all steps from this one on are open again.
   // The caller has checked that a report of an earlier attempt still counts.

@@ -76,6 +76,10 @@ JobFacts FactsOf(const JobConfig& config) {
     facts.checkpoint_directory = config.checkpoint->directory;
     facts.checkpoint_every_steps = uint64_t(config.checkpoint->every_steps);
   }
+  if (config.continues) {
+    facts.continues = config.continues->job;
+    facts.continues_epoch = uint64_t(config.continues->epoch);
+  }
   for (const auto& [field, path] : PathsOf(config)) facts.paths.push_back({field, path});
   return facts;
 }

@@ -104,7 +104,8 @@ absl::StatusOr<RootPaths> Coordinator::CheckAgainstWorkers(const Spec& spec) con
     violations.Add(named.field,
                    absl::StrCat("wanted a path below a root of a worker, found '", named.path,
                                 "'; nearest: one below ", absl::StrJoin(roots, " or "),
-                                ", or a relative one, which is taken from there"));
+                                ", or a relative one, which is taken from there. To add a root: "
+                                "trainyard up --root DIR, or trainyard-worker --root DIR"));
   }
   RETURN_IF_ERROR(violations.ToStatus());
   return roots;

@@ -39,11 +39,12 @@ TEST(Interface, TheVerbsAndTheirOptionsStay) {
                     kAll = kController + kFormats + kQuiet;
   EXPECT_EQ(
       Interface(),
-      "up --workers=N(1) --devices-per-worker=M --state=DIR(.trainyard) "
+      "up --workers=N(1) --devices-per-worker=M --state=DIR(.trainyard) --root=DIR "
       "--listen=ADDR(127.0.0.1:7070) --metrics-listen=ADDR(127.0.0.1:7071) --patience=SECONDS" +
           kQuiet +
           "\n"
-          "submit SPEC --set=PATH=VALUE -w,--watch --scale-to=N --validate-only --namespace=NAME" +
+          "submit [SPEC] --set=PATH=VALUE --continue=JOB_OR_DIR --allow=FIELD -w,--watch "
+          "--scale-to=N --validate-only --namespace=NAME" +
           kAll +
           "\n"
           "get JOB" +
@@ -273,6 +274,14 @@ TEST_F(Command, FlopsRefusesOptionsWithoutEffect) {
 TEST_F(Command, UpsPatienceIsSomeTime) {
   EXPECT_EQ(Trainyard({"up", "--patience", "0"}), 2);
   EXPECT_THAT(err_.str(), testing::HasSubstr("--patience: wanted 1 to"));
+}
+
+TEST_F(Command, UpsRootsAreDirectories) {
+  for (const std::string& root : {testing::TempDir() + "/nowhere", std::string("/dev/null")}) {
+    EXPECT_EQ(Trainyard({"up", "--root", root}), 2);
+    EXPECT_THAT(err_.str(),
+                testing::HasSubstr(absl::StrCat("--root: wanted a directory, found '", root)));
+  }
 }
 
 TEST_F(Command, ListingCheckpointsSaysHowToVerifyThem) {

@@ -90,6 +90,42 @@ TEST(Lifecycle, ASecondSignalEndsAtOnceAndStillLeavesNothing) {
   EXPECT_EQ(service.Job(id).at("restarts_without_progress"), 0);
 }
 
+// Bug it must catch: `up` waits for programs that cannot see its signal.
+TEST(Lifecycle, UpEndsAtOnceAlthoughItsWorkerAndControllerWereStopped) {
+  Service service({.workers = 1, .devices_per_worker = 2});
+  const std::string id = service.Submit(Endless("endless"));
+  ASSERT_TRUE(service.WaitForStep(id, 5));
+  for (const char* program : {"trainyard-worker", "trainyard-controller"}) {
+    const pid_t part = service.Find(program, "--metrics-listen");
+    ASSERT_GT(part, 0) << program;
+    Kill(part, SIGSTOP);
+  }
+  service.up().Signal(SIGTERM);
+  EXPECT_EQ(service.up().Wait(absl::Seconds(20)), 0);
+  EXPECT_TRUE(FindProcesses(service.directory()).empty());
+  service.StartAgain();
+  EXPECT_TRUE(WaitUntil([&] { return service.State(id) == "RUNNING"; }));
+  EXPECT_EQ(service.Job(id).at("restarts_without_progress"), 0);
+}
+
+TEST(Lifecycle, UpAddsRootsForPathsOfSpecs) {
+  const std::string elsewhere = ::testing::TempDir() + "/up_root";
+  ASSERT_TRUE(MakeDirectories(elsewhere).ok());
+  ASSERT_TRUE(WriteFileAtomic(elsewhere + "/a.txt", std::string(4000, 'a')).ok());
+  const TestJob job = {
+      .name = "elsewhere", .steps = 2, .data = absl::StrCat("text: {path: ", elsewhere, "/a.txt}")};
+  {
+    Service service({.workers = 1});
+    const Finished refused =
+        service.Trainyard({"submit", service.Write("elsewhere.yaml", job.Text())});
+    EXPECT_EQ(refused.exit_code, 1);
+    EXPECT_THAT(refused.errors, AllOf(HasSubstr("data.text.path: wanted a path below a root"),
+                                      HasSubstr("trainyard up --root DIR")));
+  }
+  Service service({.workers = 1, .up_flags = {"--root", elsewhere}});
+  EXPECT_EQ(service.WaitForEnd(service.Submit(job)), "SUCCEEDED");
+}
+
 TEST(Lifecycle, UpGivesItsWorkersTheirPatience) {
   Service service({.workers = 1, .devices_per_worker = 1, .up_flags = {"--patience", "77"}});
   pid_t worker = service.Find("trainyard-worker", "--patience 77");

@@ -10,6 +10,7 @@
 
 #include "common/check.h"
 #include "tests/fuzz/input.h"
+#include "train/checkpoint/claim.h"
 #include "train/checkpoint/history.h"
 #include "train/checkpoint/paths.h"
 #include "train/checkpoint/save.h"

@@ -5,10 +5,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
+#include <string>
 #include <string_view>
+#include <tuple>
+#include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
 #include "kernels/cuda/cudnn_attention_graph.h"
 #include "models/arch/registry.h"
 
@@ -72,31 +78,68 @@ AttentionDims Dims(int64_t sequence, int64_t heads, int64_t kv_heads, int64_t he
   return {sequence, heads, kv_heads, head_dim, head_dim, 1 / std::sqrt(double(head_dim))};
 }
 
-TEST_F(CudnnPlans, AreThereForEveryPreset) {
+// What a plan is made for. Cases are tests of their own, so that several processes can divide them
+// (tests/kernels/CMakeLists.txt).
+struct Case {
+  std::string name;
+  int64_t sequences = 2;
+  AttentionDims dims;
+};
+
+// One preset for each choice of heads.
+std::vector<Case> Presets() {
+  std::vector<Case> cases;
   std::set<std::tuple<int64_t, int64_t, int64_t>> seen;
   for (const std::string& name : PresetNames()) {
     const ModelFacts facts = FactsOf(FindPreset(name)->config);
     const int64_t heads = facts.sizes.heads, head_dim = facts.sizes.head_dim;
     if (!seen.emplace(heads, facts.kv_heads, head_dim).second) continue;
-    SCOPED_TRACE(name);
     const int64_t sequence = std::min<int64_t>(facts.max_sequence, 4096);
-    ExpectPlanned(2, Dims(sequence, heads, facts.kv_heads, head_dim));
+    cases.push_back({name, 2, Dims(sequence, heads, facts.kv_heads, head_dim)});
   }
-  EXPECT_GE(seen.size(), 8u);
+  return cases;
 }
 
-TEST_F(CudnnPlans, AreThereForEveryMaskThatIsTaken) {
+std::vector<Case> MasksThatAreTaken() {
+  std::vector<Case> cases;
   for (const AttentionMask& mask :
        {AttentionMask{.window = 1}, AttentionMask{.window = 128}, AttentionMask{.window = 4096},
         AttentionMask{.causal = false}}) {
     for (const int64_t sequence : {256, 4096}) {
       AttentionDims dims = Dims(sequence, 16, 8, 72);
       dims.mask = mask;
-      SCOPED_TRACE(::testing::Message() << "causal " << mask.causal << ", window " << mask.window);
-      ExpectPlanned(2, dims);
+      cases.push_back(
+          {absl::StrCat(mask.causal ? "causal_" : "full_", mask.window, "_", sequence), 2, dims});
     }
   }
+  return cases;
 }
+
+std::vector<Case> HeadDimsThatAreTaken() {
+  std::vector<Case> cases;
+  for (const int64_t d : {64, 72, 96, 128, 136, 192, 256}) {
+    cases.push_back({absl::StrCat(d), 1, Dims(256, 4, 1, d)});
+  }
+  return cases;
+}
+
+class CudnnPlansOf : public CudnnPlans, public ::testing::WithParamInterface<Case> {};
+
+TEST_P(CudnnPlansOf, AreThere) { ExpectPlanned(GetParam().sequences, GetParam().dims); }
+
+std::string Name(const ::testing::TestParamInfo<Case>& info) {
+  std::string name = info.param.name;
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return !absl::ascii_isalnum(c); }, '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryPreset, CudnnPlansOf, ::testing::ValuesIn(Presets()), Name);
+INSTANTIATE_TEST_SUITE_P(EveryMask, CudnnPlansOf, ::testing::ValuesIn(MasksThatAreTaken()), Name);
+INSTANTIATE_TEST_SUITE_P(EveryHeadDim, CudnnPlansOf, ::testing::ValuesIn(HeadDimsThatAreTaken()),
+                         Name);
+
+TEST(CudnnPresets, DifferInTheirHeads) { EXPECT_GE(Presets().size(), 8u); }
 
 // Queries of a full mask would see the zeroes after a sequence.
 TEST(CudnnTakes, NoFullMaskOverPaddedSequences) {
@@ -106,10 +149,6 @@ TEST(CudnnTakes, NoFullMaskOverPaddedSequences) {
   EXPECT_FALSE(CudnnTakes(DType::kBF16, dims));
   dims.sequence = 256;
   EXPECT_TRUE(CudnnTakes(DType::kBF16, dims));
-}
-
-TEST_F(CudnnPlans, AreThereForEveryHeadDimThatIsTaken) {
-  for (const int64_t d : {64, 72, 96, 128, 136, 192, 256}) ExpectPlanned(1, Dims(256, 4, 1, d));
 }
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include "common/files.h"
 #include "controller/store/sqlite_store.h"
 #include "tests/power_cut/trace.h"
+#include "train/checkpoint/claim.h"
 #include "train/checkpoint/lineage.h"
 #include "train/checkpoint/load.h"
 #include "train/checkpoint/save.h"

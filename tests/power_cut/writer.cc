@@ -14,6 +14,7 @@
 #include "common/check.h"
 #include "controller/store/sqlite_store.h"
 #include "tests/train/checkpoint/fixture.h"
+#include "train/checkpoint/claim.h"
 #include "train/checkpoint/lineage.h"
 
 namespace trainyard {

@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "common/sha256.h"
 #include "controller/jobs/job_codec.h"
+#include "train/checkpoint/claim.h"
 #include "train/checkpoint/history.h"
 #include "train/checkpoint/lineage.h"
 #include "train/checkpoint/manifest.h"

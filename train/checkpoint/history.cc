@@ -42,15 +42,24 @@ absl::Status Thin(const std::string& directory, int64_t epoch, uint64_t bytes, S
   return storage.SyncDirectory(EpochPath(directory, epoch));
 }
 
+// Whether the file's last line has no end: an append that failed has left a part of a line.
+bool EndsWithinALine(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return false;  // A pipe would never end.
+  std::ifstream file(path, std::ios::ate);
+  if (file.tellg() <= 0) return false;
+  file.seekg(-1, std::ios::end);
+  return file.get() != '\n';
+}
+
 }  // namespace
 
 absl::Status AppendHistory(const std::string& directory, int64_t epoch, const std::string& lines,
                            Storage& storage) {
   if (lines.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::unique_ptr<OutputFile> file,
-                   storage.OpenAppend(HistoryPath(directory, epoch)));
-  // The line break separates the lines from a torn line that a failed append may have left.
-  const std::string text = absl::StrCat("\n", lines);
+  const std::string path = HistoryPath(directory, epoch);
+  const std::string text = absl::StrCat(EndsWithinALine(path) ? "\n" : "", lines);
+  ASSIGN_OR_RETURN(const std::unique_ptr<OutputFile> file, storage.OpenAppend(path));
   RETURN_IF_ERROR(file->Append(text.data(), text.size()));
   RETURN_IF_ERROR(file->Sync());
   RETURN_IF_ERROR(storage.SyncDirectory(EpochPath(directory, epoch)));

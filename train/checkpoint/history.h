@@ -1,6 +1,7 @@
 // The step reports of a job, kept beside its checkpoints, so that the history is not lost with a
 // host that never returns. DIR/epoch-E/steps.jsonl has one JSON object a line, with the number
-// `step`; the writer chooses the other fields.
+// `step`; the writer chooses the other fields. If an append failed, a part of a line may be there,
+// too.
 //
 // Before an attempt commits a checkpoint, it appends the steps since its last checkpoint. So every
 // checkpoint has the history before it. Lines after the checkpoint that a successor continues are
@@ -24,7 +25,8 @@ namespace trainyard {
 inline constexpr char kHistoryName[] = "steps.jsonl";
 inline constexpr uint64_t kMostHistoryBytes = 64 << 20;  // 160,000 steps, of which half are whole.
 
-// Appends whole lines, which are durable once this returns OK. Only rank 0 of an epoch that has
+// Appends whole lines, which are durable once this returns OK. Ends a torn line of an earlier
+// append first. Only rank 0 of an epoch that has
 // begun may call it.
 absl::Status AppendHistory(const std::string& directory, int64_t epoch, const std::string& lines,
                            Storage& storage);

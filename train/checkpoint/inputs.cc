@@ -25,6 +25,7 @@ static void VisitFields(V& v, InputFingerprint& file) {
 template <typename V>
 static void VisitFields(V& v, RecordedInputs& inputs) {
   v.Whole("epoch", inputs.epoch), v("files", inputs.files);
+  v.LaterWhole("tokens_below", inputs.tokens_below);
 }
 
 namespace {
@@ -111,9 +112,12 @@ absl::StatusOr<RecordedInputs> ParseInputs(const std::string& text) {
   return inputs;
 }
 
-absl::StatusOr<std::optional<RecordedInputs>> ReadInputs(const std::string& directory) {
-  ASSIGN_OR_RETURN(std::vector<int64_t> epochs, ListEpochs(directory));
-  std::sort(epochs.begin(), epochs.end());
+absl::StatusOr<std::optional<RecordedInputs>> ReadInputs(const std::string& directory,
+                                                         const Lineage& lineage) {
+  std::vector<int64_t> epochs;
+  for (const Stretch& stretch : lineage.stretches) epochs.push_back(stretch.epoch);
+  ASSIGN_OR_RETURN(const std::vector<int64_t> all, ListEpochs(directory));
+  epochs.insert(epochs.end(), all.rbegin(), all.rend());
   for (const int64_t epoch : epochs) {
     const auto text = ReadCanonical(InputsPath(directory, epoch), kLimitBytes);
     if (absl::IsNotFound(text.status())) continue;
@@ -140,6 +144,22 @@ absl::Status WriteInputs(const std::string& directory, const RecordedInputs& inp
   }
   RETURN_IF_ERROR(storage.Rename(temporary, path));
   return storage.SyncDirectory(EpochPath(directory, inputs.epoch));
+}
+
+void KeepEarlier(const RecordedInputs& earlier, RecordedInputs& later) {
+  const ByField own = Grouped(later.files);
+  for (const InputFingerprint& file : earlier.files) {
+    if (!own.contains(file.field)) later.files.push_back(file);
+  }
+}
+
+bool Holds(const RecordedInputs& recorded, const std::vector<InputFingerprint>& files) {
+  return std::all_of(files.begin(), files.end(), [&](const InputFingerprint& file) {
+    return std::any_of(recorded.files.begin(), recorded.files.end(),
+                       [&](const InputFingerprint& known) {
+                         return known.field == file.field && SameFile(known, file);
+                       });
+  });
 }
 
 absl::Status CompareInputs(const std::vector<InputFingerprint>& found,

@@ -1,10 +1,10 @@
 // Notices that a file which a job reads was replaced by another between two attempts.
 //
-// The first attempt that has read its files records a fingerprint of each in
-// DIR/epoch-E/inputs.json. Later attempts compare what they find with the record of the earliest
-// attempt. A fingerprint is cheap: it reads a bounded part of a file. So it notices another corpus
-// or other weights, but not every change of a few bytes. It does not depend on where a copy of the
-// file lies, nor on the times of the copy.
+// Each attempt records a fingerprint of each file that it has read in DIR/epoch-E/inputs.json, and
+// those that only attempts before it have read. A later attempt compares what it finds with the
+// record of the attempts that it builds on. A fingerprint is cheap: it reads a bounded part of a
+// file. So it notices another corpus or other weights, but not every change of a few bytes. It does
+// not depend on where a copy of the file lies, nor on the times of the copy.
 
 #pragma once
 
@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/roots.h"
+#include "train/checkpoint/lineage.h"
 #include "train/checkpoint/storage.h"
 
 namespace trainyard {
@@ -42,20 +43,30 @@ absl::StatusOr<InputFingerprint> TakeFingerprint(const std::string& field, const
 struct RecordedInputs {
   int64_t epoch = 0;  // The attempt.
   std::vector<InputFingerprint> files;
+  // Every token of the data's files is at least 0 and below this; 0: not known.
+  int64_t tokens_below = 0;
 };
 
 std::string ToJson(const RecordedInputs& inputs);
 // INVALID_ARGUMENT: the text is damaged. UNIMPLEMENTED: a newer Trainyard wrote it.
 absl::StatusOr<RecordedInputs> ParseInputs(const std::string& text);
 
-// Returns the record of the earliest attempt that has one. A damaged record does not count. Returns
-// an error if a record cannot be read, or if a newer Trainyard wrote it.
-absl::StatusOr<std::optional<RecordedInputs>> ReadInputs(const std::string& directory);
+// Returns the record of the newest attempt of the lineage that has one, or else of the earliest
+// attempt that has one: earlier releases made no other. A damaged record does not count. Returns an
+// error if a record cannot be read, or if a newer Trainyard wrote it.
+absl::StatusOr<std::optional<RecordedInputs>> ReadInputs(const std::string& directory,
+                                                         const Lineage& lineage);
 
 // Writes the record of attempt `inputs.epoch`, whose directory must exist. The file is written
 // completely or not at all, and is durable once this returns OK.
 absl::Status WriteInputs(const std::string& directory, const RecordedInputs& inputs,
                          Storage& storage);
+
+// Adds the files of fields that `later` lacks, as `earlier` has them.
+void KeepEarlier(const RecordedInputs& earlier, RecordedInputs& later);
+
+// Whether every one of these files is recorded.
+bool Holds(const RecordedInputs& recorded, const std::vector<InputFingerprint>& files);
 
 // Compares the files of each field with the files that were recorded for this field. A field
 // without a record is not compared. INVALID_ARGUMENT: names the first file that is another one,

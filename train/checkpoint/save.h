@@ -1,7 +1,8 @@
 // Writes checkpoints that exist completely or not at all, whatever fails. The data files are
 // written first, and then the manifest.
 //
-//   DIR/owner.json                      which job owns the directory
+//   DIR/owner.json                      which job owns the directory (claim.h)
+//   DIR/epoch-E/job.json                the job that the attempt trains (recorded_job.h)
 //   DIR/epoch-E/lineage.json            which checkpoint the attempt continues (lineage.h)
 //   DIR/epoch-E/step-N/rank-R.bin       the boxes that rank R wrote
 //   DIR/epoch-E/step-N/manifest.json    written last; without it there is no checkpoint
@@ -35,14 +36,6 @@ struct SourceBox {
   Box box;
   const void* data = nullptr;
 };
-
-// Makes this job the owner of `directory` (a path that Roots::MakeDirectory returned), and begins
-// the epoch in it (BeginEpoch). Rank 0 must call this before it looks for a checkpoint. If two jobs
-// call it at once, one wins. The directory is unchanged if an error is returned:
-// - FAILED_PRECONDITION: the directory belongs to another job or holds files of somebody else.
-// - IsSuperseded: a later epoch has begun.
-absl::Status ClaimDirectory(const std::string& directory, const std::string& job_id, int64_t epoch,
-                            Storage& storage);
 
 // Makes an empty directory for (epoch, step). Removes a checkpoint that was there, so call this
 // only for a step after the one that was loaded. Rank 0 must call it before any rank writes.

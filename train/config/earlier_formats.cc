@@ -21,6 +21,7 @@ struct LaterField {
 // The first releases that wrote format 2 had no packed documents.
 const LaterField kSinceFormat2[] = {
     {.section = {"data", "indexed"}, .name = "reset_attention_mask", .meant = "false"},
+    {.section = {}, .name = "continues", .meant = nullptr},
     {.section = {"model"}, .name = "import", .meant = ""},
     {.section = {"model", "architecture"}, .name = "vocab_multiple", .meant = nullptr},
     {.section = {"model", "architecture"}, .name = "attention_dropout", .meant = nullptr},

@@ -148,6 +148,13 @@ struct ProfileConfig {
   bool nccl_trace = false;          // NCCL's own log, for the whole attempt.
 };
 
+// The run that a job continues in its checkpoint directory (continued_run.h).
+struct ContinuesConfig {
+  std::string job;                 // The directory's owner so far.
+  int64_t epoch = 0;               // The newest attempt in the directory; 0: not known.
+  std::vector<std::string> allow;  // Fields that may differ although samples are then read anew.
+};
+
 struct JobConfig {
   std::string name;
   ModelChoice model;
@@ -173,6 +180,7 @@ struct JobConfig {
   // trained. Only one of the two may be given. If both are empty, all parameters are trained.
   std::vector<std::string> frozen;
   std::vector<std::string> trainable;
+  std::optional<ContinuesConfig> continues;  // Absent: the job begins at step 1.
   int64_t max_restarts = 3;
   std::map<std::string, std::string> labels;
 };

@@ -187,6 +187,11 @@ void VisitJob(Visitor& fields, JobConfig& out) {
   fields.Field("init_from_subset", out.init_from_subset);
   fields.Field("frozen", out.frozen);
   fields.Field("trainable", out.trainable);
+  fields.OptionalSection("continues", out.continues, [&](Visitor& f, ContinuesConfig& continues) {
+    f.Field("job", continues.job);
+    f.Field("epoch", {0, kMaxEpoch}, continues.epoch);
+    f.Field("allow", continues.allow);
+  });
   fields.Field("max_restarts", out.max_restarts);
   fields.Field("labels", out.labels);
 }

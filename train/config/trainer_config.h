@@ -18,7 +18,8 @@ inline constexpr int64_t kTrainerConfigVersion = 1;
 // One rank of a job's attempt. The worker fills it in.
 struct RankConfig {
   std::string job_id;
-  int64_t epoch = 0;  // Attempt number, from 1 under the service.
+  bool alone = false;  // No worker has started the rank (AloneRank).
+  int64_t epoch = 0;   // Attempt number, from 1 under the service.
   int64_t rank = 0;
   int64_t world = 1;
   DeviceKind device_kind = DeviceKind::kCpu;

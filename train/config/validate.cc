@@ -10,6 +10,7 @@
 #include "common/interval.h"
 #include "models/arch/registry.h"
 #include "train/config/advice.h"
+#include "train/config/continued_run.h"
 #include "train/config/fields.h"
 #include "train/config/frozen.h"
 #include "train/config/inputs.h"
@@ -346,6 +347,7 @@ void Validate(const JobConfig& job, Violations& violations) {
                                        Quoted(job.init_from)));
   }
   ValidateFrozen(job, model ? &*model : nullptr, violations);
+  ValidateContinues(job, violations);
   check.Range("max_restarts", job.max_restarts, 0, kMaxRestarts);
   CheckLabels(job, check);
 }

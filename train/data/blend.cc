@@ -87,6 +87,7 @@ absl::StatusOr<DataSplits> OpenBlend(const BlendData& source, int64_t vocab,
   DataSplits splits;
   splits.train = samples(false);
   if (source.validation_fraction > 0) splits.validation = samples(true);
+  for (const SplitStream& split : streams) splits.streams.push_back(split.stream);
   return splits;
 }
 

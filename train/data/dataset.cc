@@ -7,6 +7,7 @@
 #include "train/data/indexed.h"
 #include "train/data/synthetic.h"
 #include "train/data/text.h"
+#include "train/data/token_stream.h"
 
 namespace trainyard {
 namespace {
@@ -31,7 +32,9 @@ absl::StatusOr<DataSplits> OpenData(const DataOptions& options) {
   }
   if (const auto* indexed = std::get_if<IndexedData>(&options.source)) {
     ASSIGN_OR_RETURN(const SplitStream split, OpenIndexed(*indexed, vocab, options.roots));
-    return CutStream(split, options.sequence);
+    ASSIGN_OR_RETURN(DataSplits splits, CutStream(split, options.sequence));
+    splits.streams = {split.stream};
+    return splits;
   }
   if (const auto* blend = std::get_if<BlendData>(&options.source)) {
     return OpenBlend(*blend, vocab, options);

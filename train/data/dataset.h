@@ -51,10 +51,14 @@ struct DataOptions {
   Roots roots;                    // The directories in which files may lie.
 };
 
+class TokenStream;  // token_stream.h
+
 // Training and validation never share a token.
 struct DataSplits {
   std::unique_ptr<Dataset> train;
   std::unique_ptr<Dataset> validation;  // Null if nothing is held out.
+  // What both are cut from, if their tokens lie in files of numbers (token_check.h).
+  std::vector<std::shared_ptr<const TokenStream>> streams = {};
 };
 
 // Opens the data, and checks everything that can be checked without reading all tokens or latents.

@@ -11,6 +11,7 @@ namespace trainyard {
 absl::StatusOr<RankConfig> AloneRank(const JobConfig& job) {
   RankConfig rank;
   rank.job_id = job.name;
+  rank.alone = true;
   rank.epoch = 1;
   rank.threads = std::max(1u, std::thread::hardware_concurrency());
   if (!job.checkpoint) return rank;

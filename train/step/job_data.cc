@@ -37,6 +37,7 @@ absl::StatusOr<std::vector<InputFingerprint>> FingerprintsOfData(const JobConfig
 absl::StatusOr<JobData> Open(const JobConfig& job, std::vector<InputSpec> inputs,
                              const Roots& roots) {
   JobData data;
+  data.field = PathField(job.data);
   ASSIGN_OR_RETURN(data.splits, OpenData({.source = job.data,
                                           .inputs = std::move(inputs),
                                           .sequence = job.batch.sequence,

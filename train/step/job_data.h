@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -16,6 +17,7 @@
 namespace trainyard {
 
 struct JobData {
+  std::string field;  // That names the files, for messages: "data.text.path".
   DataSplits splits;
   std::vector<InputFingerprint> files;  // Synthetic data have none.
 };

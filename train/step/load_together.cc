@@ -107,9 +107,9 @@ absl::Status CheckTaken(const InitFrom& from, const Checkpoint& checkpoint) {
 }  // namespace
 
 absl::StatusOr<ChosenCheckpoint> LoadNewest(const std::vector<std::string>& candidates,
-                                            const LoadingGang& gang) {
+                                            const LoadingGang& gang, MayDiffer may_differ) {
   const auto use = [&](const Checkpoint& checkpoint) -> absl::Status {
-    RETURN_IF_ERROR(checkpoint.CheckModel(gang.model));
+    RETURN_IF_ERROR(checkpoint.CheckModel(gang.model, may_differ));
     return LoadSnapshot(checkpoint, LoadWhat::kEverything, gang.executable);
   };
   absl::StatusOr<ChosenCheckpoint> chosen = LoadFirstGood(candidates, use, OfHost, gang);

@@ -38,7 +38,8 @@ struct LoadingGang {
 // - INTERNAL, with every reason: no candidate is good. Other hosts may still be able to read one.
 // - IsStorageFault: this host cannot read a candidate, or this host's program is too old for it.
 absl::StatusOr<ChosenCheckpoint> LoadNewest(const std::vector<std::string>& candidates,
-                                            const LoadingGang& gang);
+                                            const LoadingGang& gang,
+                                            MayDiffer may_differ = MayDiffer::kAlways);
 
 struct InitFrom {
   std::string path;

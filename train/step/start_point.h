@@ -19,9 +19,10 @@ namespace trainyard {
 struct StartPoint {
   std::string directory;                // Canonical.
   std::vector<std::string> candidates;  // Paths of the loadable checkpoints, newest first.
-  // The files that the job reads, as its earliest attempt recorded them. If no attempt has, the
-  // caller sets this attempt's.
+  // The files that the run has read so far. The caller replaces them by this attempt's.
   std::optional<RecordedInputs> inputs;
+  int64_t after_epoch = 0;  // Attempts up to this one are those of jobs that the job continues.
+  std::string job;          // What the attempt trains (recorded_job.h). The caller sets it.
   // ContinueFrom sets the rest.
   Lineage lineage;  // This attempt's, at its beginning.
   // The attempts that this one continues and that the controller may not know of; oldest first.
@@ -31,16 +32,25 @@ struct StartPoint {
 };
 
 // Claims the directory that the job names, begins the attempt in it, and lists the lineage's
-// checkpoints. Errors:
+// checkpoints. With `continues`, the directory passes to this job from the one that it names.
+// Errors:
 // - IsStorageFault: the file system is full. Or earlier attempts have used the directory, as
 //   `rank.claimed` or `rank.recorded_step` say, and now it is missing, empty, unreadable or has no
 //   owner file.
 // - In a first attempt, those of ClaimDirectory.
-absl::StatusOr<StartPoint> BeginAttempt(const std::string& directory, const RankConfig& rank,
-                                        const Roots& roots, Storage& storage = LocalStorage());
+absl::StatusOr<StartPoint> BeginAttempt(
+    const std::string& directory, const RankConfig& rank, const Roots& roots,
+    Storage& storage = LocalStorage(),
+    const std::optional<ContinuesConfig>& continues = std::nullopt);
 
-// Writes down which checkpoint the attempt continues, or else the one that it began with, and
-// start.inputs if they are this attempt's. Call this before the attempt saves anything.
+// Lists the same for a job that continues a run, before the job claims the directory. Changes
+// nothing. FAILED_PRECONDITION: there is no checkpoint. NOT_FOUND: there is no directory.
+absl::StatusOr<StartPoint> LookAtRun(const std::string& directory, const RankConfig& rank,
+                                     const Roots& roots,
+                                     const std::optional<ContinuesConfig>& continues);
+
+// Writes down what the attempt trains, which checkpoint it continues, or else the one that it began
+// with, and start.inputs. Call this before the attempt saves anything.
 absl::Status ContinueFrom(const std::optional<Continued>& continued, const RankConfig& rank,
                           StartPoint& start, Storage& storage = LocalStorage(),
                           const std::optional<InitialisedFrom>& initialised_from = std::nullopt);

@@ -7,7 +7,10 @@
 #include "absl/strings/str_join.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "train/config/resolved_job.h"
+#include "train/data/token_check.h"
 #include "train/step/agree.h"
+#include "train/step/continued.h"
 #include "train/step/load_import.h"
 
 namespace trainyard {
@@ -34,8 +37,13 @@ void SayWhatWasTaken(const InitialParameters& loaded) {
 }  // namespace
 
 StartState::StartState(const JobConfig& job, const RankConfig& rank, CheckpointLayout layout,
-                       std::vector<InputFingerprint> data, LoadingGang gang)
-    : job_(job), rank_(rank), layout_(std::move(layout)), gang_(gang), inputs_(std::move(data)) {}
+                       const JobData& data, LoadingGang gang)
+    : job_(job),
+      rank_(rank),
+      layout_(std::move(layout)),
+      data_(data),
+      gang_(gang),
+      inputs_(data.files) {}
 
 // If no controller says whether the job has begun, the content of its directory does.
 bool StartState::BegunBefore() {
@@ -50,10 +58,30 @@ bool StartState::BegunBefore() {
 }
 
 absl::Status StartState::BeforeClaim() {
-  if (BegunBefore()) return absl::OkStatus();
-  RETURN_IF_ERROR(Fill());
+  const bool begun = BegunBefore();
+  const bool continues = !rank_.claimed && (job_.continues || (rank_.alone && begun));
   StartPoint unclaimed;
+  if (continues) {
+    RETURN_IF_ERROR(AgreeOnStatus(gang_.everyone,
+                                  first_rank() ? LookAtContinued(unclaimed) : absl::OkStatus()));
+  } else if (!begun) {
+    RETURN_IF_ERROR(Fill());
+  } else {
+    return absl::OkStatus();
+  }
   return CheckInputs(unclaimed);  // The files of all hosts are the same.
+}
+
+// On rank 0. Whether the job may take over the directory that it names.
+absl::Status StartState::LookAtContinued(StartPoint& unclaimed) {
+  ASSIGN_OR_RETURN(unclaimed,
+                   LookAtRun(job_.checkpoint->directory, rank_, gang_.roots, job_.continues));
+  ASSIGN_OR_RETURN(const ChosenCheckpoint newest,
+                   FirstGood(unclaimed.candidates, [this](const std::string& path) {
+                     return Checkpoint::Open(path, gang_.roots);
+                   }));
+  continued_ = newest.checkpoint;
+  return CheckContinued(*continued_, job_, rank_);
 }
 
 // Loads the parameters that the job names, if it names any and they are not loaded yet.
@@ -107,14 +135,22 @@ void StartState::KeepOf(const std::string& checkpoint) {
 // Loads the checkpoint at which the run continues. Returns nullopt if there is none.
 absl::StatusOr<std::optional<Continued>> StartState::Resume(
     const std::vector<std::string>& candidates) {
-  ASSIGN_OR_RETURN(ChosenCheckpoint chosen, LoadNewest(candidates, gang_));
+  const bool other_run = job_.continues || rank_.alone;
+  ASSIGN_OR_RETURN(
+      ChosenCheckpoint chosen,
+      LoadNewest(candidates, gang_, other_run ? MayDiffer::kAtStart : MayDiffer::kAlways));
   if (!chosen.checkpoint) return std::nullopt;
   const RunState& state = chosen.checkpoint->state();
   step_ = state.step;
   data_position_ = state.data_position;
   base_ = state.base;
   refused_ = std::move(chosen.refused);
-  if (first_rank()) KeepOf(chosen.checkpoint->path());
+  if (first_rank()) {
+    KeepOf(chosen.checkpoint->path());
+    if (!continued_ || continued_->path() != chosen.checkpoint->path()) {
+      may_continue_ = CheckContinued(*chosen.checkpoint, job_, rank_);
+    }
+  }
   LogInfo("resumed", {{"checkpoint", chosen.checkpoint->path()}, {"step", step_}});
   if (state.layout != layout_) {
     LogWarning("layout_changed", {{"before", ToString(state.layout)}, {"now", ToString(layout_)}});
@@ -128,6 +164,10 @@ absl::Status StartState::CompareWith(const RecordedInputs& recorded) const {
   const absl::Status same = CompareInputs(inputs_, recorded, by);
   if (same.ok()) return same;
   std::string help = "all hosts need the same files";
+  if (earlier && (job_.continues || rank_.alone)) {
+    help = "samples would be repeated or skipped; to go on nevertheless: --allow data";
+    return absl::Status(same.code(), absl::StrCat(same.message(), "; ", help));
+  }
   if (earlier) help = "to train with other files, submit the job with another checkpoint.directory";
   if (earlier && step_ > 0) {
     help = absl::StrCat("to train on with other files, submit a job with another ",
@@ -136,22 +176,60 @@ absl::Status StartState::CompareWith(const RecordedInputs& recorded) const {
   return absl::Status(same.code(), absl::StrCat(same.message(), "; ", help));
 }
 
+// Reads all tokens, each rank a part of them, unless an earlier attempt has done so.
+absl::Status StartState::CheckTokensOnce(const RecordedInputs& recorded) {
+  if (tokens_below_) return absl::OkStatus();
+  const std::vector<std::shared_ptr<const TokenStream>>& streams = data_.splits.streams;
+  const int64_t vocab = streams.empty() ? 0 : streams.front()->vocab();
+  const bool known = recorded.tokens_below > 0 && recorded.tokens_below <= vocab;
+  if (known && Holds(recorded, data_.files)) {
+    tokens_below_ = recorded.tokens_below;
+    return absl::OkStatus();
+  }
+  absl::StatusOr<bool> mine = CheckTokens(streams, {.part = gang_.everyone.rank(),
+                                                    .parts = gang_.everyone.size(),
+                                                    .threads = int(rank_.threads)});
+  if (!mine.ok()) {
+    mine = absl::Status(mine.status().code(),
+                        absl::StrCat(data_.field, ": ", mine.status().message()));
+  }
+  RETURN_IF_ERROR(AgreeOnStatus(gang_.everyone, mine.status()));
+  int64_t unread = *mine ? 0 : 1;
+  gang_.everyone.AllReduceMax(Tensor{{&unread, DType::kI64, Shape{1}}});
+  tokens_below_ = unread == 0 ? vocab : 0;
+  if (unread != 0 && first_rank()) {
+    LogWarning("tokens_not_checked",
+               {{"because", "reading all of them would take more than a minute"},
+                {"then", "one beyond the vocabulary ends the job at the step that reads it"}});
+  }
+  return absl::OkStatus();
+}
+
 // Compares the files of all ranks with those that the job's earliest attempt has read. If there is
 // no such record, rank 0's files are the measure.
 absl::Status StartState::CheckInputs(StartPoint& start) {
   if (inputs_.empty()) return absl::OkStatus();  // On all ranks: the job reads no file.
-  if (first_rank() && !start.inputs) start.inputs = RecordedInputs{rank_.epoch, inputs_};
-  const std::string mine = first_rank() ? ToJson(*start.inputs) : "";
-  const auto recorded = ParseInputs(BroadcastText(gang_.everyone, mine, 0));
-  return AgreeOnStatus(gang_.everyone, recorded.ok() ? CompareWith(*recorded) : recorded.status());
+  RecordedInputs mine{rank_.epoch, inputs_};
+  if (first_rank() && !start.inputs) start.inputs = mine;
+  const std::string wanted = first_rank() ? ToJson(*start.inputs) : "";
+  const auto recorded = ParseInputs(BroadcastText(gang_.everyone, wanted, 0));
+  RETURN_IF_ERROR(
+      AgreeOnStatus(gang_.everyone, recorded.ok() ? CompareWith(*recorded) : recorded.status()));
+  RETURN_IF_ERROR(CheckTokensOnce(*recorded));
+  if (!first_rank()) return absl::OkStatus();
+  KeepEarlier(*recorded, mine);
+  mine.tokens_below = *tokens_below_;
+  start.inputs = std::move(mine);
+  return absl::OkStatus();
 }
 
 absl::Status StartState::Load(StartPoint& start) {
   ASSIGN_OR_RETURN(const std::optional<Continued> continued, Resume(start.candidates));
   if (!continued) RETURN_IF_ERROR(Fill());
   RETURN_IF_ERROR(CheckInputs(start));
-  absl::Status written;
-  if (first_rank() && job_.checkpoint) {
+  absl::Status written = may_continue_;
+  if (written.ok() && first_rank() && job_.checkpoint) {
+    start.job = ResolvedJobText(job_);
     written = ContinueFrom(continued, rank_, start, LocalStorage(), init_from_);
   }
   RETURN_IF_ERROR(AgreeOnStatus(gang_.everyone, written));

@@ -15,6 +15,7 @@
 #include "train/checkpoint/manifest.h"
 #include "train/config/trainer_config.h"
 #include "train/hf/carried_files.h"
+#include "train/step/job_data.h"
 #include "train/step/load_together.h"
 #include "train/step/start_point.h"
 
@@ -25,13 +26,14 @@ namespace trainyard {
 class StartState {
  public:
   // `job`, `rank` and what `gang` refers to must outlive this object. `layout` is the layout that
-  // the attempt's checkpoints will have, and `data` are the files of the job's data.
+  // the attempt's checkpoints will have.
   StartState(const JobConfig& job, const RankConfig& rank, CheckpointLayout layout,
-             std::vector<InputFingerprint> data, LoadingGang gang);
+             const JobData& data, LoadingGang gang);
 
   // Call before the job's checkpoint directory is claimed. Loads init_from or model.import if the
   // job has not begun before: if they cannot be used, the job then fails before it changes the
-  // directory. The message of an error begins with the field.
+  // directory. Likewise compares a job that continues a run with this run (CheckContinued). The
+  // message of an error begins with the field.
   absl::Status BeforeClaim();
 
   // Call after the directory is claimed. Loads the newest good checkpoint of `start.candidates`;
@@ -53,26 +55,32 @@ class StartState {
 
  private:
   bool BegunBefore();
+  absl::Status LookAtContinued(StartPoint& unclaimed);
   std::optional<InitialisedFrom> TakenBefore() const;
   absl::Status Fill();
   absl::Status FillFromInitFrom();
   void KeepOf(const std::string& checkpoint);
   absl::Status CheckInputs(StartPoint& start);
   absl::Status CompareWith(const RecordedInputs& recorded) const;
+  absl::Status CheckTokensOnce(const RecordedInputs& recorded);
   absl::StatusOr<std::optional<Continued>> Resume(const std::vector<std::string>& candidates);
   bool first_rank() const { return gang_.everyone.rank() == 0; }
 
   const JobConfig& job_;
   const RankConfig& rank_;
   const CheckpointLayout layout_;
+  const JobData& data_;
   const LoadingGang gang_;
 
   int64_t step_ = 0;
   int64_t data_position_ = 0;
   std::optional<BaseReference> base_;
   std::vector<InputFingerprint> inputs_;  // The files that this attempt has read.
+  std::optional<int64_t> tokens_below_;   // RecordedInputs::tokens_below, once that is known.
   bool filled_ = false;
   std::optional<InitialisedFrom> init_from_;  // Set if parameters were loaded from init_from.
+  std::optional<Checkpoint> continued_;       // Of the run that was compared before the claim.
+  absl::Status may_continue_;
   KeptFiles kept_;
   std::vector<std::string> refused_;
 };

@@ -222,7 +222,8 @@ absl::Status RankTrainer::OpenDataset() {
 absl::Status RankTrainer::Begin() {
   if (!first_rank()) return absl::OkStatus();
   if (job_.checkpoint) {
-    ASSIGN_OR_RETURN(start_, BeginAttempt(job_.checkpoint->directory, rank_, roots_));
+    ASSIGN_OR_RETURN(start_, BeginAttempt(job_.checkpoint->directory, rank_, roots_, LocalStorage(),
+                                          job_.continues));
     checkpoint_directory_ = start_.directory;
     watch_.emplace([directory = checkpoint_directory_, epoch = rank_.epoch] {
       return !CheckNewest(directory, epoch).ok();
@@ -280,7 +281,7 @@ absl::Status RankTrainer::MakeProfiler() {
 absl::Status RankTrainer::Initialise() {
   executable().WriteStepState({.seed = job_.seed});
   executable().Run(Action::kInit);
-  starting_.emplace(job_, rank_, Written(), data_.files,
+  starting_.emplace(job_, rank_, Written(), data_,
                     LoadingGang{model_, roots_, *everyone_, executable()});
   return starting_->BeforeClaim();
 }

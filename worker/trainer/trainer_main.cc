@@ -26,6 +26,7 @@
 #include "common/text.h"
 #include "kernels/device/fault.h"
 #include "kernels/matrix_rate.h"
+#include "train/config/continued_run.h"
 #include "train/config/resolve_model.h"
 #include "train/config/validate.h"
 #include "train/generate/generate.h"
@@ -44,6 +45,7 @@ namespace {
 struct Flags {
   std::string config;
   bool measure = false;
+  std::vector<std::string> allow;
   GenerateOptions generate;  // Empty checkpoint: not requested.
   std::string fault;
   std::string device = "auto";
@@ -135,6 +137,21 @@ absl::Status ReadConfig(const std::string& path, TrainerConfig& config) {
   return absl::InvalidArgumentError(absl::StrCat(path, ": ", violations.ToStatus().message()));
 }
 
+// Adds what --allow names to a job that runs alone and goes on with a run.
+absl::Status Allow(const std::vector<std::string>& fields, TrainerConfig& config) {
+  if (fields.empty()) return absl::OkStatus();
+  if (config.rank) {
+    return absl::InvalidArgumentError("--allow: wanted a job that runs alone, found a rank");
+  }
+  JobConfig& job = config.job;
+  if (!job.continues) job.continues = ContinuesConfig{.job = job.name, .epoch = 0, .allow = {}};
+  std::vector<std::string>& allow = job.continues->allow;
+  allow.insert(allow.end(), fields.begin(), fields.end());
+  Violations violations;
+  ValidateContinues(job, violations);
+  return violations.ToStatus();
+}
+
 // Failures for tests. A flag "KIND:STEP" makes the failure happen at this step. Only the command
 // line can set it: no worker and no job spec can.
 using Fault = std::function<void(const Backend&, int64_t step, int attempt, StepState& state)>;
@@ -198,7 +215,8 @@ int Train(const Flags& flags) {
   }
   StopSignals stop;
   TrainerConfig config;
-  const absl::Status read = ReadConfig(flags.config, config);
+  absl::Status read = ReadConfig(flags.config, config);
+  if (read.ok()) read = Allow(flags.allow, config);
   const ExitReport report = read.ok() ? RunAndReport(config, flags, stop, *fault) : ReportOf(read);
   const int code = ExitCode(report);
   if (code == 0) {
@@ -234,6 +252,10 @@ int Main(int argc, char** argv) {
   app.add_option(
       "--device", flags.device,
       "Device for a job without a worker: cpu, cuda, or auto, which is a GPU if there is one");
+  app.add_option("--allow", flags.allow,
+                 "For a job without a worker that goes on with an earlier run: a field that may "
+                 "differ although samples are then repeated or skipped; may be repeated")
+      ->allow_extra_args(false);
   app.add_option("--fault", flags.fault,
                  "For tests: KIND:STEP; the kinds are kill exit hang device nan nan-once");
   try {

@@ -214,7 +214,7 @@ TEST(BadReads, WhatALinkLeadsToIsNotRead) {
   std::filesystem::create_symlink(away, directory);
   for (const absl::Status& status :
        {ListEpochs(directory).status(), LoadableCheckpoints(directory).status(),
-        ReadLineage(directory).status(), ReadInputs(directory).status(),
+        ReadLineage(directory).status(), ReadInputs(directory, Lineage()).status(),
         BaseOf(CheckpointPath(directory, 1, 10)).status(),
         ClaimDirectory(directory, "j-1", 2, LocalStorage())}) {
     EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;

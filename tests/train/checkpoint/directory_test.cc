@@ -69,6 +69,66 @@ TEST(ClaimDirectory, BelievesTheManifestsWhereTheOwnerFileIsGone) {
   EXPECT_THAT(std::string(Claim(partial, "j-1", 2).message()), HasSubstr("say not whose"));
 }
 
+absl::Status Continue(const std::string& directory, const std::string& job, int64_t epoch,
+                      const std::string& continues) {
+  return ClaimDirectory(directory, job, epoch, LocalStorage(), continues);
+}
+
+TEST(ClaimDirectory, PassesToAJobThatContinuesTheOwner) {
+  const std::string directory = TestDirectory();
+  ASSERT_TRUE(Claim(directory, "j-1", 3).ok());
+  EXPECT_TRUE(IsSuperseded(Continue(directory, "j-2", 3, "j-1"))) << "an epoch of the run";
+  ASSERT_TRUE(Continue(directory, "j-2", 4, "j-1").ok());
+  const Owner owner = FindOwner(directory).value().value();
+  EXPECT_EQ(owner.job_id, "j-2");
+  EXPECT_EQ(owner.after_epoch, 3);
+  EXPECT_THAT(ReadFile(directory + "/owner.json").value(), HasSubstr("j-2"));
+  // The job that it was taken from writes no more, and nobody takes it a second time.
+  EXPECT_THAT(std::string(Claim(directory, "j-1", 9).message()),
+              HasSubstr("belongs to job j-2, not j-1"));
+  EXPECT_THAT(std::string(Continue(directory, "j-3", 9, "j-1").message()),
+              HasSubstr("belongs to job j-2, not j-1, whose run this job continues"));
+  ASSERT_TRUE(Continue(directory, "j-2", 5, "j-1").ok()) << "its next attempt";
+  ASSERT_TRUE(Continue(directory, "j-3", 6, "j-2").ok());
+  ASSERT_TRUE(Continue(directory, "j-1", 7, "j-3").ok()) << "a name may come again";
+  EXPECT_EQ(FindOwner(directory).value()->job_id, "j-1");
+  EXPECT_EQ(FindOwner(directory).value()->after_epoch, 6);
+}
+
+TEST(ClaimDirectory, PassesWithoutAnOwnerFileFromTheJobOfTheManifests) {
+  const std::string directory = TestDirectory();
+  ASSERT_TRUE(Save(directory, 1, 10).ok());
+  EXPECT_THAT(std::string(Continue(directory, "j-2", 2, "j-9").message()), HasSubstr("of job j-1"));
+  EXPECT_TRUE(Continue(directory, "j-2", 2, "j-1").ok());
+  EXPECT_EQ(FindOwner(directory).value()->job_id, "j-2");
+}
+
+// Of jobs that read the same owner, one wins: a plain rename would let the last one win.
+TEST(ClaimDirectory, PassesToOneOfTwoThatComeAtOnce) {
+  const std::string top = TestDirectory();
+  for (int round = 0; round < 50; ++round) {
+    const std::string directory = absl::StrCat(top, "/", round);
+    ASSERT_TRUE(MakeDirectories(directory).ok());
+    ASSERT_TRUE(Claim(directory, "j-1", 1).ok());
+    std::vector<absl::Status> results(4);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back(
+          [&, i] { results[size_t(i)] = Continue(directory, absl::StrCat("heir-", i), 2, "j-1"); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    const std::string winner = FindOwner(directory).value()->job_id;
+    for (int i = 0; i < 4; ++i) {
+      const absl::Status& status = results[size_t(i)];
+      if (absl::StrCat("heir-", i) == winner) {
+        EXPECT_TRUE(status.ok()) << status;
+      } else {
+        EXPECT_THAT(std::string(status.message()), HasSubstr("belongs to job " + winner));
+      }
+    }
+  }
+}
+
 // Both see an empty directory; catches a claim that checks and then writes.
 TEST(ClaimDirectory, GivesItToOneOfTwoThatComeAtOnce) {
   const std::string top = TestDirectory();

@@ -94,6 +94,32 @@ TEST_P(EveryCall, FirstSaveIsThereOrNot) {
                });
 }
 
+// The directory passes to another job or does not, and its checkpoint stays; then the job's next
+// attempt has it.
+TEST_P(EveryCall, ATakeOverIsDoneOrNot) {
+  ForEveryCall(
+      [](Storage& sound, const std::string& directory) {
+        ASSERT_TRUE(ClaimDirectory(directory, "j-0", 1, sound).ok());
+        ASSERT_TRUE(Save(directory, 1, 10, sound).ok());
+      },
+      [](Storage& storage, const std::string& directory) {
+        return ClaimDirectory(directory, "j-1", 2, storage, "j-0");
+      },
+      [](Storage& sound, const std::string& directory, const absl::Status& status) {
+        const absl::StatusOr<std::optional<Owner>> owner = FindOwner(directory);
+        ASSERT_TRUE(owner.ok() && owner->has_value()) << owner.status();
+        EXPECT_THAT((*owner)->job_id, testing::AnyOf("j-0", "j-1"));
+        if (status.ok()) {
+          EXPECT_EQ((*owner)->job_id, "j-1");
+        }
+        EXPECT_EQ(NewestStep(directory), 10);
+        ASSERT_TRUE(ClaimDirectory(directory, "j-1", 3, sound, "j-0").ok());
+        EXPECT_FALSE(ClaimDirectory(directory, "j-0", 4, sound).ok());
+        EXPECT_TRUE(FindOwner(directory).value()->is_published);
+        ExpectNextAttemptWorks(sound, directory, 3, 20);
+      });
+}
+
 // Later saves with retention, of which the older ones must never be the price.
 TEST_P(EveryCall, SaveAndRetentionKeepTheNewestGood) {
   ForEveryCall(

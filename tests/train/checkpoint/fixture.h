@@ -12,6 +12,7 @@
 #include "common/rng.h"
 #include "common/status_macros.h"
 #include "models/arch/decoder_config.h"
+#include "train/checkpoint/claim.h"
 #include "train/checkpoint/load.h"
 #include "train/checkpoint/paths.h"
 #include "train/checkpoint/remove.h"

@@ -124,7 +124,7 @@ class RecordOfInputs : public ::testing::Test {
   std::string PathOf(int64_t epoch) const { return EpochPath(directory_, epoch) + "/inputs.json"; }
   // The epoch whose record counts; 0: there is none.
   int64_t Read() const {
-    const auto inputs = ReadInputs(directory_);
+    const auto inputs = ReadInputs(directory_, Lineage());
     EXPECT_TRUE(inputs.ok()) << inputs.status();
     return inputs.ok() && inputs->has_value() ? (*inputs)->epoch : 0;
   }
@@ -144,7 +144,26 @@ TEST_F(RecordOfInputs, IsThatOfTheEarliestAttemptThatHasOne) {
   std::filesystem::remove(PathOf(9));
   EXPECT_EQ(Read(), 10);
   WriteBytes(PathOf(9), R"({"version": 2})");
-  EXPECT_TRUE(absl::IsUnimplemented(ReadInputs(directory_).status()));
+  EXPECT_TRUE(absl::IsUnimplemented(ReadInputs(directory_, Lineage()).status()));
+}
+
+// Bug it must catch: what a job read that has trained nothing counts for the run.
+TEST_F(RecordOfInputs, IsThatOfTheNewestAttemptOfTheLineage) {
+  for (const int64_t epoch : {1, 2, 3, 4}) Write(epoch, "11");
+  const Lineage lineage = {{{4, 40}, {2, 20}, {1, 10}}};
+  EXPECT_EQ(ReadInputs(directory_, lineage).value()->epoch, 4);
+  WriteBytes(PathOf(4), "torn");
+  EXPECT_EQ(ReadInputs(directory_, lineage).value()->epoch, 2);
+  std::filesystem::remove(PathOf(2));
+  EXPECT_EQ(ReadInputs(directory_, lineage).value()->epoch, 1);
+}
+
+TEST_F(RecordOfInputs, KeepsWhatOnlyEarlierAttemptsHaveRead) {
+  RecordedInputs later{2, {File("a", "", 2, "22")}};
+  KeepEarlier({1, {File("a", "", 1, "11"), File("b", "/x", 3, "33")}}, later);
+  ASSERT_EQ(later.files.size(), 2u);
+  EXPECT_EQ(later.files[0].sha256, "22");
+  EXPECT_EQ(later.files[1].field, "b");
 }
 
 TEST_F(RecordOfInputs, IsWrittenWholeOrNotAtAll) {
@@ -161,7 +180,7 @@ TEST_F(RecordOfInputs, IsWrittenWholeOrNotAtAll) {
       hit = storage.hit();
       EXPECT_EQ(written.ok(), !hit);
       storage.LosePower();
-      const auto read = ReadInputs(directory_);
+      const auto read = ReadInputs(directory_, Lineage());
       ASSERT_TRUE(read.ok()) << read.status();
       EXPECT_EQ(read->has_value(), Exists(PathOf(1))) << calls;
       EXPECT_TRUE(hit || read->has_value()) << "what was written is lost";

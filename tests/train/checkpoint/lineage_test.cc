@@ -247,5 +247,19 @@ TEST(Lineage, AnEpochThatNoAttemptCanHaveIsIgnored) {
   EXPECT_TRUE(IsSuperseded(CheckNewest(directory, 2)));
 }
 
+// Bug it must catch: an empty line, at which `for line in file: json.loads(line)` ends.
+TEST(History, HasOneObjectALine) {
+  const std::string directory = TestDirectory();
+  Begin(directory, 1, std::nullopt);
+  const auto written = [&] { return ReadFile(directory + "/epoch-1/" + kHistoryName).value(); };
+  ASSERT_TRUE(AppendHistory(directory, 1, "{\"step\":1}\n{\"step\":2}\n", LocalStorage()).ok());
+  ASSERT_TRUE(AppendHistory(directory, 1, "{\"step\":3}\n", LocalStorage()).ok());
+  EXPECT_EQ(written(), "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n");
+  // Only a failed append leaves a line that is no object.
+  ASSERT_TRUE(AppendHistory(directory, 1, "{\"ste", LocalStorage()).ok());
+  ASSERT_TRUE(AppendHistory(directory, 1, "{\"step\":4}\n", LocalStorage()).ok());
+  EXPECT_THAT(written(), testing::EndsWith("{\"step\":3}\n{\"ste\n{\"step\":4}\n"));
+}
+
 }  // namespace
 }  // namespace trainyard::testing_checkpoint

@@ -214,10 +214,10 @@ TEST_F(NpyFiles, AFileThatShrinksWhileReadIsDataLoss) {
   EXPECT_EQ(array->Read(1, std::span(values)).code(), absl::StatusCode::kDataLoss);
 }
 
-TEST(NpyFilesTest, LieBelowTheRoots) {
-  EXPECT_EQ(NpyArray::Open(Golden("f4"), Roots({testing::TempDir()})).status().code(),
+TEST_F(NpyFiles, LieBelowTheRoots) {
+  EXPECT_EQ(NpyArray::Open(Golden("f4"), Roots({directory_})).status().code(),
             absl::StatusCode::kPermissionDenied);
-  EXPECT_EQ(NpyArray::Open("none.npy", Roots({testing::TempDir()})).status().code(),
+  EXPECT_EQ(NpyArray::Open("none.npy", Roots({directory_})).status().code(),
             absl::StatusCode::kNotFound);
 }
 

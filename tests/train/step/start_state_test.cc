@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "tests/train/checkpoint/signed.h"
 #include "tests/train/step/run_job.h"
+#include "train/checkpoint/claim.h"
 #include "train/checkpoint/lineage.h"
 #include "train/checkpoint/paths.h"
 #include "train/checkpoint/save.h"

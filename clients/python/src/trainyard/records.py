@@ -53,6 +53,7 @@ class Job(NamedTuple):
     checkpoints: List[Checkpoint]  # Oldest first.
     spec: Dict[str, Any]  # As it was submitted. `submit` takes it again.
     revision: int  # Grows with every change of the job.
+    continued_by: str = ""  # The newest job that was to continue this one's run; "": none.
 
     @property
     def finished(self) -> bool:
@@ -166,7 +167,8 @@ def job(message: job_pb2.Job) -> Job:
         finish_time=_time(message, "finish_time"),
         namespace=message.namespace, submitter=message.submitter,
         labels=dict(message.spec.labels), checkpoints=[_checkpoint(c) for c in message.checkpoints],
-        spec=_spec.to_dict(message.spec), revision=message.revision)
+        spec=_spec.to_dict(message.spec), revision=message.revision,
+        continued_by=message.continued_by)
 
 
 def step(message: job_pb2.StepRecord) -> Step:

@@ -1,0 +1,157 @@
+#include "cli/continued_run.h"
+
+#include <google/protobuf/util/json_util.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "cli/errors.h"
+#include "cli/progress.h"
+#include "common/status_macros.h"
+#include "train/checkpoint/claim.h"
+#include "train/checkpoint/lineage.h"
+#include "train/checkpoint/recorded_job.h"
+#include "train/config/continued_run.h"
+#include "train/step/continued.h"
+
+namespace trainyard::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+bool HasEnded(v1::JobState state) {
+  return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||
+         state == v1::JOB_STATE_CANCELLED;
+}
+
+void RemoveNulls(Json& json) {
+  if (!json.is_structured()) return;
+  for (auto item = json.begin(); item != json.end();) {
+    const bool null = json.is_object() && item->is_null();
+    if (!null) RemoveNulls(*item);
+    item = null ? json.erase(item) : std::next(item);
+  }
+}
+
+// Returns a resolved job (train/config/resolved_job.h) as a spec. A spec leaves out what is absent.
+std::string SpecOf(const std::string& resolved) {
+  Json json = Json::parse(resolved, nullptr, false);
+  if (!json.is_object()) return "";
+  json.erase("format");
+  RemoveNulls(json);
+  return json.dump();
+}
+
+}  // namespace
+
+absl::StatusOr<ContinuedRun> ContinuedRun::OfJob(const v1::Job& job) {
+  if (!HasEnded(job.state())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--continue: wanted a job that has ended, found ", job.id(), ", which is ",
+                     ShortState(job.state()), "; cancel that job first"));
+  }
+  if (job.spec().checkpoint().directory().empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--continue: wanted a job with checkpoints, found ", job.id(), " without"));
+  }
+  ContinuedRun run;
+  run.name_ = absl::StrCat("job ", job.id());
+  run.job_ = job.id();
+  run.epoch_ = job.epoch();
+  for (const v1::Checkpoint& checkpoint : job.checkpoints()) {
+    run.done_ = std::max(run.done_, int64_t(checkpoint.step()));
+  }
+  run.directory_ = job.spec().checkpoint().directory();
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  const auto printed = google::protobuf::util::MessageToJsonString(job.spec(), &run.spec_, options);
+  if (!printed.ok()) return absl::InternalError(printed.message().ToString());
+  return run;
+}
+
+absl::StatusOr<ContinuedRun> ContinuedRun::OfDirectory(const std::string& directory) {
+  ASSIGN_OR_RETURN(const std::string canonical, Roots().FindDirectory(directory));
+  ASSIGN_OR_RETURN(const std::vector<ListedCheckpoint> loadable, LoadableCheckpoints(canonical));
+  if (loadable.empty()) {
+    return absl::NotFoundError(absl::StrCat("--continue: no complete checkpoint in ", directory,
+                                            "; wanted a job's checkpoint.directory"));
+  }
+  ASSIGN_OR_RETURN(ChosenCheckpoint newest,
+                   FirstGood(PathsOfComplete(loadable),
+                             [](const std::string& path) { return Checkpoint::Open(path); }));
+  ContinuedRun run;
+  run.name_ = absl::StrCat("directory ", directory);
+  run.directory_ = directory;
+  run.checkpoint_ = std::move(newest.checkpoint);
+  const RunState& state = run.checkpoint_->state();
+  run.done_ = state.step;
+  ASSIGN_OR_RETURN(const std::optional<Owner> owner, FindOwner(canonical));
+  run.job_ = owner ? owner->job_id : state.job_id;
+  ASSIGN_OR_RETURN(const int64_t epoch, NewestEpoch(canonical));
+  run.epoch_ = uint64_t(epoch);
+  ASSIGN_OR_RETURN(const std::optional<RecordedJob> record,
+                   ReadRecordedJob(canonical, state.epoch));
+  if (record) run.spec_ = SpecOf(record->job);
+  return run;
+}
+
+absl::StatusOr<ContinuedRun> ContinuedRun::Find(const std::string& what, Client& client) {
+  std::error_code error;
+  if (std::filesystem::is_directory(what, error)) return OfDirectory(what);
+  v1::GetJobRequest request;
+  request.set_job_id(what);
+  const auto found = client.Call(&v1::JobService::Stub::GetJob, request);
+  if (absl::IsNotFound(found.status())) {
+    return absl::NotFoundError(
+        absl::StrCat("--continue: wanted a job or a checkpoint directory, found '", what, "'"));
+  }
+  RETURN_IF_ERROR(found.status());
+  return OfJob(found->job());
+}
+
+absl::StatusOr<SpecDocument> ContinuedRun::Spec(const std::string& path,
+                                                const std::vector<std::string>& sets,
+                                                const std::vector<std::string>& allow) const {
+  if (path.empty() && spec_.empty()) {
+    return UsageError(absl::StrCat("wanted a SPEC beside --continue, found none: the release that ",
+                                   "wrote the ", name_, " has recorded no job there"));
+  }
+  ASSIGN_OR_RETURN(SpecDocument document, path.empty()
+                                              ? SpecDocument::Parse("spec of " + name_, spec_, {})
+                                              : SpecDocument::Read(path, {}));
+  const std::string by = "--continue";
+  RETURN_IF_ERROR(document.Set(absl::StrCat("checkpoint.directory=", Json(directory_).dump()), by));
+  for (const std::string& set : sets) {
+    RETURN_IF_ERROR(document.Set(set, absl::StrCat("--set ", set)));
+  }
+  const Json continues = {{"job", job_}, {"epoch", epoch_}, {"allow", allow}};
+  RETURN_IF_ERROR(document.Set(absl::StrCat("continues=", continues.dump()), by));
+  return document;
+}
+
+absl::Status ContinuedRun::Compare(const SpecDocument& document, Output& output) const {
+  const absl::StatusOr<SpecDocument::Parsed> now = document.ToConfig();
+  if (!now.ok()) return absl::OkStatus();  // The controller says what is wrong.
+  if (const absl::Status longer = CheckLonger(done_, now->job); !longer.ok()) {
+    return document.Explain(longer);
+  }
+  JobConfig before;
+  if (checkpoint_) {
+    ASSIGN_OR_RETURN(before, JobOfRun(*checkpoint_, now->job));
+  } else {
+    ASSIGN_OR_RETURN(const SpecDocument own, SpecDocument::Parse(name_, spec_, {}));
+    ASSIGN_OR_RETURN(SpecDocument::Parsed parsed, own.ToConfig());
+    before = std::move(parsed.job);
+  }
+  const std::vector<RunChange> changes = ChangesOfRun(before, now->job);
+  const absl::Status refused = CheckChanges(changes, now->job.continues->allow);
+  if (!refused.ok()) return document.Explain(refused);
+  for (const RunChange& change : changes) {
+    output.Note(absl::StrCat("changes the run: ", Described(change)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace trainyard::cli

@@ -1,0 +1,225 @@
+#include "train/config/continued_run.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "common/check.h"
+#include "models/arch/fields.h"
+#include "train/config/precision.h"
+#include "train/config/resolve_model.h"
+#include "train/config/resolved_job.h"
+
+namespace trainyard {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// What a change of a field, or of any field below it, does. Null: nothing to what is trained. The
+// longest path that holds a field counts.
+struct Rule {
+  const char* path;
+  std::optional<ChangeEffect> effect;
+};
+
+const Rule kRules[] = {
+    {"format", std::nullopt},
+    {"name", std::nullopt},
+    {"parallelism", std::nullopt},
+    {"parallelism.reduction", ChangeEffect::kTraining},
+    {"recompute", std::nullopt},
+    {"batch.sequence", ChangeEffect::kSamples},
+    {"data", ChangeEffect::kSamples},
+    // Other files of the same content are the same samples.
+    {"data.text.path", ChangeEffect::kTraining},
+    {"data.indexed.prefix", ChangeEffect::kTraining},
+    {"data.indexed.reset_attention_mask", ChangeEffect::kTraining},
+    {"data.arrays.latents", ChangeEffect::kTraining},
+    {"data.arrays.labels", ChangeEffect::kTraining},
+    {"data.arrays.prediction_type", ChangeEffect::kTraining},
+    {"data.arrays.label_dropout", ChangeEffect::kTraining},
+    {"data.blend.datasets[].path", ChangeEffect::kTraining},
+    {"data.blend.datasets[].prefix", ChangeEffect::kTraining},
+    {"data.blend.reset_attention_mask", ChangeEffect::kTraining},
+    {"validation", std::nullopt},
+    {"checkpoint", std::nullopt},
+    {"profile", std::nullopt},
+    {"devices", std::nullopt},
+    {"seed", ChangeEffect::kSamples},
+    {"priority", std::nullopt},
+    {"init_from", std::nullopt},
+    {"init_from_subset", std::nullopt},
+    {"model.import", std::nullopt},
+    {"frozen", ChangeEffect::kState},
+    {"trainable", ChangeEffect::kState},
+    {"continues", std::nullopt},
+    {"max_restarts", std::nullopt},
+    {"labels", std::nullopt},
+};
+
+constexpr absl::string_view kArchitecture = "model.architecture";
+
+// Whether `path` is the field or a section that holds it.
+bool Holds(absl::string_view path, absl::string_view field) {
+  return absl::StartsWith(field, path) &&
+         (field.size() == path.size() || field[path.size()] == '.' || field[path.size()] == '[');
+}
+
+// Returns the path without the numbers of a list's items.
+std::string WithoutNumbers(absl::string_view field) {
+  std::string path;
+  bool inside = false;
+  for (const char c : field) {
+    inside = c == '[' || (inside && c != ']');
+    if (!inside || c == '[') path += c;
+  }
+  return path;
+}
+
+std::optional<ChangeEffect> EffectOf(const std::string& field) {
+  const std::string path = WithoutNumbers(field);
+  const Rule* nearest = nullptr;
+  for (const Rule& rule : kRules) {
+    const size_t longest = nearest == nullptr ? 0 : absl::string_view(nearest->path).size();
+    if (Holds(rule.path, path) && absl::string_view(rule.path).size() >= longest) nearest = &rule;
+  }
+  return nearest == nullptr ? ChangeEffect::kTraining : nearest->effect;
+}
+
+bool SameKeys(const Json& a, const Json& b) {
+  return a.size() == b.size() &&
+         std::all_of(a.items().begin(), a.items().end(),
+                     [&](const auto& item) { return b.contains(item.key()); });
+}
+
+// Adds the innermost fields that differ. Where the two have other fields, their section differs.
+void Compare(const std::string& path, const Json& before, const Json& now,
+             std::vector<RunChange>& changes) {
+  if (before == now) return;
+  if (before.is_object() && now.is_object() && SameKeys(before, now)) {
+    for (const auto& [key, value] : before.items()) {
+      Compare(absl::StrCat(path, path.empty() ? "" : ".", key), value, now[key], changes);
+    }
+  } else if (before.is_array() && now.is_array() && before.size() == now.size()) {
+    for (size_t i = 0; i < before.size(); ++i) {
+      Compare(absl::StrCat(path, "[", i, "]"), before[i], now[i], changes);
+    }
+  } else if (const auto effect = EffectOf(path)) {
+    changes.push_back({path, before.dump(), now.dump(), *effect});
+  }
+}
+
+// `field` is a field of the model, or a group of fields.
+bool MayDifferInRun(const ModelConfig& model, absl::string_view field) {
+  bool known = false;
+  for (const Field& row : FieldsOf(model)) {
+    if (!Holds(field, row.rule.name)) continue;
+    known = true;
+    if (row.rule.may_differ < MayDiffer::kAtStart) return false;
+  }
+  return known;
+}
+
+bool HasLength(const JobConfig& job) {
+  return job.optimizer.schedule.shape != ScheduleShape::kConstant;
+}
+
+std::vector<std::string> Allowable() {
+  std::vector<std::string> paths;
+  for (const Rule& rule : kRules) {
+    if (rule.effect == ChangeEffect::kSamples) paths.push_back(rule.path);
+  }
+  return paths;
+}
+
+}  // namespace
+
+std::vector<RunChange> ChangesOfRun(const JobConfig& before, const JobConfig& now) {
+  std::vector<RunChange> changes;
+  Compare("", Json::parse(ResolvedJobText(before)), Json::parse(ResolvedJobText(now)), changes);
+  const absl::StatusOr<ModelConfig> model = ResolveModel(now.model);
+  CHECK(model.ok()) << model.status();
+  const bool other_state =
+      RowOf(before.precision).formats.master != RowOf(now.precision).formats.master;
+  for (RunChange& change : changes) {
+    absl::string_view name = change.field;
+    if (absl::ConsumePrefix(&name, kArchitecture)) {
+      absl::ConsumePrefix(&name, ".");
+      if (!MayDifferInRun(*model, name)) change.effect = ChangeEffect::kState;
+    }
+    if (change.field == "precision" && other_state) change.effect = ChangeEffect::kState;
+  }
+  if (!HasLength(before) && !HasLength(now)) {
+    std::erase_if(changes, [](const RunChange& change) { return change.field == "steps"; });
+  }
+  return changes;
+}
+
+std::string Described(const RunChange& change) {
+  std::string text =
+      absl::StrCat(change.field, ": ", change.before, " before, ", change.now, " now");
+  if (change.field == "steps") {
+    absl::StrAppend(&text, "; optimizer.schedule falls over all steps, so the learning rate of ",
+                    "each step to come is another one");
+  }
+  return text;
+}
+
+bool IsAllowed(const std::vector<std::string>& allow, absl::string_view field) {
+  return std::any_of(allow.begin(), allow.end(),
+                     [&](const std::string& path) { return Holds(path, field); });
+}
+
+absl::Status CheckChanges(const std::vector<RunChange>& changes,
+                          const std::vector<std::string>& allow) {
+  Violations refused;
+  for (const RunChange& change : changes) {
+    const std::string wanted = absl::StrCat(
+        "wanted ", change.before, ", as in the run that the job continues, found ", change.now);
+    if (change.effect == ChangeEffect::kState) {
+      refused.Add(
+          change.field,
+          absl::StrCat(wanted, "; the run's parameters and optimizer state are of no other ",
+                       "one. A new job can begin with the parameters: init_from"));
+    } else if (change.effect == ChangeEffect::kSamples && !IsAllowed(allow, change.field)) {
+      refused.Add(change.field,
+                  absl::StrCat(wanted, ": samples would be repeated or skipped; to go ",
+                               "on nevertheless: --allow ", change.field));
+    }
+  }
+  return refused.ToStatus();
+}
+
+absl::Status CheckLonger(int64_t done, const JobConfig& now) {
+  if (now.steps > done) return absl::OkStatus();
+  Violations violations;
+  violations.Add("steps", Wanted(absl::StrCat("more than ", done,
+                                              ", the steps of the run that the job continues"),
+                                 now.steps, done + 1));
+  return violations.ToStatus();
+}
+
+void ValidateContinues(const JobConfig& job, Violations& violations) {
+  if (!job.continues) return;
+  if (!job.checkpoint) {
+    violations.Add("continues", Wanted("a checkpoint.directory, whose run goes on", "none"));
+  }
+  if (job.continues->job.empty()) {
+    violations.Add("continues.job", Wanted("the job that owns checkpoint.directory", "none"));
+  }
+  const std::vector<std::string> known = Allowable();
+  for (const std::string& field : job.continues->allow) {
+    const bool allows = std::any_of(known.begin(), known.end(),
+                                    [&](const std::string& path) { return Holds(path, field); });
+    if (allows) continue;
+    violations.Add("continues.allow",
+                   Wanted(absl::StrCat(absl::StrJoin(known, ", "), " or a field below one of them"),
+                          absl::StrCat("'", field, "'"), NearestName(field, known)));
+  }
+}
+
+}  // namespace trainyard

@@ -1,0 +1,54 @@
+#include "train/step/continued.h"
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "train/checkpoint/recorded_job.h"
+#include "train/config/continued_run.h"
+#include "train/config/parse.h"
+
+namespace trainyard {
+namespace {
+
+// Returns the job with what the manifest says of the run that wrote the checkpoint. Its model is
+// compared when it is loaded.
+JobConfig AsInManifest(const RunState& state, JobConfig job) {
+  job.seed = state.seed;
+  job.deterministic = state.deterministic;
+  if (state.sequence > 0) job.batch.sequence = state.sequence;
+  const bool even = state.step > 0 && state.data_position % state.step == 0;
+  if (even && state.data_position > 0) job.batch.global = state.data_position / state.step;
+  return job;
+}
+
+}  // namespace
+
+absl::StatusOr<JobConfig> JobOfRun(const Checkpoint& checkpoint, const JobConfig& now) {
+  const std::filesystem::path directory =
+      std::filesystem::path(checkpoint.path()).parent_path().parent_path();
+  ASSIGN_OR_RETURN(const std::optional<RecordedJob> record,
+                   ReadRecordedJob(directory.string(), checkpoint.state().epoch));
+  if (record) return ParseJobConfig(record->job);
+  return AsInManifest(checkpoint.state(), now);
+}
+
+absl::Status CheckContinued(const Checkpoint& checkpoint, const JobConfig& job,
+                            const RankConfig& rank) {
+  const RunState& state = checkpoint.state();
+  if (state.job_id == rank.job_id && !rank.alone) return absl::OkStatus();
+  if (state.job_id != rank.job_id) RETURN_IF_ERROR(CheckLonger(state.step, job));
+  ASSIGN_OR_RETURN(const JobConfig before, JobOfRun(checkpoint, job));
+  const std::vector<RunChange> changes = ChangesOfRun(before, job);
+  RETURN_IF_ERROR(
+      CheckChanges(changes, job.continues ? job.continues->allow : std::vector<std::string>()));
+  for (const RunChange& change : changes) {
+    LogWarning("run_changed", {{"change", Described(change)}});
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace trainyard

@@ -1,10 +1,16 @@
 #include "train/checkpoint/history.h"
 
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "train/checkpoint/paths.h"
@@ -16,25 +22,55 @@ std::string HistoryPath(const std::string& directory, int64_t epoch) {
   return absl::StrCat(EpochPath(directory, epoch), "/", kHistoryName);
 }
 
-// Replaces the file by one with fewer of the oldest lines. A power cut leaves one of the two.
+// How often a line's step can be halved; -1: the line is damaged.
+int Halvings(absl::string_view line) {
+  constexpr absl::string_view kKey = "\"step\":";
+  const size_t at = line.find(kKey);
+  if (at == line.npos) return -1;
+  line.remove_prefix(at + kKey.size());
+  uint64_t step = 0;
+  if (!absl::SimpleAtoi(line.substr(0, line.find_first_not_of("0123456789")), &step)) return -1;
+  return std::min(std::countr_zero(step), 63);
+}
+
+// Calls use(line, position) for each line.
+absl::Status ForEachLine(const std::string& path,
+                         const std::function<absl::Status(const std::string&, uint64_t)>& use) {
+  std::ifstream file(path);
+  uint64_t position = 0;
+  for (std::string line; std::getline(file, line); position += line.size() + 1) {
+    RETURN_IF_ERROR(use(line, position));
+  }
+  return file.eof() ? absl::OkStatus() : absl::InternalError(absl::StrCat("cannot read ", path));
+}
+
+// Replaces the file by one with fewer of the oldest lines: those whose step is a multiple of 2^n, so
+// that they lie evenly however often this is done. A power cut leaves one of the two files.
 absl::Status Thin(const std::string& directory, int64_t epoch, uint64_t bytes, Storage& storage) {
   constexpr uint64_t kWhole = kMostHistoryBytes / 2, kThinned = kMostHistoryBytes / 4;
   constexpr size_t kPiece = 1 << 20;
-  const uint64_t old = bytes - kWhole, stride = (old + kThinned - 1) / kThinned;
+  const uint64_t old = bytes - kWhole;
   const std::string path = HistoryPath(directory, epoch), temporary = path + ".tmp";
-  std::ifstream file(path);
+  std::array<uint64_t, 64> by_halvings = {};  // Bytes of the old lines.
+  RETURN_IF_ERROR(ForEachLine(path, [&](const std::string& line, uint64_t position) {
+    const int halvings = position < old ? Halvings(line) : -1;
+    if (halvings >= 0) by_halvings[size_t(halvings)] += line.size() + 1;
+    return absl::OkStatus();
+  }));
+  int least = 64;
+  for (uint64_t kept = 0; least > 0 && kept + by_halvings[size_t(least - 1)] <= kThinned;) {
+    kept += by_halvings[size_t(--least)];
+  }
   {
     ASSIGN_OR_RETURN(const std::unique_ptr<OutputFile> thinned, storage.Create(temporary));
     std::string piece;
-    uint64_t position = 0, number = 0;
-    for (std::string line; std::getline(file, line); position += line.size() + 1) {
-      if (position < old && number++ % stride != 0) continue;
+    RETURN_IF_ERROR(ForEachLine(path, [&](const std::string& line, uint64_t position) {
+      if (position < old && Halvings(line) < least) return absl::OkStatus();
       absl::StrAppend(&piece, line, "\n");
-      if (piece.size() < kPiece) continue;
-      RETURN_IF_ERROR(thinned->Append(piece.data(), piece.size()));
-      piece.clear();
-    }
-    if (!file.eof()) return absl::InternalError(absl::StrCat("cannot read ", path));
+      if (piece.size() < kPiece) return absl::OkStatus();
+      const std::string full = std::exchange(piece, "");
+      return thinned->Append(full.data(), full.size());
+    }));
     RETURN_IF_ERROR(thinned->Append(piece.data(), piece.size()));
     RETURN_IF_ERROR(thinned->Sync());
   }

@@ -8,7 +8,8 @@
 // about steps that the successor runs again. They are outside the lineage, and are not read.
 //
 // A file has at most kMostHistoryBytes. Above this its oldest lines are thinned: of those before
-// the newest half, every second one goes, again and again. The newest half stays whole.
+// the newest half, those stay whose step is a multiple of 2^n, with n as small as the bound allows.
+// The newest half stays whole.
 
 #pragma once
 

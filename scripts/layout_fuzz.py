@@ -232,9 +232,9 @@ def main():
     if options.case is not None:
         numbers = itertools.repeat(options.case // LAYOUTS)
         chosen = (options.case % LAYOUTS,)
-    begin = time.monotonic()
     with Service(RANKS, workers=2) as service, ThreadPoolExecutor(AT_A_TIME) as pool:
         fuzz = Fuzz(service, seed)
+        begin = time.monotonic()
         for done in [pool.submit(work, fuzz, numbers, chosen, begin + options.seconds)
                      for _ in range(AT_A_TIME)]:
             done.result()

@@ -25,11 +25,11 @@ std::string NameOf(const ::testing::TestParamInfo<LayoutCase>& info) { return in
 
 INSTANTIATE_TEST_SUITE_P(Families, FrozenLayoutsTest,
                          ::testing::ValuesIn(OfEveryFamily([](const std::string& family) {
-                           const size_t stride = family == "llama"       ? 3
-                                                 : family == "gpt3"      ? 5
-                                                 : family == "dit"       ? 7
-                                                 : family == "qwen3_moe" ? 11
-                                                                         : 17;
+                           const size_t stride = family == "llama"       ? 7
+                                                 : family == "gpt3"      ? 11
+                                                 : family == "dit"       ? 13
+                                                 : family == "qwen3_moe" ? 23
+                                                                         : 37;
                            return FrozenLayouts(family, 8, stride);
                          })),
                          NameOf);

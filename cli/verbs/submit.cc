@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/answer.h"
+#include "cli/balancing.h"
 #include "cli/client.h"
 #include "cli/follow.h"
 #include "cli/published_line.h"
@@ -33,12 +34,20 @@ std::string RandomUuid() {
   return uuid;
 }
 
+// Says what an imported model's config.json means for the load of its experts.
+void NoteBalancing(const SpecDocument& document, Output& output) {
+  const std::optional<ModelConfig>& imported = document.imported();
+  const auto balancing = imported ? Balancing(*imported) : std::nullopt;
+  if (balancing) output.Note(*balancing);
+}
+
 absl::Status Run(const Context& context) {
   ASSIGN_OR_RETURN(SpecDocument document, SpecDocument::Read(context.arguments.Text("SPEC"),
                                                              context.arguments.List("--set")));
   if (const absl::Status imported = document.ResolveImport(); !imported.ok()) {
     return document.Explain(imported);
   }
+  NoteBalancing(document, context.output);
   Client client(context.ControllerAddress(), context.Places());
   const bool scaled = context.arguments.Has("--scale-to");
   if (scaled) {

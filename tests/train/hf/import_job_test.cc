@@ -217,9 +217,10 @@ TEST_F(ImportJob, RefusesWhatIsMissingOrDamagedByFileAndTensor) {
 
 TEST_F(ImportJob, IgnoresWhatTheJobNames) {
   DirectoryContent content = DirectoryContent::Of(Golden("hf/llama"));
+  JobConfig job = JobOf(Golden("hf/llama"), checkpoint_);
+  job.model.import_path = directory_;
   content.config["fancy"] = 3;
   content.Write(directory_);
-  JobConfig job = JobOf(directory_, checkpoint_);
   EXPECT_THAT(std::string(Refusal(job).message()), HasSubstr("fancy: wanted no such key"));
   job.model.ignore_keys = {"fancy"};
   ASSERT_NE(Train(job), "");
@@ -233,7 +234,7 @@ TEST_F(ImportJob, RefusesNumbersThatAreNotFinite) {
   const double number = std::nan("");
   std::memcpy(&content.tensors.at("lm_head.weight").bytes[16], &number, sizeof(number));
   content.Write(directory_);
-  EXPECT_THAT(std::string(Refusal(JobOf(directory_, checkpoint_)).message()),
+  EXPECT_THAT(std::string(Refusal(JobOf(directory_, checkpoint_), /*ranks=*/1).message()),
               HasSubstr("tensor lm_head.weight: wanted finite numbers, found NaN or infinity at "
                         "[0, 2]"));
 }

@@ -360,6 +360,12 @@ TEST_F(HfImport, NamesInfinityOfF16) {
                 "tensor model.norm.weight: wanted finite numbers, found NaN or infinity at [1]");
 }
 
+TEST_F(HfImport, NamesInfinityOfMxfp4) {
+  DirectoryContent content = DirectoryContent::Of(SourceFile("tests/golden/quantized/mxfp4"));
+  content.tensors.at("model.layers.0.mlp.experts.gate_up_proj_scales").bytes[0] = char(255);
+  ExpectRefused(content, "tensor model.layers.0.mlp.experts.gate_up_proj: wanted finite numbers");
+}
+
 // The checkpoint keeps what the user had ignored, and an export has it.
 TEST_F(HfImport, KeepsIgnoredKeys) {
   DirectoryContent content = Llama();

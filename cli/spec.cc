@@ -153,7 +153,7 @@ absl::Status SpecDocument::ResolveImport() {
     found.Add("model.import", Wanted("the path of a Hugging Face directory", "an empty path"));
     return found.ToStatus();
   }
-  absl::StatusOr<ModelConfig> model = ReadHfConfig(choice.import_path);
+  absl::StatusOr<ModelConfig> model = ReadHfConfig(choice.import_path, choice.ignore_keys);
   if (!model.ok()) {
     found.Add("model.import", model.status().message());
     return found.ToStatus();
@@ -170,6 +170,7 @@ absl::Status SpecDocument::ResolveImport() {
   YamlNode& section = FindOrMake(root_, "model");
   Remove(&section, {"overrides"});
   ASSIGN_OR_RETURN(FindOrMake(section, "architecture"), ParseYaml(ToJson(*model).dump()));
+  imported_ = *std::move(model);
   return absl::OkStatus();
 }
 

@@ -36,6 +36,8 @@ class SpecDocument {
   // is empty, or the directory has no model that this program knows; has a violation of
   // model.import.
   absl::Status ResolveImport();
+  // The model that ResolveImport has put in. Nullopt: none.
+  const std::optional<ModelConfig>& imported() const { return imported_; }
 
   // Makes one more change, "path=value". Messages about the field give `by` as its place.
   absl::Status Set(const std::string& change, const std::string& by);
@@ -69,6 +71,7 @@ class SpecDocument {
   std::string name_;
   YamlNode root_;
   std::map<std::string, std::string> set_;  // Paths that a `--set` changed, and how.
+  std::optional<ModelConfig> imported_;
 };
 
 }  // namespace trainyard::cli

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "cli/errors.h"
 #include "cli/open_checkpoint.h"
 #include "cli/verbs/verbs.h"
@@ -33,6 +34,10 @@ void Print(const Exported& exported, const ExportOptions& options, Output& outpu
   if (exported.origin.empty()) {
     output.Note("no imported directory is known, so the tokenizer's files are not there");
   }
+  if (!exported.changed_keys.empty()) {
+    output.Note(absl::StrCat("keys of config.json that are not as in the imported directory: ",
+                             absl::StrJoin(exported.changed_keys, ", ")));
+  }
 }
 
 absl::Status Run(const Context& context) {
@@ -58,7 +63,8 @@ absl::Status Run(const Context& context) {
                                        {"files", exported.files},
                                        {"dtype", Name(exported.dtype)},
                                        {"size_bytes", exported.size_bytes},
-                                       {"carried", exported.carried}};
+                                       {"carried", exported.carried},
+                                       {"changed_keys", exported.changed_keys}};
   output.Line(json.dump(output.format() == Format::kJson ? 2 : -1));
   return absl::OkStatus();
 }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "cli/balancing.h"
 #include "cli/errors.h"
 #include "cli/verbs/verbs.h"
 #include "common/bytes.h"
@@ -17,7 +18,9 @@ namespace {
 
 absl::Status Run(const Context& context) {
   const std::string from = context.arguments.Text("DIR"), to = context.arguments.Text("--to");
-  ASSIGN_OR_RETURN(const Imported imported, ImportHf(from, to));
+  ASSIGN_OR_RETURN(
+      const Imported imported,
+      ImportHf({.from = from, .to = to, .ignored = context.arguments.List("--ignore")}));
   Output& output = context.output;
   for (const std::string& path : imported.left) output.Note(AdviceOnLeft(path));
   if (output.format() != Format::kTable) {
@@ -33,6 +36,7 @@ absl::Status Run(const Context& context) {
   }
   const std::string model =
       absl::StrCat(imported.model.family(), ", ", imported.parameters, " parameters");
+  if (const auto balancing = Balancing(imported.model)) output.Note(*balancing);
   if (to.empty()) {
     output.Line(absl::StrCat("can be imported  ", from, "  (", model, ")"));
     output.Note(absl::StrCat("a job begins with these weights if its spec has model: {import: ",
@@ -48,17 +52,21 @@ absl::Status Run(const Context& context) {
 }  // namespace
 
 Verb ImportVerb() {
-  return {.name = "import",
-          .summary = "makes a checkpoint of a Hugging Face model directory",
-          .positionals = {{"DIR", "a directory with config.json and safetensors"}},
-          .options = {TextOption(
-              "--to", "CKPT",
-              "the new checkpoint; nothing may be there yet. Without it, the directory is "
-              "checked and its model shown")},
-          .offers = kFormats | kQuiet,
-          .examples = {"trainyard import Llama-3.2-1B -o json",
-                       "trainyard import Llama-3.2-1B --to weights/llama3.2-1b"},
-          .run = Run};
+  return {
+      .name = "import",
+      .summary = "makes a checkpoint of a Hugging Face model directory",
+      .positionals = {{"DIR", "a directory with config.json and safetensors"}},
+      .options = {TextOption(
+                      "--to", "CKPT",
+                      "the new checkpoint; nothing may be there yet. Without it, the directory is "
+                      "checked and its model shown"),
+                  ListOption("--ignore", "KEY",
+                             "a key of config.json that Trainyard does not know and that "
+                             "changes nothing; may be repeated")},
+      .offers = kFormats | kQuiet,
+      .examples = {"trainyard import Llama-3.2-1B -o json",
+                   "trainyard import Llama-3.2-1B --to weights/llama3.2-1b"},
+      .run = Run};
 }
 
 }  // namespace trainyard::cli

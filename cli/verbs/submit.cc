@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/answer.h"
+#include "cli/balancing.h"
 #include "cli/client.h"
 #include "cli/continued_run.h"
 #include "cli/errors.h"
@@ -56,6 +57,13 @@ absl::StatusOr<Request> RequestOf(const Arguments& arguments, Client& client) {
   return request;
 }
 
+// Says what an imported model's config.json means for the load of its experts.
+void NoteBalancing(const SpecDocument& document, Output& output) {
+  const std::optional<ModelConfig>& imported = document.imported();
+  const auto balancing = imported ? Balancing(*imported) : std::nullopt;
+  if (balancing) output.Note(*balancing);
+}
+
 absl::Status Run(const Context& context) {
   Client client(context.ControllerAddress(), context.Places());
   ASSIGN_OR_RETURN(Request wanted, RequestOf(context.arguments, client));
@@ -63,6 +71,7 @@ absl::Status Run(const Context& context) {
   if (const absl::Status imported = document.ResolveImport(); !imported.ok()) {
     return document.Explain(imported);
   }
+  NoteBalancing(document, context.output);
   const bool scaled = context.arguments.Has("--scale-to");
   if (scaled) {
     RETURN_IF_ERROR(ScaleSpec(int64_t(context.arguments.Number("--scale-to")), client, document,

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "models/layers/mlp.h"
 #include "models/layers/moe.h"
 #include "models/layers/norm.h"
+#include "models/program/ops/model_load.h"
 
 namespace trainyard {
 
@@ -67,12 +69,18 @@ class DecoderBlock {
         feed_norm_(name + ".post_attention_layernorm", c.hidden, c.norm_eps),
         feed_(std::move(feed)) {}
 
-  Value operator()(Recorder& recorder, Value x_TD) const {
+  // `load`: as of Moe.
+  Value operator()(Recorder& recorder, Value x_TD, Value& load) const {
     recorder.set_label("attention");
     x_TD = AddBranch(recorder, config_, "attention", x_TD,
                      attention_(recorder, attention_norm_(recorder, x_TD)));
     recorder.set_label("mlp");
-    return AddBranch(recorder, config_, "mlp", x_TD, feed_(recorder, feed_norm_(recorder, x_TD)));
+    const Value y_TD = feed_norm_(recorder, x_TD);
+    if constexpr (std::is_same_v<Feed, Moe>) {
+      return AddBranch(recorder, config_, "mlp", x_TD, feed_(recorder, y_TD, load));
+    } else {
+      return AddBranch(recorder, config_, "mlp", x_TD, feed_(recorder, y_TD));
+    }
   }
 
  private:
@@ -94,7 +102,8 @@ struct DecoderForm {
 
 // A decoder whose blocks are `Layer`s. Layer is constructed from the config, the number of the
 // layer and the prefix of its parameters' names, for example (config, 0, "model.layers.0"). Its
-// operator() takes and returns the residual value, and its Norm is the type of the last norm. A
+// operator() takes and returns the residual value (with experts, it also takes the load, as Moe
+// does), and its Norm is the type of the last norm. A
 // family that adds fields derives its Config from DecoderConfig.
 template <typename Layer, typename Config = DecoderConfig>
 class Decoder : public LanguageModel {
@@ -114,14 +123,33 @@ class Decoder : public LanguageModel {
     return ops::Dropout(recorder, embedding_.Embed(recorder, tokens, form_.embedding_scale),
                         config_.hidden_dropout, "embedding");
   }
-  Carried Block(Recorder& recorder, int64_t layer, const Carried& x_TD) const override {
-    return Layer(config_, layer, absl::StrCat(form_.layers, layer))(recorder, x_TD.only());
+  Carried Block(Recorder& recorder, int64_t layer, const Carried& before) const override {
+    Value load = LoadOf(before);
+    const Layer block(config_, layer, absl::StrCat(form_.layers, layer));
+    const Value x_TD = [&] {
+      if constexpr (std::is_invocable_v<const Layer&, Recorder&, Value, Value&>) {
+        return block(recorder, XOf(before), load);
+      } else {
+        return block(recorder, XOf(before));
+      }
+    }();
+    if (!load.valid()) return x_TD;
+    return Carried({{"x", x_TD}, {kLoad, load}});
   }
-  Projection Head(Recorder& recorder, const Carried& x_TD) const override {
-    return {.x = norm_(recorder, x_TD.only()), .weight = output_.Weight(recorder)};
+  Projection Head(Recorder& recorder, const Carried& last) const override {
+    const Value load = LoadOf(last);
+    if (load.valid()) ops::BalanceLoad(recorder, load);
+    return {.x = norm_(recorder, XOf(last)), .weight = output_.Weight(recorder)};
   }
 
  private:
+  static constexpr char kLoad[] = "load";  // Of experts, if all layers are balanced together.
+
+  static Value XOf(const Carried& carried) { return carried.values().front().value; }
+  static Value LoadOf(const Carried& carried) {
+    return carried.values().size() > 1 ? carried[kLoad] : Value{};
+  }
+
   Config config_;
   DecoderForm form_;
   VocabularyTable embedding_;

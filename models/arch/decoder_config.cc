@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -14,12 +15,14 @@ bool Within(int64_t size, int64_t most) { return size >= 1 && size <= most; }
 // `most`.
 int64_t Limit(int64_t other, int64_t most) { return Within(other, most) ? other : most; }
 
-// A field with one of two values.
+// A field with one of some values.
 template <typename Enum>
-Choice ChoiceOf(Enum& member, Enum first, Enum second) {
-  return {.names = {Name(first), Name(second)},
-          .index = member == second ? 1u : 0u,
-          .set = [&member, first, second](size_t index) { member = index == 0 ? first : second; }};
+Choice ChoiceOf(Enum& member, const std::vector<Enum>& values) {
+  Choice choice{.names = {},
+                .index = size_t(std::find(values.begin(), values.end(), member) - values.begin()),
+                .set = [&member, values](size_t index) { member = values[index]; }};
+  for (const Enum value : values) choice.names.emplace_back(Name(value));
+  return choice;
 }
 
 // Whether families with a plain router lack the field.
@@ -28,6 +31,33 @@ bool IsOfOtherRouters(absl::string_view name) {
                                            "moe.router",    "moe.groups",         "moe.topk_groups",
                                            "moe.norm_topk", "moe.routed_scaling"};
   return std::find(std::begin(kFields), std::end(kFields), name) != std::end(kFields);
+}
+
+// What keeps the load of the experts even.
+void VisitBalance(MoeConfig& moe, FieldVisit visit) {
+  visit({.name = "moe.expert_bias",
+         .help = "A bias chooses experts, and moves towards those that are chosen too rarely."},
+        &moe.expert_bias);
+  visit({.name = "moe.bias_update_rate",
+         .help = "How far a step moves the bias.",
+         .legal = [](double x) { return x >= 0 && x <= 1; },
+         .wanted = "0 <= x <= 1 (usual: 1e-3)",
+         .may_differ = MayDiffer::kAlways},
+        &moe.bias_update_rate);
+  visit({.name = "moe.aux_loss",
+         .help = "Coefficient of the load-balancing loss.",
+         .legal = [](double x) { return x >= 0 && x <= 10; },
+         .wanted = "0 (none) <= x <= 10 (usual: 1e-3)",
+         .may_differ = MayDiffer::kAlways},
+        &moe.aux_loss);
+  visit(
+      {.name = "moe.aux_loss_scope",
+       .help = "What is balanced: a micro-batch on all ranks, each sequence, or all layers of the "
+               "former together.",
+       .may_differ = MayDiffer::kAlways,
+       .implied = moe.aux_loss_scope == BalanceScope::kBatch},
+      ChoiceOf<BalanceScope>(moe.aux_loss_scope, {BalanceScope::kBatch, BalanceScope::kSequence,
+                                                  BalanceScope::kModel}));
 }
 
 void VisitMoe(MoeConfig& moe, FieldVisit visit) {
@@ -58,27 +88,8 @@ void VisitMoe(MoeConfig& moe, FieldVisit visit) {
          .over_tensor = OverTensor::kDivided},
         &moe.shared_ffn);
   visit({.name = "moe.router", .help = "How the router scores a token's experts."},
-        ChoiceOf(moe.router, RouterScoring::kSoftmax, RouterScoring::kSigmoid));
-  visit({.name = "moe.expert_bias",
-         .help = "A bias chooses experts, and moves towards those that are chosen too rarely."},
-        &moe.expert_bias);
-  visit({.name = "moe.bias_update_rate",
-         .help = "How far a step moves the bias.",
-         .legal = [](double x) { return x >= 0 && x <= 1; },
-         .wanted = "0 <= x <= 1 (usual: 1e-3)",
-         .may_differ = MayDiffer::kAlways},
-        &moe.bias_update_rate);
-  visit({.name = "moe.aux_loss",
-         .help = "Coefficient of the load-balancing loss.",
-         .legal = [](double x) { return x >= 0 && x <= 10; },
-         .wanted = "0 (none) <= x <= 10 (usual: 1e-3)",
-         .may_differ = MayDiffer::kAlways},
-        &moe.aux_loss);
-  visit({.name = "moe.aux_loss_scope",
-         .help = "Whether the load is balanced over a micro-batch on all ranks, or each sequence.",
-         .may_differ = MayDiffer::kAlways,
-         .implied = moe.aux_loss_scope == AuxLossScope::kBatch},
-        ChoiceOf(moe.aux_loss_scope, AuxLossScope::kBatch, AuxLossScope::kSequence));
+        ChoiceOf<RouterScoring>(moe.router, {RouterScoring::kSoftmax, RouterScoring::kSigmoid}));
+  VisitBalance(moe, visit);
   visit({.name = "moe.groups",
          .help = "Groups of neighbouring experts; a divisor of experts.",
          .most = experts},

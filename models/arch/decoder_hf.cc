@@ -25,13 +25,30 @@ HfTable DecoderHf(const std::string& model_type, const std::string& architecture
   return table;
 }
 
-HfRopeScaling HfLlama3Scaling() {
-  return {.type = "llama3",
-          .factor = "rope_scaling.factor",
-          .keys = {{.key = "factor", .field = "rope_scaling.factor", .nonzero = true},
-                   {"low_freq_factor", "rope_scaling.low_freq_factor"},
-                   {"high_freq_factor", "rope_scaling.high_freq_factor"},
-                   {"original_max_position_embeddings", "rope_scaling.original_max_seq"}}};
+HfKey HfOriginalLength(const char* field) {
+  return {.key = "original_max_position_embeddings",
+          .field = field,
+          .derived = [](const ModelConfig& c) -> FieldValue { return FactsOf(c).max_sequence; },
+          .also_at_top = true};
+}
+
+// All wavelengths are longer than one token, so the scaling of Llama 3.1 with an original context
+// of one token stretches all of them whole.
+std::vector<HfRopeScaling> HfLlamaScalings() {
+  const char* const factor = "rope_scaling.factor";
+  const HfKey factor_key = {.key = "factor", .field = factor, .nonzero = true};
+  return {{.type = "linear",
+           .factor = factor,
+           .keys = {factor_key},
+           .meant = {{"rope_scaling.low_freq_factor", 1.0},
+                     {"rope_scaling.high_freq_factor", 4.0},
+                     {"rope_scaling.original_max_seq", int64_t{1}}}},
+          {.type = "llama3",
+           .factor = factor,
+           .keys = {factor_key,
+                    {"low_freq_factor", "rope_scaling.low_freq_factor"},
+                    {"high_freq_factor", "rope_scaling.high_freq_factor"},
+                    HfOriginalLength("rope_scaling.original_max_seq")}}};
 }
 
 FieldValue HfHeads(const ModelConfig& config) { return FactsOf(config).sizes.heads; }
@@ -47,7 +64,7 @@ void HfWithoutWindows(HfTable& table) {
                              return nlohmann::json(FactsOf(config).layers, "full_attention");
                            }});
   // Of windows that use_sliding_window would switch on.
-  table.ignored.insert(table.ignored.end(), {"max_window_layers", "sliding_window"});
+  table.ignored.insert(table.ignored.end(), {{"max_window_layers"}, {"sliding_window"}});
 }
 
 HfKey& KeyOf(HfTable& table, absl::string_view field) {

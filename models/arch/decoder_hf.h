@@ -13,7 +13,10 @@ namespace trainyard {
 // and tied heads. A family adds its own, and corrects what an absent key means in it.
 HfTable DecoderHf(const std::string& model_type, const std::string& architecture);
 
-HfRopeScaling HfLlama3Scaling();
+// The scalings of rotary wavelengths that a family with the fields rope_scaling.* has.
+std::vector<HfRopeScaling> HfLlamaScalings();
+// The key for the longest sequence before a scaling; max_position_embeddings if it is absent.
+HfKey HfOriginalLength(const char* field);
 
 // What absent keys stand for in some families: as many key/value heads as query heads, and heads
 // that together are as wide as the model.

@@ -1,6 +1,6 @@
 // DeepSeek-V3, and Kimi K2, which has the same form: multi-head latent attention, and mixtures of
 // experts that a sigmoid scores and a bias balances, with shared experts. The first layers have a
-// plain MLP.
+// plain MLP. Moonlight has the form, too, without the narrow vector of the queries.
 //
 // Source: DeepSeek-AI 2024, arXiv:2412.19437, sections 2.1 and 4.2; Kimi K2, arXiv:2507.20534,
 // section 2.3; shapes as in the released config.json files. The prediction of further tokens
@@ -66,14 +66,14 @@ class DeepseekV3Block {
     }
   }
 
-  Value operator()(Recorder& recorder, Value x_TD) const {
+  Value operator()(Recorder& recorder, Value x_TD, Value& load) const {
     recorder.set_label("attention");
     x_TD = AddBranch(recorder, config_, "attention", x_TD,
                      attention_(recorder, attention_norm_(recorder, x_TD)));
     recorder.set_label("mlp");
     const Value y_TD = mlp_norm_(recorder, x_TD);
     return AddBranch(recorder, config_, "mlp", x_TD,
-                     moe_ ? (*moe_)(recorder, y_TD) : (*dense_)(recorder, y_TD));
+                     moe_ ? (*moe_)(recorder, y_TD, load) : (*dense_)(recorder, y_TD));
   }
 
  private:
@@ -103,7 +103,11 @@ void VisitWidths(DeepseekV3Config& c, FieldVisit visit) {
            .required = true},
           value);
   };
-  width("q_lora_rank", "Width of the vector that the queries are projected from.", kMaxHidden, 1,
+  visit({.name = "q_lora_rank",
+         .help = "Width of the vector that the queries are projected from; 0: that of the model.",
+         .least = 0,
+         .most = kMaxHidden,
+         .required = true},
         &c.q_lora_rank);
   width("kv_lora_rank", "Width of the vector that keys and values are projected from.", kMaxHidden,
         1, &c.kv_lora_rank);
@@ -197,8 +201,9 @@ ModelFacts Facts(const ModelConfig& config) {
   ModelFacts facts = DecoderFacts(c);
   facts.experts->layers = c.layers - c.dense_layers;
   facts.sizes.value_head_dim = c.v_head_dim;
+  const int64_t query_width = c.q_lora_rank > 0 ? c.q_lora_rank : c.hidden;
   facts.sizes.attention_weights = c.hidden * (c.q_lora_rank + c.kv_lora_rank + c.qk_rope_head_dim) +
-                                  c.q_lora_rank * c.heads * c.head_dim +
+                                  query_width * c.heads * c.head_dim +
                                   c.kv_lora_rank * c.heads * (c.qk_nope_head_dim + c.v_head_dim) +
                                   c.heads * c.v_head_dim * c.hidden;
   return facts;
@@ -228,7 +233,7 @@ DeepseekV3Config Large() {
   c.moe->expert_ffn = 2048;
   c.moe->shared_experts = 1;
   c.moe->shared_ffn = 2048;
-  c.moe->aux_loss_scope = AuxLossScope::kSequence;
+  c.moe->aux_loss_scope = BalanceScope::kSequence;
   return c;
 }
 
@@ -266,27 +271,33 @@ HfTable HuggingFace() {
   HfTable table = DecoderHf("deepseek_v3", "DeepseekV3ForCausalLM");
   table.other_model_type = "kimi_k2";
   std::erase_if(table.keys, [](const HfKey& key) { return !IsOurs(key.field); });
-  table.keys.insert(table.keys.end(), {{"first_k_dense_replace", "dense_layers", int64_t{3}},
-                                       {"intermediate_size", "ffn"},
-                                       {"q_lora_rank", "q_lora_rank"},
-                                       {"kv_lora_rank", "kv_lora_rank"},
-                                       {"qk_nope_head_dim", "qk_nope_head_dim"},
-                                       {"qk_rope_head_dim", "qk_rope_head_dim"},
-                                       {"v_head_dim", "v_head_dim"},
-                                       {"n_routed_experts", "moe.experts"},
-                                       {"num_experts_per_tok", "moe.top_k"},
-                                       {"moe_intermediate_size", "moe.expert_ffn"},
-                                       {"n_shared_experts", "moe.shared_experts"},
-                                       {"n_group", "moe.groups"},
-                                       {"topk_group", "moe.topk_groups"},
-                                       {"norm_topk_prob", "moe.norm_topk", true},
-                                       {"aux_loss_alpha", "moe.aux_loss", 0.0},
-                                       {.key = "seq_aux",
-                                        .field = "moe.aux_loss_scope",
-                                        .absent = true,
-                                        .if_true = "SEQUENCE",
-                                        .if_false = "BATCH"},
-                                       {"routed_scaling_factor", "moe.routed_scaling", 2.5}});
+  table.keys.insert(table.keys.end(),
+                    {{"first_k_dense_replace", "dense_layers", int64_t{3}},
+                     {"intermediate_size", "ffn"},
+                     // Null: queries are not projected through a narrow vector.
+                     {.key = "q_lora_rank",
+                      .field = "q_lora_rank",
+                      .absent = int64_t{1536},
+                      .derived = [](const ModelConfig&) -> FieldValue { return int64_t{0}; },
+                      .nonzero = true},
+                     {"kv_lora_rank", "kv_lora_rank"},
+                     {"qk_nope_head_dim", "qk_nope_head_dim"},
+                     {"qk_rope_head_dim", "qk_rope_head_dim"},
+                     {"v_head_dim", "v_head_dim"},
+                     {"n_routed_experts", "moe.experts"},
+                     {"num_experts_per_tok", "moe.top_k"},
+                     {"moe_intermediate_size", "moe.expert_ffn"},
+                     {"n_shared_experts", "moe.shared_experts"},
+                     {"n_group", "moe.groups"},
+                     {"topk_group", "moe.topk_groups"},
+                     {"norm_topk_prob", "moe.norm_topk", true},
+                     {"aux_loss_alpha", "moe.aux_loss", 0.0},
+                     {.key = "seq_aux",
+                      .field = "moe.aux_loss_scope",
+                      .absent = true,
+                      .if_true = "SEQUENCE",
+                      .if_false = "BATCH"},
+                     {"routed_scaling_factor", "moe.routed_scaling", 2.5}});
   // With equal mscale and mscale_all_dim, rotation keeps the length of a vector.
   table.rope_scalings = {
       {.type = "yarn",
@@ -296,7 +307,7 @@ HfTable HuggingFace() {
                 {"beta_slow", "yarn_beta_slow", 1.0},
                 {.key = "mscale", .field = "yarn_mscale", .nonzero = true},
                 {.key = "mscale_all_dim", .field = "yarn_mscale", .nonzero = true},
-                {"original_max_position_embeddings", "yarn_original_max_seq"}},
+                HfOriginalLength("yarn_original_max_seq")},
        .fixed = {{"truncate", "true"}}}};
   table.fixed.insert(table.fixed.end(), {{"attention_bias", "false"},
                                          {"moe_layer_freq", "1"},
@@ -307,7 +318,7 @@ HfTable HuggingFace() {
                       return nlohmann::json(Facts(config).kv_heads);
                     }}};
   // What its authors trained with, and what follows from other keys.
-  table.ignored = {"ep_size", "head_dim", "num_nextn_predict_layers", "qk_head_dim"};
+  table.ignored = {{"ep_size"}, {"head_dim"}, {"num_nextn_predict_layers"}, {"qk_head_dim"}};
   table.further_layers = "num_nextn_predict_layers";
   return table;
 }

@@ -162,20 +162,25 @@ Gemma3Config Gemma3_27b() {
 }
 
 // Later releases of transformers write an object of rotary parameters for each kind of layers.
-// Whatever they can say that the keys below cannot stays where it is, and is refused.
+// Whatever they can say that the keys below cannot stays beside the settings of the layers without
+// a window, under its whole name, and is refused by that name.
 nlohmann::json WithFlatRope(nlohmann::json json) {
   const auto rope = json.find("rope_parameters");
   if (rope == json.end() || !rope->is_object()) return json;
-  nlohmann::json global = rope->value("full_attention", nlohmann::json());
   const nlohmann::json local = rope->value("sliding_attention", nlohmann::json());
-  if (rope->size() != 2 || !global.is_object() || !local.is_object()) return json;
-  const auto base = local.find("rope_theta");
-  if (local.size() != 2 || base == local.end() ||
-      local.value("rope_type", nlohmann::json()) != "default") {
-    return json;
+  nlohmann::json flat = rope->value("full_attention", nlohmann::json());
+  if (!flat.is_object() || !local.is_object()) return json;
+  for (const auto& [key, value] : local.items()) {
+    if (key == "rope_theta") {
+      json["rope_local_base_freq"] = value;
+    } else if (key != "rope_type" || value != "default") {
+      flat["sliding_attention." + key] = value;
+    }
   }
-  json["rope_local_base_freq"] = *base;
-  json["rope_parameters"] = std::move(global);
+  for (const auto& [key, value] : rope->items()) {
+    if (key != "full_attention" && key != "sliding_attention") flat[key] = value;
+  }
+  json["rope_parameters"] = std::move(flat);
   return json;
 }
 
@@ -206,7 +211,7 @@ HfTable HuggingFace() {
                       }
                       return types;
                     }}};
-  table.ignored = {"cache_implementation"};
+  table.ignored = {{"cache_implementation"}};
   table.rewritten = WithFlatRope;
   return table;
 }

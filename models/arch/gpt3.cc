@@ -143,16 +143,16 @@ HfTable HuggingFace() {
                  {"scale_attn_by_inverse_layer_idx", "false"},
                  {"reorder_and_upcast_attn", "false"},
                  {"add_cross_attention", "false"}};
-  table.ignored = {"n_ctx",  // It repeats n_positions.
-                   "n_special",
-                   "output_past",
-                   "predict_special_tokens",
-                   "summary_activation",
-                   "summary_first_dropout",
-                   "summary_proj_to_labels",
-                   "summary_type",
-                   "summary_use_proj",
-                   "task_specific_params"};
+  table.ignored = {{"n_ctx"},  // It repeats n_positions.
+                   {"n_special"},
+                   {"output_past"},
+                   {"predict_special_tokens"},
+                   {"summary_activation"},
+                   {"summary_first_dropout"},
+                   {"summary_proj_to_labels"},
+                   {"summary_type"},
+                   {"summary_use_proj"},
+                   {"task_specific_params"}};
   for (const char* matrix :
        {"transformer.h.#.attn.c_attn.weight", "transformer.h.#.attn.c_proj.weight",
         "transformer.h.#.mlp.c_fc.weight", "transformer.h.#.mlp.c_proj.weight"}) {

@@ -170,16 +170,16 @@ HfTable HuggingFace() {
       {{"num_local_experts", "moe.experts"},
        {.key = "num_experts_per_tok", .field = "moe.top_k", .alias = "experts_per_token"},
        {"intermediate_size", "moe.expert_ffn"},
-       {"router_aux_loss_coef", "moe.aux_loss", 1e-3},
        {"sliding_window", "window"},
        {.key = "swiglu_limit", .field = "swiglu_limit", .absent = 7.0, .nonzero = true}});
+  table.balance = {"router_aux_loss_coef", 1e-3, "output_router_logits"};
   table.rope_keys = {{"rope_theta", "rope_base", 150'000.0}};
   table.rope_scalings = {{.type = "yarn",
                           .factor = "yarn_factor",
                           .keys = {{.key = "factor", .field = "yarn_factor", .nonzero = true},
                                    {"beta_fast", "yarn_beta_fast", 32.0},
                                    {"beta_slow", "yarn_beta_slow", 1.0},
-                                   {"original_max_position_embeddings", "yarn_original_max_seq"}},
+                                   HfOriginalLength("yarn_original_max_seq")},
                           .fixed = {{.key = "truncate", .value = "false", .required = true}}}};
   table.rope_required = true;
   table.fixed.insert(table.fixed.end(), {{"attention_bias", "true"}, {"swiglu_alpha", "1.702"}});
@@ -192,7 +192,7 @@ HfTable HuggingFace() {
                       }
                       return types;
                     }}};
-  table.ignored = {"initial_context_length"};  // It repeats the original length of YaRN.
+  table.ignored = {{"initial_context_length"}};  // It repeats the original length of YaRN.
   table.tensors = ExpertTensors();
   return table;
 }

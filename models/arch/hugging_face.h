@@ -33,14 +33,30 @@ struct HfKey {
   // false, too.
   const char* if_true = nullptr;
   const char* if_false = nullptr;
+  // A key of a scaling of rotary wavelengths that may also stand at the top of config.json.
+  bool also_at_top = false;
 };
 
 // A key that must have one value, because the architecture has no other. If it is absent, it counts
-// as having this value, unless it is `required`.
+// as having this value, unless it is `required`. Null counts as false and as an empty list.
 struct HfFixed {
   const char* key;
   const char* value;  // JSON: "\"silu\"", "false", "[]".
   bool required = false;
+};
+
+// A key that changes nothing in training from the directory's weights.
+struct HfIgnored {
+  const char* key;
+  // JSON: the value with which the key means nothing; another value is refused. Null: any value.
+  const char* value = nullptr;
+};
+
+// The keys of the loss that keeps the load of experts even. They set moe.aux_loss and its scope.
+struct HfBalance {
+  const char* coefficient;
+  double absent;        // What an absent coefficient stands for.
+  const char* enabled;  // true: the loss is added. Absent, null and false: training has none.
 };
 
 // A key whose value follows from the configuration, for example a list with an entry for each
@@ -48,6 +64,13 @@ struct HfFixed {
 struct HfDerived {
   const char* key;
   nlohmann::json (*value)(const ModelConfig& config);
+  bool written = true;  // False: only some releases have the key; it is compared, not written.
+};
+
+// A field with the value that it has.
+struct HfMeant {
+  const char* field;
+  FieldValue value;
 };
 
 // A way to scale rotary wavelengths: the object rope_scaling of config.json, or rope_parameters of
@@ -57,6 +80,9 @@ struct HfRopeScaling {
   const char* factor;  // The field that is 0 if wavelengths are not scaled.
   std::vector<HfKey> keys;
   std::vector<HfFixed> fixed = {};
+  // Fields that the type has no keys for, with the values that it means. Of two types with one
+  // factor, an export writes the first one whose values the model has.
+  std::vector<HfMeant> meant = {};
 };
 
 // Where a parameter lies in the directory, if not as a whole tensor of the same name and shape.
@@ -85,9 +111,10 @@ struct HfTable {
   bool rope_required = false;
   std::vector<HfFixed> fixed = {};
   std::vector<HfDerived> derived = {};
-  // Keys that mean nothing for training, besides those of all families (models/hf/config.cc).
-  // Any other key is refused, unless its value is null or false.
-  std::vector<const char*> ignored = {};
+  std::optional<HfBalance> balance = {};
+  // Keys that mean nothing for training, besides those of all families
+  // (models/hf/meaningless_keys.h). Any other key is refused, unless its value is null or false.
+  std::vector<HfIgnored> ignored = {};
   std::vector<HfTensorRule> tensors = {};
   // A directory with a tied head may have the same numbers a second time, as lm_head.weight.
   const char* embedding = "model.embed_tokens.weight";
@@ -96,9 +123,10 @@ struct HfTable {
   const char* optional_prefix = "";
   // How names of tensors end that mean nothing: tables that follow from the configuration.
   std::vector<const char*> ignored_tensors = {};
-  // The key that says how many layers come after the model's last one, to predict further tokens;
-  // absent: one. Import leaves these layers out. Null: there are none.
+  // The key that says how many layers come after the model's last one, to predict further tokens.
+  // Import leaves these layers out. Null: there are none.
   const char* further_layers = nullptr;
+  int64_t further_absent = 1;  // How many there are if the key is absent.
   // What the names of these layers' tensors begin with. Null: their names go on from those of the
   // model's layers.
   const char* further_tensors = nullptr;

@@ -60,9 +60,14 @@ HfTable HuggingFace() {
   HfTable table = DecoderHf("llama", "LlamaForCausalLM");
   KeyOf(table, "kv_heads").derived = HfHeads;
   KeyOf(table, "head_dim").derived = HfHeadDim;
-  table.rope_scalings = {HfLlama3Scaling()};
+  table.rope_scalings = HfLlamaScalings();
   table.fixed.push_back({"attention_bias", "false"});
   table.fixed.push_back({"mlp_bias", "false"});
+  // Also of programs that write other architectures in the same form.
+  table.ignored = {{"activation", "\"swiglu\""},
+                   {"is_llama_config"},
+                   {"max_sequence_length"},
+                   {"sliding_window"}};
   return table;
 }
 

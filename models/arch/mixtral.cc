@@ -56,8 +56,8 @@ HfTable HuggingFace() {
   KeyOf(table, "norm_eps").absent = 1e-5;
   table.keys.insert(table.keys.end(), {{"num_local_experts", "moe.experts", int64_t{8}},
                                        {"num_experts_per_tok", "moe.top_k", int64_t{2}},
-                                       {"intermediate_size", "moe.expert_ffn"},
-                                       {"router_aux_loss_coef", "moe.aux_loss", 1e-3}});
+                                       {"intermediate_size", "moe.expert_ffn"}});
+  table.balance = {"router_aux_loss_coef", 1e-3, "output_router_logits"};
   table.rope_keys = {{"rope_theta", "rope_base", 1e6}};
   table.fixed.push_back({"router_jitter_noise", "0.0"});
   return table;

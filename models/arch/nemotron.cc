@@ -8,6 +8,7 @@
 #include "models/arch/nemotron.h"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "models/arch/decoder.h"
@@ -86,6 +87,11 @@ HfTable HuggingFace() {
   KeyOf(table, "norm_eps") = {"norm_eps", "norm_eps", 1e-5};
   table.rope_keys.push_back({"partial_rotary_factor", "rotary_fraction", 0.5});
   table.fixed = {{"hidden_act", "\"relu2\""}, {"attention_bias", "false"}, {"mlp_bias", "false"}};
+  table.derived = {
+      {.key = "kv_channels",
+       .value =
+           [](const ModelConfig& config) { return nlohmann::json(FactsOf(config).sizes.head_dim); },
+       .written = false}};
   return table;
 }
 

@@ -57,17 +57,25 @@ class NemotronHBlock {
         norm_(name + ".norm", c.hidden, c.norm_eps),
         mixer_(MixerOf(c, layer, name + ".mixer")) {}
 
-  Value operator()(Recorder& recorder, Value x_TD) const {
+  Value operator()(Recorder& recorder, Value x_TD, Value& load) const {
     recorder.set_label(std::holds_alternative<Attention>(mixer_) ? "attention"
                        : std::holds_alternative<Mamba>(mixer_)   ? "mamba"
                                                                  : "mlp");
     const Value y_TD = norm_(recorder, x_TD);
+    const auto* const experts = std::get_if<Moe>(&mixer_);
     return AddBranch(recorder, config_, "mixer", x_TD,
-                     std::visit([&](const auto& mixer) { return mixer(recorder, y_TD); }, mixer_));
+                     experts != nullptr ? (*experts)(recorder, y_TD, load) : Plain(recorder, y_TD));
   }
 
  private:
   using Mixer = std::variant<Mamba, Moe, Attention, Mlp>;
+
+  // The output of a mixer without experts.
+  Value Plain(Recorder& recorder, Value y_TD) const {
+    if (const auto* const mamba = std::get_if<Mamba>(&mixer_)) return (*mamba)(recorder, y_TD);
+    if (const auto* const mlp = std::get_if<Mlp>(&mixer_)) return (*mlp)(recorder, y_TD);
+    return std::get<Attention>(mixer_)(recorder, y_TD);
+  }
 
   static Mixer MixerOf(const NemotronHConfig& c, int64_t layer, const std::string& name) {
     switch (c.hybrid_pattern[size_t(layer)]) {
@@ -287,7 +295,7 @@ NemotronHConfig Nemotron3(const std::string& pattern, int64_t hidden, int64_t ex
   c.moe->shared_experts = 1;
   c.moe->shared_ffn = 2 * expert_ffn;
   c.moe->aux_loss = 1e-4;
-  c.moe->aux_loss_scope = AuxLossScope::kSequence;
+  c.moe->aux_loss_scope = BalanceScope::kSequence;
   return c;
 }
 
@@ -336,8 +344,8 @@ nlohmann::json Rewritten(nlohmann::json json) {
   return json;
 }
 
-// With the values that `transformers` takes for absent keys. It has no key for moe.aux_loss, and
-// the key here is that of other families. No family but deepseek_v3 has one for its scope.
+// With the values that `transformers` takes for absent keys. It adds no loss for the load of
+// experts, whatever keys there are.
 std::vector<HfKey> Keys() {
   return {
       {kPatternKey, "hybrid_pattern"},
@@ -374,7 +382,6 @@ std::vector<HfKey> Keys() {
       {"n_group", "moe.groups", int64_t{1}},
       {"topk_group", "moe.topk_groups", int64_t{1}},
       {"norm_topk_prob", "moe.norm_topk", true},
-      {"router_aux_loss_coef", "moe.aux_loss", 0.0},
       {"routed_scaling_factor", "moe.routed_scaling", 1.0}};
 }
 
@@ -392,26 +399,38 @@ HfTable HuggingFace() {
                  {"time_step_limit", R"([0.0, {"__float__": "Infinity"}])"},
                  {"use_bias", "false"},
                  {"use_conv_bias", "true"}};
-  table.derived = {{"num_hidden_layers", [](const ModelConfig& config) {
-                      return nlohmann::json(FactsOf(config).layers);
-                    }}};
+  const auto head_dim = [](const ModelConfig& config) {
+    return nlohmann::json(FactsOf(config).sizes.head_dim);
+  };
+  const auto norm_eps = [](const ModelConfig& config) {
+    return nlohmann::json(config.As<NemotronHConfig>().norm_eps);
+  };
+  table.derived = {
+      {"num_hidden_layers",
+       [](const ModelConfig& config) { return nlohmann::json(FactsOf(config).layers); }},
+      // Of the releases before `transformers` had the family.
+      {.key = "attention_head_dim", .value = head_dim, .written = false},
+      {.key = "rms_norm_eps", .value = norm_eps, .written = false}};
   // How models are computed, initialised or asked for text; keys that `transformers` does not read.
-  table.ignored = {"chunk_size",
-                   "expand",
-                   "mamba_ssm_cache_dtype",
-                   "moe_shared_expert_overlap",
-                   "mtp_hybrid_override_pattern",
-                   "mtp_layers_block_type",
-                   "norm_eps",
-                   "num_logits_to_keep",
-                   "num_nextn_predict_layers",
-                   "partial_rotary_factor",
-                   "rescale_prenorm_residual",
-                   "rope_theta",
-                   "time_step_floor",
-                   "time_step_max",
-                   "use_mamba_kernels"};
+  table.ignored = {{"chunk_size"},
+                   {"expand"},
+                   {"mamba_ssm_cache_dtype"},
+                   {"moe_shared_expert_overlap"},
+                   {"mtp_hybrid_override_pattern"},
+                   {"mtp_layers_block_type"},
+                   {"norm_eps"},
+                   {"num_logits_to_keep"},
+                   {"num_nextn_predict_layers"},
+                   {"partial_rotary_factor"},
+                   {"rescale_prenorm_residual"},
+                   {"rope_theta"},
+                   {"router_aux_loss_coef"},
+                   {"time_step_floor"},
+                   {"time_step_max"},
+                   {"time_step_rank"},
+                   {"use_mamba_kernels"}};
   table.further_layers = "num_nextn_predict_layers";
+  table.further_absent = 0;
   table.further_tensors = "mtp.";
   table.rewritten = Rewritten;
   return table;

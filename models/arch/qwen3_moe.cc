@@ -41,15 +41,18 @@ HfTable HuggingFace() {
                     {{.key = "num_experts", .field = "moe.experts", .alias = "num_local_experts"},
                      {"num_experts_per_tok", "moe.top_k"},
                      {"moe_intermediate_size", "moe.expert_ffn"},
-                     {"norm_topk_prob", "moe.norm_topk", false},
-                     {"router_aux_loss_coef", "moe.aux_loss", 1e-3}});
-  table.rope_scalings = {HfLlama3Scaling()};
+                     {"norm_topk_prob", "moe.norm_topk", false}});
+  table.balance = {"router_aux_loss_coef", 1e-3, "output_router_logits"};
+  table.rope_scalings = HfLlamaScalings();
   table.fixed.insert(table.fixed.end(), {{"attention_bias", "false"},
                                          {"decoder_sparse_step", "1"},
                                          {"mlp_only_layers", "[]"},
                                          {"use_sliding_window", "false"}});
-  // Of windows that use_sliding_window would switch on.
-  table.ignored = {"max_window_layers", "sliding_window"};
+  // Of windows that use_sliding_window would switch on, and what the architecture has anyway.
+  table.ignored = {{"max_window_layers"},
+                   {"sliding_window"},
+                   {"shared_expert_intermediate_size", "0"},
+                   {"use_qk_norm", "true"}};
   return table;
 }
 

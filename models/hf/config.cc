@@ -16,65 +16,24 @@
 #include "common/text.h"
 #include "common/violations.h"
 #include "models/hf/block_fp8.h"
+#include "models/hf/field_json.h"
+#include "models/hf/meaningless_keys.h"
+#include "models/layers/moe_config.h"
 
 namespace trainyard {
 namespace {
 
 using Json = nlohmann::json;
 
-// Keys of all families that mean nothing for training from the directory's weights. They are
-// carried along to an export, but for those of kNotCarried.
-constexpr const char* kIgnored[] = {"_name_or_path",
-                                    "auto_map",
-                                    "bos_token_id",
-                                    "decoder_start_token_id",
-                                    "dtype",
-                                    "eos_token_id",
-                                    "initializer_range",
-                                    "output_router_logits",
-                                    "pad_token_id",
-                                    "pretraining_tp",
-                                    "return_dict",
-                                    "torch_dtype",
-                                    "transformers_version",
-                                    "unk_token_id",
-                                    "use_cache"};
-// What an export says itself, and what names Python files, which are not carried along.
-constexpr const char* kNotCarried[] = {"_name_or_path", "auto_map", "dtype", "torch_dtype",
-                                       "transformers_version"};
 // Keys of all families that must have one value. An absent is_causal counts as true, and any other
 // value makes attention see later tokens.
 constexpr HfFixed kFixed[] = {{"is_causal", "true"}};
 constexpr size_t kShownBytes = 200;
-constexpr char kRopeParameters[] = "rope_parameters", kRopeScaling[] = "rope_scaling";
-constexpr char kQuantization[] = "quantization_config";
-
-template <typename List>
-bool Holds(const List& list, const std::string& key) {
-  return std::any_of(std::begin(list), std::end(list),
-                     [&](const char* name) { return key == name; });
-}
 
 std::string Shown(const Json& json) {
   const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
   return VisibleUtf8(text.size() > kShownBytes ? absl::StrCat(CutUtf8(text, kShownBytes), " ...")
                                                : text);
-}
-
-Json ToJson(const FieldValue& value) {
-  return std::visit([](const auto& v) { return Json(v); }, value);
-}
-
-Field FindField(const ModelConfig& config, absl::string_view name) {
-  for (Field& field : FieldsOf(config)) {
-    if (field.rule.name == name) return std::move(field);
-  }
-  CHECK(false) << "family " << config.family() << " has no field " << name;
-  std::abort();
-}
-
-bool IsZero(const FieldValue& value) {
-  return value == FieldValue(0.0) || value == FieldValue(int64_t{0});
 }
 
 // Returns the value as one of the key's type. If it has another type, returns nullopt, and `wanted`
@@ -103,30 +62,51 @@ std::optional<FieldValue> Take(const Json& json, const HfKey& key, const Field& 
   return std::nullopt;
 }
 
+// A place where keys of config.json stand: the top, or an object in it. A key is known in the place
+// where it was looked for, and only there.
+struct Place {
+  const Json& object;
+  std::string path;  // What comes before a key's name: "", "rope_scaling.".
+  std::set<std::string> known = {};
+};
+using Places = std::initializer_list<Place*>;
+
 // Reads the keys of config.json, and remembers which ones it has read.
 class ConfigReader {
  public:
-  ConfigReader(const Json& json, const Family& family)
+  ConfigReader(const Json& json, const Family& family, const std::vector<std::string>& ignored)
       : table_(*family.hf),
         json_(table_.rewritten != nullptr ? table_.rewritten(json) : json),
+        ignored_(ignored.begin(), ignored.end()),
         config_(family.defaults) {}
 
   absl::StatusOr<ModelConfig> Read() {
-    used_ = {"model_type", "architectures", kRopeParameters, kRopeScaling, kQuantization};
+    top_.known = {"model_type"};
     CheckArchitectures();
     CheckQuantization();
-    for (const HfKey& key : table_.keys) ReadKey(key, {&json_});
+    for (const HfKey& key : table_.keys) ReadKey(key, {&top_});
+    if (table_.balance) ReadBalance(*table_.balance);
     if (!table_.rope_keys.empty()) ReadRope();
-    for (const HfFixed& fixed : kFixed) CheckFixed(fixed, json_, "");
-    for (const HfFixed& fixed : table_.fixed) CheckFixed(fixed, json_, "");
+    for (const HfFixed& fixed : kFixed) CheckFixed(fixed, top_);
+    for (const HfFixed& fixed : table_.fixed) CheckFixed(fixed, top_);
     if (violations_.empty()) Complete();
     if (violations_.empty()) CheckDerived();
-    CheckOthers(json_, used_, "");
+    CheckOthers(top_);
+    RETURN_IF_ERROR(violations_.ToStatus());
+    for (const std::string& key : ignored_) {
+      Refuse(key, "wanted keys that config.json has among the ignored ones, found another");
+    }
     RETURN_IF_ERROR(violations_.ToStatus());
     return config_;
   }
 
  private:
+  struct Found {
+    const Json* value = nullptr;  // Null: the key is absent or null.
+    std::string path;             // The key with its place.
+    bool null = false;            // The key stands somewhere as null.
+  };
+
   // Sets the fields that no key has and that follow from others, and checks all.
   void Complete() {
     const Family& family = *FindFamily(config_.family());
@@ -135,48 +115,49 @@ class ConfigReader {
     if (violations_.empty()) Validate(config_, violations_, "model");
   }
 
-  // Returns the key's value: the first one that is not null. Values of two places must be equal.
-  const Json* Find(const char* key, const std::vector<const Json*>& places) {
-    used_.insert(key);
-    const Json* found = nullptr;
-    for (const Json* place : places) {
-      const auto it = place->find(key);
-      if (it == place->end() || it->is_null()) continue;
-      if (found != nullptr && *found != *it) {
-        Refuse(key, absl::StrCat("wanted one value, found ", Shown(*found), " and ", Shown(*it)));
+  // Returns the key's value in the first place where it is not null. Values of two places must be
+  // equal.
+  Found Find(const char* key, Places places) {
+    Found found{.path = (*places.begin())->path + key};
+    for (Place* const place : places) {
+      place->known.insert(key);
+      const auto it = place->object.find(key);
+      if (it == place->object.end()) continue;
+      found.null = found.null || it->is_null();
+      if (it->is_null()) continue;
+      const std::string path = place->path + key;
+      if (found.value == nullptr) {
+        found.value = &*it;
+        found.path = path;
+      } else if (*found.value != *it) {
+        Refuse(path, Wanted(absl::StrCat("the value of ", found.path, ", ", Shown(*found.value)),
+                            Shown(*it)));
       }
-      found = &*it;
     }
     return found;
   }
 
-  static bool IsNull(const char* key, const std::vector<const Json*>& places) {
-    return std::any_of(places.begin(), places.end(), [&](const Json* place) {
-      const auto it = place->find(key);
-      return it != place->end() && it->is_null();
-    });
-  }
-
-  void ReadKey(const HfKey& key, const std::vector<const Json*>& places) {
-    const Json* found = Find(key.key, places);
+  void ReadKey(const HfKey& key, Places places) {
+    Found found = Find(key.key, places);
     if (key.alias != nullptr) {
-      const Json* const other = Find(key.alias, places);
-      if (found != nullptr && other != nullptr && *found != *other) {
-        return Refuse(key.key, absl::StrCat("wanted the value of ", key.alias, " = ", Shown(*other),
-                                            ", found ", Shown(*found)));
+      const Found other = Find(key.alias, places);
+      if (found.value != nullptr && other.value != nullptr && *found.value != *other.value) {
+        return Refuse(found.path,
+                      absl::StrCat("wanted the value of ", key.alias, " = ", Shown(*other.value),
+                                   ", found ", Shown(*found.value)));
       }
-      if (found == nullptr) found = other;
+      if (found.value == nullptr) found.value = other.value;
     }
     const Field field = FindField(config_, key.field);
     std::string wanted = "a value";
-    const bool null = found == nullptr && IsNull(key.key, places);
+    const bool null = found.value == nullptr && found.null;
     const bool follows = key.derived != nullptr && (null || !key.absent);
     std::optional<FieldValue> value = follows ? key.derived(config_) : key.absent;
     if (null && value == FieldValue(true)) {
       wanted = "true or false";  // `transformers` takes null for false.
       value.reset();
     }
-    if (found != nullptr) value = Take(*found, key, field, wanted);
+    if (found.value != nullptr) value = Take(*found.value, key, field, wanted);
     if (value && key.if_true != nullptr) {
       value = std::string(*value == FieldValue(true) ? key.if_true : key.if_false);
     }
@@ -185,66 +166,118 @@ class ConfigReader {
       wanted = absl::StrCat(TextOf(before->second), ", as another key says");
       value.reset();
     }
-    if (found != nullptr && key.nonzero && value && IsZero(*value)) {
+    if (found.value != nullptr && key.nonzero && value && IsZero(*value)) {
       wanted = "more than 0";
       value.reset();
     }
-    if (value) {
-      given_[key.field] = *value;
-      return SetField(config_, key.field, *value);
-    }
-    Refuse(key.key, Wanted(wanted, null ? "null" : found == nullptr ? "none" : Shown(*found)));
+    if (value) return Set(key.field, *value);
+    Refuse(found.path, Wanted(wanted, null                     ? "null"
+                                      : found.value == nullptr ? "none"
+                                                               : Shown(*found.value)));
   }
 
+  void Set(const char* field, const FieldValue& value) {
+    given_[field] = value;
+    SetField(config_, field, value);
+  }
+
+  // With an even load, the loss of `transformers` is the coefficient times the number of a token's
+  // experts, for all layers together. Ours is moe.aux_loss for each layer.
+  void ReadBalance(const HfBalance& balance) {
+    const Found enabled = Find(balance.enabled, {&top_});
+    const Found coefficient = Find(balance.coefficient, {&top_});
+    if (enabled.value != nullptr && !enabled.value->is_boolean()) {
+      return Refuse(enabled.path, Wanted("true or false", Shown(*enabled.value)));
+    }
+    if (coefficient.value != nullptr && !coefficient.value->is_number()) {
+      return Refuse(coefficient.path, Wanted("a number", Shown(*coefficient.value)));
+    }
+    const bool on = enabled.value != nullptr && *enabled.value == true;
+    const double value =
+        coefficient.value == nullptr ? balance.absent : coefficient.value->get<double>();
+    const ExpertFacts experts = FactsOf(config_).experts.value_or(ExpertFacts());
+    const double layers = double(std::max<int64_t>(1, experts.layers));
+    Set("moe.aux_loss", on ? value * double(experts.top_k) / layers : 0.0);
+    Set("moe.aux_loss_scope", std::string(Name(on ? BalanceScope::kModel : BalanceScope::kBatch)));
+  }
+
+  // Rotary settings are in rope_scaling or in rope_parameters, the name of later releases. Of both,
+  // `transformers` takes rope_scaling, and the other must say the same.
   void ReadRope() {
-    Json object = Json::object();
-    const std::string name = Find(kRopeParameters, {&json_}) ? kRopeParameters : kRopeScaling;
-    const Json* const given = Find(name.c_str(), {&json_});
-    if (given != nullptr && !given->is_object()) {
-      return Refuse(name, Wanted("an object", Shown(*given)));
+    const Found scaling = Find(kRopeScaling, {&top_}), later = Find(kRopeParameters, {&top_});
+    for (const HfKey& key : table_.rope_keys) top_.known.insert(key.key);
+    for (const Found* found : {&scaling, &later}) {
+      if (found->value == nullptr || found->value->is_object()) continue;
+      return Refuse(found->path, Wanted("an object", Shown(*found->value)));
     }
-    if (name == kRopeParameters && Find(kRopeScaling, {&json_}) != nullptr) {
-      return Refuse(kRopeScaling, "wanted one of rope_parameters and rope_scaling, found both");
+    const bool earlier = scaling.value != nullptr && !scaling.value->empty();
+    const Found& given = earlier || later.value == nullptr ? scaling : later;
+    if (given.value == nullptr && table_.rope_required) {
+      return Refuse(later.path,
+                    Wanted(absl::StrCat("an object here or in ", kRopeScaling), "none"));
     }
-    if (given == nullptr && table_.rope_required) return Refuse(name, Wanted("an object", "none"));
-    if (given != nullptr) object = *given;
-    for (const HfKey& key : table_.rope_keys) ReadKey(key, {&object, &json_});
-    std::set<std::string> known = {"rope_type", "type"};
-    for (const HfKey& key : table_.rope_keys) known.insert(key.key);
-    const Json* type = Find("rope_type", {&object});
-    if (type == nullptr) type = Find("type", {&object});
+    const Json none = Json::object();
+    Place place{given.value == nullptr ? none : *given.value, given.path + "."};
+    if (earlier && later.value != nullptr && !CheckSame(*later.value, place.object)) return;
+    ReadScaling(place);
+  }
+
+  // Whether all settings of rope_parameters are those of rope_scaling, or of keys beside it.
+  bool CheckSame(const Json& later, const Json& earlier) {
+    for (const auto& [key, value] : later.items()) {
+      const auto same = earlier.find(key == "rope_type" && !earlier.contains(key) ? "type" : key);
+      const auto row = std::find_if(table_.rope_keys.begin(), table_.rope_keys.end(),
+                                    [&, &name = key](const HfKey& k) { return name == k.key; });
+      Json wanted;
+      if (same != earlier.end()) {
+        wanted = *same;
+      } else if (row != table_.rope_keys.end()) {
+        wanted = json_.contains(key) ? json_[key] : row->absent ? JsonOf(*row->absent) : Json();
+      }
+      if (value.is_null() || value == wanted) continue;
+      Refuse(absl::StrCat(kRopeParameters, ".", key),
+             Wanted(absl::StrCat("the value of ", kRopeScaling, ", ",
+                                 wanted.is_null() ? "which has none" : Shown(wanted)),
+                    Shown(value)));
+      return false;
+    }
+    return true;
+  }
+
+  void ReadScaling(Place& place) {
+    for (const HfKey& key : table_.rope_keys) ReadKey(key, {&place, &top_});
+    for (const HfRopeScaling& scaling : table_.rope_scalings) {
+      SetField(config_, scaling.factor, 0.0);
+    }
+    const Json* const type = Find("rope_type", {&place}).value;
+    const Json* const earlier_name = Find("type", {&place}).value;
+    const Json name = type != nullptr ? *type : earlier_name != nullptr ? *earlier_name : "default";
     std::vector<std::string> types = {"default"};
-    bool taken = type == nullptr || *type == "default";
     for (const HfRopeScaling& scaling : table_.rope_scalings) {
       types.push_back(scaling.type);
-      if (type == nullptr || *type != scaling.type) {
-        SetField(config_, scaling.factor, 0.0);
-        continue;
-      }
-      taken = true;
+      if (name != scaling.type) continue;
+      for (const HfMeant& meant : scaling.meant) Set(meant.field, meant.value);
       for (const HfKey& key : scaling.keys) {
-        ReadKey(key, {&object});
-        known.insert(key.key);
+        key.also_at_top ? ReadKey(key, {&place, &top_}) : ReadKey(key, {&place});
       }
-      for (const HfFixed& fixed : scaling.fixed) {
-        CheckFixed(fixed, object, name + ".");
-        known.insert(fixed.key);
-      }
+      for (const HfFixed& fixed : scaling.fixed) CheckFixed(fixed, place);
+      return CheckOthers(place);
     }
-    if (!taken) {
-      Refuse(name + ".rope_type", Wanted(absl::StrJoin(types, " or "), Shown(*type)));
-    }
-    CheckOthers(object, known, name + ".");
+    if (name == "default") return CheckOthers(place);
+    Refuse(place.path + (type != nullptr ? "rope_type" : "type"),
+           Wanted(absl::StrCat(absl::StrJoin(types, " or "), ", as family ", config_.family(),
+                               " has no other scaling of rotary positions"),
+                  Shown(name)));
   }
 
   void CheckArchitectures() {
-    const Json* const found = Find("architectures", {&json_});
+    const Json* const found = Find("architectures", {&top_}).value;
     if (found == nullptr || *found == Json::array({table_.architecture})) return;
     Refuse("architectures", Wanted(absl::StrCat("[\"", table_.architecture, "\"]"), Shown(*found)));
   }
 
   void CheckQuantization() {
-    const Json* const found = Find(kQuantization, {&json_});
+    const Json* const found = Find(kQuantization, {&top_}).value;
     if (found == nullptr) return;
     const bool mxfp4 = std::any_of(table_.tensors.begin(), table_.tensors.end(),
                                    [](const HfTensorRule& rule) { return rule.mxfp4; });
@@ -262,20 +295,22 @@ class ConfigReader {
                   Shown(method)));
   }
 
-  void CheckFixed(const HfFixed& fixed, const Json& place, const std::string& path) {
-    const Json* const found = Find(fixed.key, {&place});
-    if (IsNull(fixed.key, {&place}) && Json::parse(fixed.value) != false) {
-      return Refuse(path + fixed.key, Wanted(fixed.value, "null"));
+  void CheckFixed(const HfFixed& fixed, Place& place) {
+    const Found found = Find(fixed.key, {&place});
+    const Json wanted = Json::parse(fixed.value);
+    const bool empty = wanted == false || wanted == Json::array();
+    if (found.value == nullptr && found.null && !empty) {
+      return Refuse(found.path, Wanted(fixed.value, "null"));
     }
-    if (found == nullptr && !fixed.required) return;
-    if (found != nullptr && *found == Json::parse(fixed.value)) return;
-    Refuse(path + fixed.key, Wanted(absl::StrCat(fixed.value, ", as this program has no other"),
-                                    found == nullptr ? "none" : Shown(*found)));
+    if (found.value == nullptr && !fixed.required) return;
+    if (found.value != nullptr && *found.value == wanted) return;
+    Refuse(found.path, Wanted(absl::StrCat(fixed.value, ", as this program has no other"),
+                              found.value == nullptr ? "none" : Shown(*found.value)));
   }
 
   void CheckDerived() {
     for (const HfDerived& derived : table_.derived) {
-      const Json* const found = Find(derived.key, {&json_});
+      const Json* const found = Find(derived.key, {&top_}).value;
       const Json wanted = derived.value(config_);
       if (found == nullptr || *found == wanted) continue;
       Refuse(derived.key, Wanted(Shown(wanted), Shown(*found)));
@@ -283,19 +318,32 @@ class ConfigReader {
     checked_derived_ = true;
   }
 
+  bool IsUncheckedDerived(const std::string& key) const {
+    return !checked_derived_ && std::any_of(table_.derived.begin(), table_.derived.end(),
+                                            [&](const HfDerived& row) { return key == row.key; });
+  }
+
   // Any key may change what the weights mean.
-  void CheckOthers(const Json& place, const std::set<std::string>& known, const std::string& path) {
-    for (const auto& [key, value] : place.items()) {
-      const bool off = value.is_null() || value == false;
-      if (off || known.contains(key) || Holds(kIgnored, key) || Holds(table_.ignored, key))
+  void CheckOthers(const Place& place) {
+    for (const auto& [key, value] : place.object.items()) {
+      const std::string path = place.path + key;
+      const bool ignored = ignored_.erase(path) > 0;
+      const bool read = place.known.contains(key) || IsUncheckedDerived(key);
+      if (read && ignored) {
+        Refuse(path, "wanted a key that this program does not read among the ignored ones");
+      }
+      const HfIgnored* const row = &place == &top_ ? FindIgnored(table_, key) : nullptr;
+      if (read || ignored || MeansNothing(row, value)) continue;
+      if (row != nullptr) {
+        Refuse(path,
+               Wanted(absl::StrCat(row->value, ", as this program has no other"), Shown(value)));
         continue;
-      const bool unchecked =
-          !checked_derived_ &&
-          std::any_of(table_.derived.begin(), table_.derived.end(),
-                      [&, &name = key](const HfDerived& derived) { return name == derived.key; });
-      if (unchecked) continue;
-      Refuse(path + key,
-             Wanted("no such key, as this program does not know what it changes", Shown(value)));
+      }
+      Refuse(path, Wanted(absl::StrCat("no such key, as this program does not know what it changes "
+                                       "(--ignore ",
+                                       VisibleUtf8(CutUtf8(path, kShownBytes)),
+                                       ", or model.ignore_keys in a spec, if it changes nothing)"),
+                          Shown(value)));
     }
   }
 
@@ -305,10 +353,11 @@ class ConfigReader {
 
   const HfTable& table_;
   const Json json_;
+  Place top_{json_, ""};
+  std::set<std::string> ignored_;  // Of these, the ones that were not found yet.
   ModelConfig config_;
   GivenFields given_;
   Violations violations_;
-  std::set<std::string> used_;
   bool checked_derived_ = false;
 };
 
@@ -318,51 +367,6 @@ std::vector<std::string> KnownTypes() {
     if (family.hf) types.push_back(family.hf->model_type);
   }
   return types;
-}
-
-void WriteRope(const HfTable& table, const ModelConfig& config, Json& json) {
-  for (const HfKey& key : table.rope_keys) {
-    json[key.key] = ToJson(FindField(config, key.field).value);
-  }
-  Json& object = json[kRopeScaling];
-  if (table.rope_required) object = {{"rope_type", "default"}};
-  for (const HfRopeScaling& scaling : table.rope_scalings) {
-    if (FindField(config, scaling.factor).value == FieldValue(0.0)) continue;
-    object = {{"rope_type", scaling.type}};
-    for (const HfKey& key : scaling.keys) {
-      object[key.key] = ToJson(FindField(config, key.field).value);
-    }
-    for (const HfFixed& fixed : scaling.fixed) object[fixed.key] = Json::parse(fixed.value);
-  }
-}
-
-// The settings of scalings that the configuration does not use.
-std::set<std::string> IdleFields(const HfTable& table, const ModelConfig& config) {
-  std::set<std::string> idle;
-  for (const HfRopeScaling& scaling : table.rope_scalings) {
-    if (FindField(config, scaling.factor).value != FieldValue(0.0)) continue;
-    for (const HfKey& key : scaling.keys) {
-      if (absl::string_view(key.field) != scaling.factor) idle.insert(key.field);
-    }
-  }
-  return idle;
-}
-
-// Compares the configuration with the one that is read from its own config.json.
-absl::Status CheckExpressed(const HfTable& table, const ModelConfig& config, const Json& json) {
-  ASSIGN_OR_RETURN(const ModelConfig again, ConfigFromHf(json));
-  const std::set<std::string> idle = IdleFields(table, config);
-  const std::vector<Field> wanted = FieldsOf(config), found = FieldsOf(again);
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    const bool of_a_run = wanted[i].rule.may_differ == MayDiffer::kAlways;
-    if (of_a_run || idle.contains(wanted[i].rule.name)) continue;
-    if (wanted[i].value == found[i].value) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("model.", wanted[i].rule.name, ": wanted ", TextOf(found[i].value), ", since ",
-                     "config.json of ", config.family(), " cannot express another value, found ",
-                     TextOf(wanted[i].value)));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -379,45 +383,19 @@ absl::StatusOr<const HfTable*> FindHfTable(const ModelConfig& config) {
                                                  absl::StrJoin(known, ", ")));
 }
 
-absl::StatusOr<ModelConfig> ConfigFromHf(const Json& json) {
+absl::StatusOr<ModelConfig> ConfigFromHf(const Json& json,
+                                         const std::vector<std::string>& ignored) {
   const auto type = json.find("model_type");
   for (const Family& family : Families()) {
     if (type == json.end() || !family.hf) continue;
     const char* const other = family.hf->other_model_type;
     if (*type != family.hf->model_type && (other == nullptr || *type != other)) continue;
-    return ConfigReader(json, family).Read();
+    return ConfigReader(json, family, ignored).Read();
   }
   Violations violations;
   violations.Add("model_type", Wanted(absl::StrCat("one of ", absl::StrJoin(KnownTypes(), ", ")),
                                       type == json.end() ? "none" : Shown(*type)));
   return violations.ToStatus();
-}
-
-absl::StatusOr<Json> ConfigToHf(const ModelConfig& config, const Json& imported) {
-  ASSIGN_OR_RETURN(const HfTable* const table, FindHfTable(config));
-  Json json = Json::object();
-  for (const auto& [key, value] : imported.items()) {
-    const bool carried = Holds(kIgnored, key) || Holds(table->ignored, key);
-    if (carried && !Holds(kNotCarried, key)) json[key] = value;
-  }
-  // `transformers` would give an absent key an id of its own, which other tokenizers do not have.
-  for (const char* key : {"bos_token_id", "eos_token_id"}) json.emplace(key, Json());
-  json["model_type"] = table->model_type;
-  json["architectures"] = {table->architecture};
-  for (const HfKey& key : table->keys) {
-    const FieldValue value = FindField(config, key.field).value;
-    if (key.if_true != nullptr) {
-      json[key.key] = value == FieldValue(std::string(key.if_true));
-    } else {
-      json[key.key] = key.nonzero && IsZero(value) ? Json() : ToJson(value);
-    }
-  }
-  if (!table->rope_keys.empty()) WriteRope(*table, config, json);
-  for (const HfFixed& fixed : table->fixed) json[fixed.key] = Json::parse(fixed.value);
-  for (const HfDerived& derived : table->derived) json[derived.key] = derived.value(config);
-  if (table->further_layers != nullptr) json[table->further_layers] = 0;
-  RETURN_IF_ERROR(CheckExpressed(*table, config, json));
-  return json;
 }
 
 }  // namespace trainyard

@@ -24,8 +24,7 @@ std::string Shown(absl::string_view text) {
   return absl::StrCat("\"", VisibleUtf8(CutUtf8(text, kShownBytes)), "\"");
 }
 
-absl::StatusOr<Json> ReadObject(const std::string& path, uint64_t limit_bytes, const Roots& roots) {
-  ASSIGN_OR_RETURN(const std::string text, ReadHfFile(path, limit_bytes, roots));
+absl::StatusOr<Json> ParseObject(const std::string& path, const std::string& text) {
   Json json = ParsePythonJson(text);
   if (json.is_object()) return json;
   return absl::DataLossError(absl::StrCat(
@@ -70,14 +69,16 @@ absl::StatusOr<std::string> ReadHfFile(const std::string& path, uint64_t limit_b
   return text;
 }
 
-absl::StatusOr<Json> ReadHfConfigJson(const std::string& directory, const Roots& roots) {
+absl::StatusOr<HfConfigText> ReadHfConfigJson(const std::string& directory, const Roots& roots) {
   const std::string config = absl::StrCat(directory, "/", kHfConfigName);
   if (!Exists(config) && Exists(absl::StrCat(directory, "/manifest.json"))) {
     return absl::InvalidArgumentError(absl::StrCat(
         directory, ": wanted a Hugging Face model directory, found a Trainyard checkpoint; a job ",
         "begins with its weights if its spec has init_from: ", directory));
   }
-  return ReadObject(config, kMaxConfigBytes, roots);
+  ASSIGN_OR_RETURN(const std::string text, ReadHfFile(config, kMaxConfigBytes, roots));
+  ASSIGN_OR_RETURN(Json json, ParseObject(config, text));
+  return HfConfigText{std::move(json), ParseUniqueJson(text).is_discarded()};
 }
 
 absl::StatusOr<ModelDirectory> ModelDirectory::Open(const std::string& path, const Roots& roots) {
@@ -95,7 +96,8 @@ absl::StatusOr<ModelDirectory> ModelDirectory::Open(const std::string& path, con
     return directory;
   }
   if (!sharded) return NoWeights(directory.path_);
-  ASSIGN_OR_RETURN(const Json index, ReadObject(at(kHfIndexName), kMaxIndexBytes, roots));
+  ASSIGN_OR_RETURN(const std::string text, ReadHfFile(at(kHfIndexName), kMaxIndexBytes, roots));
+  ASSIGN_OR_RETURN(const Json index, ParseObject(at(kHfIndexName), text));
   RETURN_IF_ERROR(directory.OpenShards(index, roots));
   return directory;
 }

@@ -25,9 +25,13 @@ inline constexpr char kHfIndexName[] = "model.safetensors.index.json";
 // Reads all of a regular file below the roots. FAILED_PRECONDITION: it has more than `limit_bytes`.
 absl::StatusOr<std::string> ReadHfFile(const std::string& path, uint64_t limit_bytes,
                                        const Roots& roots);
+struct HfConfigText {
+  nlohmann::json json;  // An object, with numbers that are not finite as ParsePythonJson has them.
+  bool bare_words = false;  // The text has such numbers as the bare words of Python.
+};
 // Reads config.json of a directory, whose path is canonical. DATA_LOSS: it is no JSON object.
 // INVALID_ARGUMENT: the directory is a checkpoint of ours.
-absl::StatusOr<nlohmann::json> ReadHfConfigJson(const std::string& directory, const Roots& roots);
+absl::StatusOr<HfConfigText> ReadHfConfigJson(const std::string& directory, const Roots& roots);
 
 // A tensor of the directory. A view.
 struct HfTensor {
@@ -52,7 +56,8 @@ class ModelDirectory {
   const std::string& path() const { return path_; }  // Canonical.
   // The files that Open has read, below that path.
   std::vector<std::string> FileNames() const;
-  const nlohmann::json& config() const { return config_; }  // An object.
+  const nlohmann::json& config() const { return config_.json; }  // An object.
+  bool config_has_bare_words() const { return config_.bare_words; }
   const std::map<std::string, HfTensor>& tensors() const { return tensors_; }
   const HfTensor* Find(absl::string_view name) const;  // Null: there is none.
 
@@ -61,7 +66,7 @@ class ModelDirectory {
   absl::Status AddShard(const std::string& name, const Roots& roots);
 
   std::string path_;
-  nlohmann::json config_;
+  HfConfigText config_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;  // Where tensors_ point to.
   std::map<std::string, HfTensor> tensors_;
 };

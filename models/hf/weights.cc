@@ -15,6 +15,7 @@
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "models/hf/block_fp8.h"
+#include "models/hf/finite.h"
 #include "models/hf/mxfp4.h"
 #include "models/model.h"
 
@@ -138,7 +139,7 @@ int64_t FurtherLayers(const ModelDirectory& directory, const HfTable& table) {
   if (table.further_layers == nullptr) return 0;
   const auto count = directory.config().find(table.further_layers);
   int64_t layers = 0;
-  if (count == directory.config().end()) return 1;
+  if (count == directory.config().end()) return table.further_absent;
   return ReadInteger(*count, layers) ? layers : 0;
 }
 
@@ -257,6 +258,31 @@ absl::Status ReadWhole(const HfWeight& weight, const HfParameter& parameter, voi
   return absl::OkStatus();
 }
 
+// Where an element of the parameter lies in the tensor.
+std::vector<int64_t> IndexInTensor(const HfLayout& layout, const HfParameter& p, int64_t element) {
+  const int64_t rows = p.shape[0] * p.parts, columns = p.shape.elements() / p.shape[0];
+  const int64_t row = element / columns * p.parts + p.part, column = element % columns;
+  int64_t flat = p.index.value_or(0) * layout.slice_elements() +
+                 (p.transposed ? column * rows + row : row * columns + column);
+  std::vector<int64_t> index(layout.shape.size());
+  for (size_t dim = index.size(); dim-- > 0;) {
+    index[dim] = flat % layout.shape[dim];
+    flat /= layout.shape[dim];
+  }
+  return index;
+}
+
+// One number that is not finite makes the first loss NaN.
+absl::Status CheckFinite(const HfWeight& weight, const HfParameter& parameter,
+                         const Elements& elements, const void* values) {
+  const int64_t found = FirstNotFinite(values, elements.count, weight.dtype);
+  if (found == elements.count) return absl::OkStatus();
+  const std::vector<int64_t> index =
+      IndexInTensor(weight.layout, parameter, elements.first + found);
+  return Refuse(weight.tensor->file->path(), weight.layout.tensor,
+                absl::StrCat("wanted finite numbers, found NaN or infinity at ", ToString(index)));
+}
+
 // A few words in config.json can describe more parameters than there is memory to list them. No
 // format has less than half a byte for a parameter.
 absl::Status CheckSize(const ModelDirectory& directory, const ModelConfig& config) {
@@ -338,14 +364,19 @@ absl::Status HfWeights::Read(const HfWeight& weight, const HfParameter& paramete
 absl::Status HfWeights::ReadRows(const HfWeight& weight, const HfParameter& parameter,
                                  int64_t first, int64_t rows, void* out) {
   const int64_t columns = parameter.shape.elements() / parameter.shape[0];
+  const Elements elements{first * columns, rows * columns};
   const bool plain = weight.scales == nullptr && parameter.parts == 1 && !parameter.transposed;
-  if (plain) return ReadPlainRows(weight, parameter, {first * columns, rows * columns}, out);
-  if (rows == parameter.shape[0]) return ReadWhole(weight, parameter, out);
-  const size_t row_bytes = size_t(columns) * SizeOf(weight.dtype);
-  std::vector<char> all(size_t(parameter.shape[0]) * row_bytes);
-  RETURN_IF_ERROR(ReadWhole(weight, parameter, all.data()));
-  std::memcpy(out, all.data() + size_t(first) * row_bytes, size_t(rows) * row_bytes);
-  return absl::OkStatus();
+  if (plain) {
+    RETURN_IF_ERROR(ReadPlainRows(weight, parameter, elements, out));
+  } else if (rows == parameter.shape[0]) {
+    RETURN_IF_ERROR(ReadWhole(weight, parameter, out));
+  } else {
+    const size_t row_bytes = size_t(columns) * SizeOf(weight.dtype);
+    std::vector<char> all(size_t(parameter.shape[0]) * row_bytes);
+    RETURN_IF_ERROR(ReadWhole(weight, parameter, all.data()));
+    std::memcpy(out, all.data() + size_t(first) * row_bytes, size_t(rows) * row_bytes);
+  }
+  return CheckFinite(weight, parameter, elements, out);
 }
 
 }  // namespace trainyard

@@ -34,6 +34,7 @@ class HfWeights {
 
   // Reads one parameter of the weight into `out`, which has room for its elements in weight.dtype.
   // Takes memory for one slice of the tensor (HfLayout). DATA_LOSS: a file became shorter.
+  // INVALID_ARGUMENT: names the tensor and the place of a number that is NaN or infinite.
   static absl::Status Read(const HfWeight& weight, const HfParameter& parameter, void* out);
   // Reads the rows [first, first + rows) of dim 0 alone. Where the tensor has the parameter as it
   // is, no other bytes are read.

@@ -15,8 +15,9 @@ LatentAttention::LatentAttention(const std::string& name, const LatentAttentionO
     : options_(o),
       q_a_(Whole(name + ".q_a_proj", o.query_rank, o.hidden, o.in)),
       q_norm_(name + ".q_a_layernorm", o.query_rank, kNormEps),
-      q_b_({{name + ".q_b_proj", o.heads * (o.nope_dim + o.rope_dim)}}, o.query_rank,
-           /*bias=*/false, o.in),
+      q_({{name + (o.query_rank > 0 ? ".q_b_proj" : ".q_proj"),
+           o.heads * (o.nope_dim + o.rope_dim)}},
+         o.query_rank > 0 ? o.query_rank : o.hidden, /*bias=*/false, o.in),
       kv_a_(Whole(name + ".kv_a_proj_with_mqa", o.kv_rank + o.rope_dim, o.hidden, o.in)),
       kv_norm_(name + ".kv_a_layernorm", o.kv_rank, kNormEps),
       kv_b_({{name + ".kv_b_proj", o.heads * (o.nope_dim + o.value_dim)}}, o.kv_rank,
@@ -36,7 +37,7 @@ Value LatentAttention::operator()(Recorder& recorder, Value x) const {
   const auto narrow = [&](const ParameterSpec& weight) {
     return ops::Linear(recorder, x, recorder.Parameter(weight));
   };
-  const Value q = q_b_(recorder, q_norm_(recorder, narrow(q_a_)));
+  const Value q = q_(recorder, options_.query_rank > 0 ? q_norm_(recorder, narrow(q_a_)) : x);
   const std::vector<Value> narrow_kv =
       ops::SplitColumns(recorder, narrow(kv_a_), {options_.kv_rank, options_.rope_dim});
   const Value kv = kv_b_(recorder, kv_norm_(recorder, narrow_kv[0]));

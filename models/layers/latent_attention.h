@@ -1,13 +1,13 @@
 // Multi-head latent attention: queries, and keys with values, are projected from vectors that are
 // much narrower than all heads together. One rotary key serves all heads of a token.
 //
-//   q = (norm(x q_a^T)) q_b^T         heads of n + r columns, of which r rotate
+//   q = (norm(x q_a^T)) q_b^T         heads of n + r columns, of which r rotate; or x q^T
 //   [c, k_rope] = x kv_a^T            c for all heads' keys and values, k_rope of r columns
 //   kv = norm(c) kv_b^T               heads of n columns of the key, e of the value
 //   key head h = [kv[h, 0 .. n), rotated k_rope]
 //
-// q_a and kv_a are narrow, and whole on every tensor rank; q_b, kv_b and the output projection are
-// divided by heads. The norms have eps 1e-6, whatever the model's other norms have, as in the
+// q_a and kv_a are narrow, and whole on every tensor rank; q, q_b, kv_b and the output projection
+// are divided by heads. The norms have eps 1e-6, whatever the model's other norms have, as in the
 // public implementations.
 //
 // Source: DeepSeek-V2, arXiv:2405.04434, section 2.1.
@@ -26,7 +26,7 @@ namespace trainyard {
 struct LatentAttentionOptions {
   int64_t hidden;
   int64_t heads;
-  int64_t query_rank;  // Width of the vector that the queries are projected from.
+  int64_t query_rank;  // Width of the vector that the queries are projected from; 0: hidden.
   int64_t kv_rank;     // The same for keys and values.
   int64_t nope_dim;    // n: columns of a query or key head without positions.
   int64_t rope_dim;    // r: columns with rotary positions.
@@ -49,9 +49,9 @@ class LatentAttention {
 
  private:
   LatentAttentionOptions options_;
-  ParameterSpec q_a_;
+  ParameterSpec q_a_;  // This and q_norm_: used if there is a query_rank.
   RmsNorm q_norm_;
-  ColumnLinear q_b_;
+  ColumnLinear q_;  // q_b or q.
   ParameterSpec kv_a_;
   RmsNorm kv_norm_;
   ColumnLinear kv_b_;

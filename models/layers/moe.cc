@@ -1,5 +1,6 @@
 #include "models/layers/moe.h"
 
+#include "models/program/ops/model_load.h"
 #include "models/program/ops/ops.h"
 
 namespace trainyard {
@@ -68,7 +69,20 @@ Moe::Moe(const std::string& name, const MoeConfig& c, int64_t width, const MoeIn
           {.name = shared + form.down_proj, .in = c.shared_ffn, .out = width, .init = init.out}));
 }
 
-Value Moe::operator()(Recorder& recorder, Value x) const {
+void Moe::Balance(Recorder& recorder, Value logits, Value experts, Value& load) const {
+  if (config_.aux_loss_scope == BalanceScope::kModel) {
+    load = ops::AddLoad(recorder, logits, experts, load,
+                        {.scoring = config_.router, .coefficient = config_.aux_loss});
+    return;
+  }
+  const bool sequence = config_.aux_loss_scope == BalanceScope::kSequence;
+  ops::LoadBalance(recorder, logits, experts,
+                   {.scoring = config_.router,
+                    .coefficient = config_.aux_loss,
+                    .scope = sequence ? AuxLossScope::kSequence : AuxLossScope::kBatch});
+}
+
+Value Moe::operator()(Recorder& recorder, Value x, Value& load) const {
   recorder.set_label("mlp");
   const Value gate = recorder.Parameter(gate_);
   const Value gate_bias = form_.bias ? recorder.Parameter(gate_bias_) : Value{};
@@ -76,10 +90,7 @@ Value Moe::operator()(Recorder& recorder, Value x) const {
   const Value bias = config_.expert_bias ? recorder.Parameter(choice_bias_) : Value{};
   const ops::Routing routing = ops::Router(recorder, logits, bias, RouterOf(config_));
   if (config_.aux_loss > 0 && recorder.program().training) {
-    ops::LoadBalance(recorder, logits, routing.experts,
-                     {.scoring = config_.router,
-                      .coefficient = config_.aux_loss,
-                      .scope = config_.aux_loss_scope});
+    Balance(recorder, logits, routing.experts, load);
   }
   const auto divided = [&](ParameterSpec spec) {
     spec.shard = Shard::Rows(recorder.mesh().expert_axes);

@@ -48,10 +48,13 @@ class Moe {
   // biases or limits.
   Moe(const std::string& name, const MoeConfig& config, int64_t width, const MoeInit& init,
       const MoeForm& form = {});
-  // x [T, D] to [T, D].
-  Value operator()(Recorder& recorder, Value x) const;
+  // x [T, D] to [T, D]. Adds to `load`, the load of the layers before this one, if the load of all
+  // layers is balanced together (models/program/ops/model_load.h).
+  Value operator()(Recorder& recorder, Value x, Value& load) const;
 
  private:
+  void Balance(Recorder& recorder, Value logits, Value experts, Value& load) const;
+
   MoeConfig config_;
   MoeForm form_;
   ParameterSpec gate_;

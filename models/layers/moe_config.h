@@ -9,6 +9,13 @@
 
 namespace trainyard {
 
+// Over what the load-balancing loss takes its means.
+enum class BalanceScope : uint8_t {
+  kBatch,     // A micro-batch on all of its ranks, in each layer by itself.
+  kSequence,  // A sequence, in each layer by itself.
+  kModel,     // A micro-batch on all of its ranks, in all layers together.
+};
+
 // Each token goes through `top_k` of the experts.
 struct MoeConfig {
   int64_t experts = 0;
@@ -26,8 +33,9 @@ struct MoeConfig {
   // chosen less often than the mean.
   bool expert_bias = false;
   double bias_update_rate = 1e-3;
-  double aux_loss = 0;  // Weight of the load-balancing term in the loss; 0: none.
-  AuxLossScope aux_loss_scope = AuxLossScope::kBatch;  // The tokens over which it takes its means.
+  // Weight of the load-balancing term in the loss, for each layer; 0: none.
+  double aux_loss = 0;
+  BalanceScope aux_loss_scope = BalanceScope::kBatch;
   // Neighbouring experts form `groups` groups. Experts are chosen from the best `topk_groups`
   // groups.
   int64_t groups = 1;  // Divides experts.
@@ -41,8 +49,9 @@ struct MoeConfig {
 constexpr const char* Name(RouterScoring scoring) {
   return scoring == RouterScoring::kSoftmax ? "SOFTMAX" : "SIGMOID";
 }
-constexpr const char* Name(AuxLossScope scope) {
-  return scope == AuxLossScope::kBatch ? "BATCH" : "SEQUENCE";
+constexpr const char* Name(BalanceScope scope) {
+  constexpr const char* kNames[] = {"BATCH", "SEQUENCE", "MODEL"};
+  return kNames[static_cast<int>(scope)];
 }
 
 }  // namespace trainyard

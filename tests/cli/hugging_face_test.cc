@@ -67,6 +67,7 @@ TEST_F(HuggingFace, GoesInAndOut) {
   const nlohmann::json exported = nlohmann::json::parse(out_.str());
   EXPECT_EQ(exported["dtype"], "F64");
   EXPECT_EQ(exported["files"], nlohmann::json::array({"model.safetensors"}));
+  EXPECT_EQ(exported["changed_keys"], nlohmann::json::array());
   EXPECT_THAT(*ListDirectory(exported_), ElementsAre("config.json", "model.safetensors"));
 
   // Without what the import kept, the dtype is the checkpoint's, and nothing can be carried.
@@ -108,6 +109,43 @@ TEST_F(HuggingFace, ASpecThatImportsGetsTheArchitecture) {
   const auto both = Resolved("{import: nowhere, architecture: {family: llama, layers: 7}}");
   ASSERT_TRUE(both.ok()) << both.status();
   EXPECT_EQ(both->model().architecture().layers(), 7);
+}
+
+// What the user has ignored is written into the job.
+TEST_F(HuggingFace, IgnoresWhatTheUserNames) {
+  const std::string odd = scratch_ + "/odd";
+  std::filesystem::copy(model_, odd);
+  nlohmann::json config = nlohmann::json::parse(*ReadFile(odd + "/config.json"));
+  config["fancy"] = 3;
+  std::ofstream(odd + "/config.json") << config;
+  EXPECT_EQ(Trainyard({"import", odd}), 1);
+  EXPECT_THAT(err_.str(), HasSubstr("fancy: wanted no such key"));
+  EXPECT_THAT(err_.str(), HasSubstr("(--ignore fancy, or model.ignore_keys"));
+  EXPECT_EQ(Trainyard({"import", odd, "--ignore", "fancy"}), 0) << err_.str();
+  EXPECT_EQ(Trainyard({"import", odd, "--ignore", "fancy", "--ignore", "vocab_size"}), 1);
+  EXPECT_THAT(err_.str(), HasSubstr("vocab_size: wanted a key that this program does not read"));
+  EXPECT_FALSE(Resolved(absl::StrCat("{import: ", odd, "}")).ok());
+  const auto spec = Resolved(absl::StrCat("{import: ", odd, ", ignore_keys: [fancy]}"));
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_THAT(spec->model().ignore_keys(), ElementsAre("fancy"));
+}
+
+TEST_F(HuggingFace, SaysHowExpertsAreBalanced) {
+  const std::string golden = absl::StrCat(std::getenv("TRAINYARD_SOURCE"), "/tests/golden/hf/");
+  EXPECT_EQ(Trainyard({"import", golden + "mixtral"}), 0);
+  EXPECT_THAT(err_.str(), HasSubstr("the experts' load is not balanced, as config.json asks for no "
+                                    "loss; model.overrides: {moe: {aux_loss: 1e-3}} adds one"));
+  EXPECT_EQ(Trainyard({"import", golden + "mixtral_balanced"}), 0);
+  EXPECT_THAT(err_.str(), HasSubstr("balanced by a loss (aux_loss 0.2, scope MODEL)"));
+  EXPECT_EQ(Trainyard({"import", golden + "deepseek_v3"}), 0);
+  EXPECT_THAT(err_.str(), HasSubstr("balanced by a bias (bias_update_rate "));
+  EXPECT_EQ(Trainyard({"import", model_}), 0);
+  EXPECT_THAT(err_.str(), Not(HasSubstr("experts")));
+  // Also where no controller answers.
+  std::ofstream(scratch_ + "/s.yaml")
+      << "{name: a, model: {import: " << golden << "mixtral}, steps: 1}";
+  EXPECT_EQ(Trainyard({"submit", scratch_ + "/s.yaml", "--controller", "127.0.0.1:1"}), 4);
+  EXPECT_THAT(err_.str(), HasSubstr("the experts' load is not balanced"));
 }
 
 // The family is known only once the directory is read.

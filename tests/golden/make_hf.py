@@ -43,7 +43,10 @@ YARN = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "beta_fast": 2.
         "original_max_position_embeddings": 16}
 DEEPSEEK = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "beta_fast": 2.0, "beta_slow": 0.25, "mscale": 1.0,
             "mscale_all_dim": 1.0, "original_max_position_embeddings": 16}
+LINEAR = {"rope_type": "linear", "rope_theta": 100.0, "factor": 3.0}
 EXPERTS = {"num_local_experts": 5, "num_experts_per_tok": 2, "router_aux_loss_coef": 0.0}
+# Three layers, whose loads differ.
+BALANCED = {"num_hidden_layers": 3, "output_router_logits": True, "router_aux_loss_coef": 0.3}
 # Without a token whose row of the embedding has no gradient.
 GEMMA3 = {"rope_parameters": {"sliding_attention": ROPE, "full_attention": {"rope_type": "linear", "rope_theta": 1000.0,
                                                                             "factor": 4.0}},
@@ -60,6 +63,7 @@ GPT2 = {"num_key_value_heads": None, "head_dim": None, "rms_norm_eps": None, "in
 # Name: the model's class, and what its configuration has besides SIZES.
 CASES = {
     "llama": ("Llama", {"rope_parameters": LLAMA3}),
+    "llama_linear": ("Llama", {"rope_parameters": LINEAR}),
     "llama_tied": ("Llama", {"rope_parameters": ROPE, "tie_word_embeddings": True}),
     "gpt3": ("GPT2", GPT2),
     "gpt3_tied": ("GPT2", {**GPT2, "tie_word_embeddings": True}),
@@ -69,6 +73,7 @@ CASES = {
     "qwen3": ("Qwen3", {"rope_parameters": ROPE}),
     "qwen3_tied": ("Qwen3", {"rope_parameters": ROPE, "tie_word_embeddings": True}),
     "mixtral": ("Mixtral", {"rope_parameters": ROPE, "intermediate_size": 7, **EXPERTS}),
+    "mixtral_balanced": ("Mixtral", {"rope_parameters": ROPE, "intermediate_size": 7, **EXPERTS, **BALANCED}),
     "nemotron": ("Nemotron", {"rope_parameters": {**ROPE, "partial_rotary_factor": 0.5}, "head_dim": 8,
                               "norm_eps": 1e-5, "rms_norm_eps": None}),
     "deepseek_v3": ("DeepseekV3", {"rope_parameters": DEEPSEEK, "num_hidden_layers": 3, "first_k_dense_replace": 1,
@@ -76,6 +81,11 @@ CASES = {
                                    "kv_lora_rank": 5, "qk_nope_head_dim": 3, "qk_rope_head_dim": 4, "v_head_dim": 5,
                                    "n_routed_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 7,
                                    "n_shared_experts": 2, "n_group": 3, "topk_group": 2, "num_mtp_layers": 0}),
+    "deepseek_v3_whole_queries": ("DeepseekV3", {
+        "rope_parameters": ROPE, "num_hidden_layers": 2, "first_k_dense_replace": 1, "num_key_value_heads": 6,
+        "q_lora_rank": None, "kv_lora_rank": 5, "qk_nope_head_dim": 3, "qk_rope_head_dim": 4, "v_head_dim": 5,
+        "n_routed_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 7, "n_shared_experts": 2, "n_group": 1,
+        "topk_group": 1, "num_mtp_layers": 0}),
     "gemma3": ("Gemma3", {"num_hidden_layers": 7, "tie_word_embeddings": False, **GEMMA3}),
     "gemma3_tied": ("Gemma3", {"num_hidden_layers": 3, "sliding_window_pattern": 2, "tie_word_embeddings": True, **GEMMA3}),
     "gpt_oss": ("GptOss", {"rope_parameters": YARN, "intermediate_size": 7, "sliding_window": 3, "swiglu_limit": 1.0,
@@ -116,11 +126,19 @@ def with_values(model, values):
     return other
 
 
+# The families in which the code adds a loss for the load of experts.
+BALANCES = ("mixtral", "qwen3_moe", "gpt_oss")
+
+
 def loss_of(model, tokens):
+    """The logits, the loss of the tokens, and what is differentiated."""
     samples = tokens[:-1].reshape(SAMPLES, SEQUENCE)
-    logits = model(samples).logits
-    assert logits.dtype == torch.float64
-    return logits, torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[1:])
+    out = model(samples)
+    assert out.logits.dtype == torch.float64
+    loss = torch.nn.functional.cross_entropy(out.logits.flatten(0, 1), tokens[1:])
+    if not getattr(model.config, "output_router_logits", False) or model.config.model_type not in BALANCES:
+        return out.logits, loss, loss
+    return out.logits, loss, loss + model.config.router_aux_loss_coef * out.aux_loss
 
 
 def write(name, kind, fields):
@@ -136,8 +154,8 @@ def write(name, kind, fields):
     losses, norms = [], []
     for step in range(STEPS):
         update.zero_grad()
-        logits, loss = loss_of(model, tokens)
-        loss.backward()
+        logits, loss, whole = loss_of(model, tokens)
+        whole.backward()
         norm = torch.sqrt(sum((p.grad ** 2).sum() for p in model.parameters()))
         if step == 0:
             golden = {"tokens": tokens, "logits": logits.detach().clone()}

@@ -39,8 +39,8 @@ def mxfp4(name, value):
     experts, columns, rows = value.shape  # The packed tensors have the rows first.
     blocks = torch.randint(0, 256, (experts, rows, columns // 32, 16), dtype=torch.uint8)
     scales = torch.randint(110, 135, (experts, rows, columns // 32), dtype=torch.uint8)
-    scales[0, 0], scales[0, 1], scales[0, 2], scales[0, 3] = 0, 1, 254, 255  # Subnormal numbers, and infinity.
-    blocks[0, 3] = 0x7A  # 0 times infinity would be NaN, of which there are many.
+    scales[0, 0], scales[0, 1], scales[0, 2], scales[0, 3] = 0, 1, 251, 252  # Subnormal numbers, and the largest ones.
+    blocks[0, 3] = 0x7A  # 6 and -1.
     return {name + "_blocks": blocks, name + "_scales": scales}, convert_moe_packed_tensors(blocks, scales)
 
 

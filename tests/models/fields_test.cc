@@ -58,7 +58,7 @@ TEST(FieldsTest, AFieldWithTheValueOfEarlierReleasesIsLeftOut) {
   EXPECT_FALSE(ToJson(config).at("moe").contains("aux_loss_scope"));
   EXPECT_EQ(ToJson(config, Implied::kWritten).at("moe").at("aux_loss_scope"), "BATCH");
   EXPECT_EQ(*ModelFromJson(ToJson(config)), config);
-  AsDecoder(config).moe->aux_loss_scope = AuxLossScope::kSequence;
+  AsDecoder(config).moe->aux_loss_scope = BalanceScope::kSequence;
   EXPECT_EQ(ToJson(config).at("moe").at("aux_loss_scope"), "SEQUENCE");
   EXPECT_EQ(*ModelFromJson(ToJson(config)), config);
   auto without = ToJson(config);

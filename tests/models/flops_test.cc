@@ -62,7 +62,8 @@ double OfDecoder(const ModelConfig& config, double s) {
     const double q = double(v3.q_lora_rank), kv = double(v3.kv_lora_rank);
     const double nope = double(v3.qk_nope_head_dim), rope = double(v3.qk_rope_head_dim);
     const double v = double(v3.v_head_dim);
-    weights = h * q + q * a * (nope + rope) + h * (kv + rope) + kv * a * (nope + v) + a * v * h;
+    const double query = q > 0 ? h * q + q * a * (nope + rope) : h * a * (nope + rope);
+    weights = query + h * (kv + rope) + kv * a * (nope + v) + a * v * h;
     width = a * (nope + rope + v);
     dense = v3.dense_layers;
   }

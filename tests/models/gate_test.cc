@@ -208,7 +208,7 @@ TEST(MoeGateTest, IsWhatTheFieldsSay) {
               .expert_bias = true,
               .bias_update_rate = 0.125,
               .aux_loss = 0.5,
-              .aux_loss_scope = AuxLossScope::kSequence,
+              .aux_loss_scope = BalanceScope::kSequence,
               .groups = 3,
               .topk_groups = 2,
               .norm_topk = false,

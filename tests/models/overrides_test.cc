@@ -316,8 +316,8 @@ TEST(ValidateTest, DeepseekV3NamesItsFieldsAndTheNearestLegalValue) {
     void (*change)(DeepseekV3Config&);
   };
   for (const Case& wrong :
-       {Case{"q_lora_rank", "wanted 1 to 65536, found 0; nearest 1",
-             [](DeepseekV3Config& c) { c.q_lora_rank = 0; }},
+       {Case{"q_lora_rank", "wanted 0 to 65536, found -1; nearest 0",
+             [](DeepseekV3Config& c) { c.q_lora_rank = -1; }},
         Case{"kv_lora_rank", "wanted 1 to 65536, found -3; nearest 1",
              [](DeepseekV3Config& c) { c.kv_lora_rank = -3; }},
         Case{"qk_rope_head_dim", "wanted 2 to 256, found 63; nearest 62",

@@ -186,7 +186,7 @@ TEST(RegistryTest, Nemotron3HasThePublishedLayersAndParameters) {
     EXPECT_EQ(c.mamba_min_step, 0);
     EXPECT_EQ(c.moe->router, RouterScoring::kSigmoid);
     EXPECT_TRUE(c.moe->expert_bias && c.moe->norm_topk);
-    EXPECT_EQ(c.moe->aux_loss_scope, AuxLossScope::kSequence);
+    EXPECT_EQ(c.moe->aux_loss_scope, BalanceScope::kSequence);
   }
 }
 
@@ -222,7 +222,7 @@ TEST(RegistryTest, DeepseekV3AndKimiK2HaveThePublishedFirstLayersAndStretching) 
     EXPECT_EQ(c.yarn_beta_slow, 1);
     EXPECT_EQ(c.yarn_mscale, 1);
     EXPECT_EQ(c.yarn_original_max_seq, 4096);
-    EXPECT_EQ(c.moe->aux_loss_scope, AuxLossScope::kSequence);
+    EXPECT_EQ(c.moe->aux_loss_scope, BalanceScope::kSequence);
   }
 }
 

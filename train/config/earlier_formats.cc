@@ -11,25 +11,28 @@
 namespace trainyard {
 namespace {
 
-// A field that format 3 has and format 2 lacked.
+// A field that a format has and earlier ones lacked.
 struct LaterField {
+  int64_t format;                    // The first one that has the field.
   std::vector<const char*> section;  // A job without the section does not get the field.
   const char* name;
-  const char* meant;  // Null: the field is null, which means that the model does not use it.
+  // "[]": an empty list. Null: the field is null, which means that the model does not use it.
+  const char* meant;
 };
 
 // The first releases that wrote format 2 had no packed documents.
-const LaterField kSinceFormat2[] = {
-    {.section = {"data", "indexed"}, .name = "reset_attention_mask", .meant = "false"},
-    {.section = {}, .name = "continues", .meant = nullptr},
-    {.section = {"model"}, .name = "import", .meant = ""},
-    {.section = {"model", "architecture"}, .name = "vocab_multiple", .meant = nullptr},
-    {.section = {"model", "architecture"}, .name = "attention_dropout", .meant = nullptr},
-    {.section = {"model", "architecture"}, .name = "hidden_dropout", .meant = nullptr},
-    {.section = {"model", "architecture", "moe"}, .name = "aux_loss_scope", .meant = "BATCH"},
+const LaterField kLaterFields[] = {
+    {3, {"data", "indexed"}, "reset_attention_mask", "false"},
+    {3, {"model"}, "import", ""},
+    {3, {"model", "architecture"}, "vocab_multiple", nullptr},
+    {3, {"model", "architecture"}, "attention_dropout", nullptr},
+    {3, {"model", "architecture"}, "hidden_dropout", nullptr},
+    {3, {"model", "architecture", "moe"}, "aux_loss_scope", "BATCH"},
+    {4, {}, "continues", nullptr},
+    {4, {"model"}, "ignore_keys", "[]"},
 };
-static_assert(kOldestResolvedJobFormat == 2 && kResolvedJobFormat == 3,
-              "each format needs its table");
+static_assert(kOldestResolvedJobFormat == 2 && kResolvedJobFormat == 4,
+              "each format needs its rows");
 
 // Null if there is no such mapping.
 YamlNode* FindSection(YamlNode& job, const std::vector<const char*>& names) {
@@ -49,14 +52,15 @@ YamlNode WithLaterFields(YamlNode job) {
   const YamlNode* const format = job.Find("format");
   int64_t number = 0;
   if (format == nullptr || !absl::SimpleAtoi(format->text, &number)) return job;
-  if (number != kOldestResolvedJobFormat) return job;
-  for (const LaterField& field : kSinceFormat2) {
+  for (const LaterField& field : kLaterFields) {
+    if (number >= field.format) continue;
     YamlNode* const section = FindSection(job, field.section);
     if (section == nullptr || section->Find(field.name) != nullptr) continue;
     YamlNode value;
     if (field.meant != nullptr) {
-      value.kind = YamlNode::Kind::kScalar;
-      value.text = field.meant;
+      const bool list = absl::string_view(field.meant) == "[]";
+      value.kind = list ? YamlNode::Kind::kSequence : YamlNode::Kind::kScalar;
+      if (!list) value.text = field.meant;
     }
     section->fields.push_back({field.name, std::move(value)});
   }

@@ -30,6 +30,8 @@ struct ModelChoice {
   // `import` in a spec: the Hugging Face directory from which the job takes its first parameters.
   // May be "". `architecture` must be what its config.json says; only ranks can compare the two.
   std::string import_path = {};
+  // Keys of that config.json that the user says change nothing (ConfigFromHf).
+  std::vector<std::string> ignore_keys = {};
 };
 
 // The axes over which the experts of a layer are divided.

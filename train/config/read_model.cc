@@ -111,6 +111,7 @@ void VisitModel(Fields& fields, ModelChoice& out) {
   fields.Section("architecture", beside,
                  [&](Fields& f) { ReadArchitecture(f, "", out.architecture.emplace()); });
   fields.Field("import", out.import_path);
+  fields.Field("ignore_keys", out.ignore_keys);
   if (fields.resolved()) return;
   fields.Field("preset", out.preset);
   const absl::StatusOr<Preset> preset = FindPreset(out.preset);

@@ -15,6 +15,26 @@ const char* ModelPath(const ModelChoice& choice) {
 
 namespace {
 
+constexpr size_t kMaxIgnoredKeys = 64, kMaxIgnoredKeyBytes = 256;
+
+void CheckIgnoredKeys(const ModelChoice& choice, Violations& violations) {
+  const std::vector<std::string>& keys = choice.ignore_keys;
+  const char* const field = "model.ignore_keys";
+  if (choice.import_path.empty() && !keys.empty()) {
+    violations.Add(field, Wanted("none without model.import, whose config.json has them", "some"));
+  }
+  if (keys.size() > kMaxIgnoredKeys) {
+    violations.Add(field, Wanted(absl::StrCat("at most ", kMaxIgnoredKeys, " keys"),
+                                 absl::StrCat(keys.size())));
+  }
+  for (const std::string& key : keys) {
+    if (!key.empty() && key.size() <= kMaxIgnoredKeyBytes) continue;
+    violations.Add(field, Wanted(absl::StrCat("keys of 1 to ", kMaxIgnoredKeyBytes, " bytes"),
+                                 absl::StrCat("one of ", key.size())));
+    break;
+  }
+}
+
 // Returns whether the spec names its model in one way, and adds a violation otherwise.
 bool IsOneChoice(const ModelChoice& choice, Violations& violations) {
   const bool imports = !choice.import_path.empty();
@@ -23,6 +43,7 @@ bool IsOneChoice(const ModelChoice& choice, Violations& violations) {
                    Wanted(imports ? "preset or import" : "preset or architecture", "both"));
     return false;
   }
+  CheckIgnoredKeys(choice, violations);
   if (imports && !choice.architecture) {
     violations.Add("model.import",
                    Wanted(absl::StrCat("model.architecture beside it, the \"model\" that "

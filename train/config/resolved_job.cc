@@ -81,6 +81,7 @@ void VisitModel(FieldWriter& fields, const ModelChoice& model) {
     if (field.rule.unset) architecture[name.substr(0, name.find('.'))] = nullptr;
   }
   fields.Field("import", model.import_path);
+  fields.Field("ignore_keys", model.ignore_keys);
 }
 
 std::string ResolvedJobText(JobConfig job) {

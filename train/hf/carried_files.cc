@@ -34,26 +34,35 @@ std::optional<HfDType> TypeNamed(const Json& json) {
   return std::nullopt;
 }
 
-Json ToJson(const HfDTypes& dtypes) {
+Json ImportJson(const HfModel& model, const HfDTypes& dtypes) {
   Json others = Json::object();
   for (const auto& [tensor, dtype] : dtypes.others) others[tensor] = Name(dtype);
-  return {{"version", kVersion}, {"dtype", Name(dtypes.most)}, {"others", others}};
+  Json json = {{"version", kVersion}, {"dtype", Name(dtypes.most)}, {"others", others}};
+  if (!model.ignored.empty()) json["ignored"] = model.ignored;
+  if (model.directory.config_has_bare_words()) json["bare_words"] = true;
+  return json;
 }
 
-absl::StatusOr<HfDTypes> ParseDTypes(const std::string& text) {
+// Fills in what import.json says.
+absl::Status ParseImport(const std::string& text, HfOrigin& origin) {
   const auto damaged = [] { return absl::DataLossError("damaged, or of a later version"); };
   const Json json = ParseUniqueJson(text);
   if (!json.is_object() || json.value("version", Json()) != kVersion) return damaged();
   const Json others = json.value("others", Json());
+  origin.bare_words = json.value("bare_words", Json()) == true;
+  for (const Json& key : json.value("ignored", Json::array())) {
+    if (!key.is_string()) return damaged();
+    origin.ignored.push_back(key);
+  }
   const std::optional<HfDType> most = TypeNamed(json.value("dtype", Json()));
   if (!most || !others.is_object()) return damaged();
-  HfDTypes dtypes{.most = *most};
+  HfDTypes& dtypes = origin.dtypes = {.most = *most};
   for (const auto& [tensor, name] : others.items()) {
     const std::optional<HfDType> dtype = TypeNamed(name);
     if (!dtype) return damaged();
     dtypes.others[tensor] = *dtype;
   }
-  return dtypes;
+  return absl::OkStatus();
 }
 
 // The path of what the checkpoint keeps.
@@ -73,7 +82,8 @@ absl::Status ReadFiles(const std::string& directory, std::span<const char* const
 }
 
 absl::StatusOr<HfOrigin> ReadOrigin(const std::string& checkpoint) {
-  HfOrigin origin{.path = KeptPath(checkpoint), .config = {}, .dtypes = {}, .files = {}};
+  HfOrigin origin{
+      .path = KeptPath(checkpoint), .config = {}, .dtypes = {}, .ignored = {}, .files = {}};
   ASSIGN_OR_RETURN(origin.files, FilesKept(checkpoint));
   for (const char* name : {kHfConfigName, kImportName}) {
     if (origin.files.contains(name)) continue;
@@ -84,12 +94,10 @@ absl::StatusOr<HfOrigin> ReadOrigin(const std::string& checkpoint) {
     return absl::DataLossError(
         absl::StrCat(origin.path, "/", kHfConfigName, ": wanted a JSON object"));
   }
-  absl::StatusOr<HfDTypes> dtypes = ParseDTypes(origin.files[kImportName]);
-  if (!dtypes.ok()) {
-    return absl::DataLossError(
-        absl::StrCat(origin.path, "/", kImportName, ": ", dtypes.status().message()));
+  const absl::Status parsed = ParseImport(origin.files[kImportName], origin);
+  if (!parsed.ok()) {
+    return absl::DataLossError(absl::StrCat(origin.path, "/", kImportName, ": ", parsed.message()));
   }
-  origin.dtypes = *std::move(dtypes);
   return origin;
 }
 
@@ -128,7 +136,7 @@ absl::StatusOr<KeptFiles> FilesToKeep(const HfModel& model, const Roots& roots) 
     dtypes[weight.layout.tensor] = weight.stored;
   }
   files[kHfConfigName] = model.directory.config().dump(2) + "\n";
-  files[kImportName] = ToJson(MostAndOthers(dtypes)).dump(1) + "\n";
+  files[kImportName] = ImportJson(model, MostAndOthers(dtypes)).dump(1) + "\n";
   return files;
 }
 

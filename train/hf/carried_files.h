@@ -5,7 +5,9 @@
 //   CHECKPOINT/hugging_face/import.json                        the tensors' dtypes
 //
 // import.json is {"version": 1, "dtype": "BF16", "others": {"TENSOR": "F32"}}: the dtype that most
-// tensors of the directory have, and the tensors that have another.
+// tensors of the directory have, and the tensors that have another. Where they are so, it also has
+// "ignored": ["KEY"], the keys of config.json that the user had ignored, and "bare_words": true,
+// since config.json was written by Python with numbers that are not finite.
 
 #pragma once
 
@@ -52,6 +54,8 @@ struct HfOrigin {
   std::string path;  // CHECKPOINT/hugging_face.
   nlohmann::json config;
   HfDTypes dtypes;
+  std::vector<std::string> ignored;
+  bool bare_words = false;
   KeptFiles files;
 };
 // Returns what the checkpoint keeps, or else what the one keeps from which its job began

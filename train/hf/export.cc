@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/half.h"
+#include "common/python_json.h"
 #include "common/status_macros.h"
 #include "models/hf/config.h"
 #include "models/hf/places.h"
@@ -217,6 +218,19 @@ absl::Status WriteShards(const std::string& path, const std::vector<ExportTensor
   return WriteFile(absl::StrCat(path, "/", kHfIndexName), index.dump(2) + "\n", writer.storage());
 }
 
+absl::StatusOr<Json> ConfigOf(const ModelConfig& model, const std::optional<HfOrigin>& origin) {
+  if (!origin) return ConfigToHf(model, Json::object());
+  return ConfigToHf(model, origin->config, origin->ignored);
+}
+
+// An imported config.json keeps the keys that it had. Without one, there are those of earlier and
+// of later releases.
+void SetDType(HfDType dtype, bool imported, Json& config) {
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    if (!imported || config.contains(key)) config[key] = TorchName(dtype);
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<Exported> ExportHf(const Checkpoint& checkpoint, const ExportOptions& options,
@@ -224,20 +238,22 @@ absl::StatusOr<Exported> ExportHf(const Checkpoint& checkpoint, const ExportOpti
   const ModelConfig& model = checkpoint.state().model;
   ASSIGN_OR_RETURN(const HfTable* const table, FindHfTable(model));
   ASSIGN_OR_RETURN(const std::optional<HfOrigin> origin, FindOrigin(checkpoint.path()));
-  ASSIGN_OR_RETURN(Json config, ConfigToHf(model, origin ? origin->config : Json::object()));
+  ASSIGN_OR_RETURN(Json config, ConfigOf(model, origin));
   ASSIGN_OR_RETURN(const std::vector<ExportTensor> tensors,
                    TensorsOf(checkpoint, *table, options, origin));
   Exported exported;
   std::map<std::string, HfDType> dtypes;
   for (const ExportTensor& tensor : tensors) dtypes[tensor.layout.tensor] = tensor.dtype;
   exported.dtype = MostAndOthers(dtypes).most;
-  config["dtype"] = TorchName(exported.dtype);
-  config["torch_dtype"] = TorchName(exported.dtype);  // The key of earlier releases.
+  SetDType(exported.dtype, origin.has_value(), config);
+  if (origin) exported.changed_keys = ChangedKeys(origin->config, config);
   ASSIGN_OR_RETURN(PendingDirectory pending, PendingDirectory::Create(options.to, storage));
   RETURN_IF_ERROR(
       WriteShards(pending.path(), tensors, TensorWriter(checkpoint, storage), options, exported));
+  const std::string text =
+      origin && origin->bare_words ? DumpPythonJson(config, 2) : config.dump(2);
   RETURN_IF_ERROR(
-      WriteFile(absl::StrCat(pending.path(), "/", kHfConfigName), config.dump(2) + "\n", storage));
+      WriteFile(absl::StrCat(pending.path(), "/", kHfConfigName), text + "\n", storage));
   if (origin) {
     exported.origin = origin->path;
     exported.carried = CarriedOf(origin->files);

@@ -32,6 +32,8 @@ struct Exported {
   // Empty: no imported directory is known.
   std::string origin;
   std::vector<std::string> carried;
+  // Keys of config.json that are not as in the imported directory: changed, added or left out.
+  std::vector<std::string> changed_keys = {};
   std::vector<std::string> left = {};  // As PendingDirectory::left.
 };
 

@@ -15,6 +15,18 @@ namespace {
 
 constexpr char kJobId[] = "import";
 
+// Reads all parameters, and so checks their values.
+absl::Status CheckValues(const HfWeights& weights) {
+  std::vector<char> values;
+  for (const HfWeight& weight : weights.all()) {
+    for (const HfParameter& parameter : weight.layout.parameters) {
+      values.resize(size_t(parameter.shape.elements()) * SizeOf(weight.dtype));
+      RETURN_IF_ERROR(HfWeights::Read(weight, parameter, values.data()));
+    }
+  }
+  return absl::OkStatus();
+}
+
 // Writes all parameters, one after the other.
 absl::StatusOr<std::vector<StoredTensor>> WriteParameters(const HfWeights& weights,
                                                           const std::string& checkpoint,
@@ -37,16 +49,19 @@ absl::StatusOr<std::vector<StoredTensor>> WriteParameters(const HfWeights& weigh
 
 }  // namespace
 
-absl::StatusOr<Imported> ImportHf(const std::string& from, const std::string& to,
-                                  Storage& storage) {
+absl::StatusOr<Imported> ImportHf(const ImportOptions& options, Storage& storage) {
+  const std::string& to = options.to;
   if (!to.empty()) RETURN_IF_ERROR(PendingDirectory::Check(to));  // Reading may take long.
-  ASSIGN_OR_RETURN(const HfModel model, HfModel::Open(from));
+  ASSIGN_OR_RETURN(const HfModel model, HfModel::Open(options.from, Roots(), options.ignored));
   ASSIGN_OR_RETURN(const KeptFiles kept, FilesToKeep(model));
   Imported imported{.model = model.config, .carried = CarriedOf(kept)};
   for (const HfWeight& weight : model.weights.all()) {
     imported.parameters += uint64_t(weight.layout.slice_elements() * weight.layout.slices());
   }
-  if (to.empty()) return imported;
+  if (to.empty()) {
+    RETURN_IF_ERROR(CheckValues(model.weights));
+    return imported;
+  }
   ASSIGN_OR_RETURN(PendingDirectory pending, PendingDirectory::Create(to, storage));
   ASSIGN_OR_RETURN(std::vector<StoredTensor> written,
                    WriteParameters(model.weights, pending.path(), storage));

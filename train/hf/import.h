@@ -22,14 +22,20 @@ struct Imported {
   std::vector<std::string> left = {};  // As PendingDirectory::left.
 };
 
-// Reads the directory `from` and makes the checkpoint `to`, at which nothing may be, or an empty
-// directory. If `to` is empty, checks all that an import would check and writes nothing. If an
-// error is returned, nothing was changed:
+struct ImportOptions {
+  std::string from;  // The directory.
+  // The checkpoint, at which nothing may be, or an empty directory. Empty: nothing is written, and
+  // everything is checked that an import would check.
+  std::string to = {};
+  std::vector<std::string> ignored = {};  // As of ConfigFromHf.
+};
+
+// Reads the directory and makes the checkpoint. If an error is returned, nothing was changed:
 // - NOT_FOUND: a file of the directory is missing, or the directory of `to`.
-// - INVALID_ARGUMENT: names the key of config.json, or the tensor, that is not supported.
+// - INVALID_ARGUMENT: names the key of config.json, or the tensor, that is not supported, or the
+//   tensor and the place of a number that is not finite.
 // - DATA_LOSS: names the file, and the tensor, that is damaged.
 // - FAILED_PRECONDITION: something is at `to`.
-absl::StatusOr<Imported> ImportHf(const std::string& from, const std::string& to,
-                                  Storage& storage = LocalStorage());
+absl::StatusOr<Imported> ImportHf(const ImportOptions& options, Storage& storage = LocalStorage());
 
 }  // namespace trainyard

@@ -13,8 +13,9 @@
 namespace trainyard {
 namespace {
 
-absl::StatusOr<ImportedParameters> LoadMine(const std::string& path, const LoadingGang& gang) {
-  ASSIGN_OR_RETURN(const HfModel model, HfModel::Open(path, gang.roots));
+absl::StatusOr<ImportedParameters> LoadMine(const ModelChoice& choice, const LoadingGang& gang) {
+  ASSIGN_OR_RETURN(const HfModel model,
+                   HfModel::Open(choice.import_path, gang.roots, choice.ignore_keys));
   const std::optional<std::string> differs =
       FirstDifference(model.config, gang.model, MayDiffer::kAtStart);
   if (differs) {
@@ -34,9 +35,9 @@ absl::StatusOr<ImportedParameters> LoadMine(const std::string& path, const Loadi
 
 }  // namespace
 
-absl::StatusOr<ImportedParameters> LoadImport(const std::string& path, bool loaded_before,
+absl::StatusOr<ImportedParameters> LoadImport(const ModelChoice& choice, bool loaded_before,
                                               const LoadingGang& gang) {
-  absl::StatusOr<ImportedParameters> imported = LoadMine(path, gang);
+  absl::StatusOr<ImportedParameters> imported = LoadMine(choice, gang);
   absl::Status mine = imported.status();
   // If rank 0 lacks the directory, too, all ranks get rank 0's error.
   if (absl::IsNotFound(mine) && gang.everyone.rank() != 0) {

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "train/checkpoint/inputs.h"
+#include "train/config/job_config.h"
 #include "train/hf/carried_files.h"
 #include "train/step/load_together.h"
 
@@ -18,14 +19,14 @@ struct ImportedParameters {
   std::vector<InputFingerprint> files;  // Of the directory, on every rank.
 };
 
-// Loads all parameters from the directory at `path`. All ranks call this at the same time, and all
-// return an error if one has an error (AgreeOnStatus); its message begins with "model.import: ".
-// `loaded_before`: an earlier attempt of the job could load them, so a host that cannot do so has
-// failed. Errors:
+// Loads all parameters from the directory that `choice` names. All ranks call this at the same
+// time, and all return an error if one has an error (AgreeOnStatus); its message begins with
+// "model.import: ". `loaded_before`: an earlier attempt of the job could load them, so a host that
+// cannot do so has failed. Errors:
 // - NOT_FOUND, DATA_LOSS, INVALID_ARGUMENT: those of HfModel::Open and LoadHf.
 // - INVALID_ARGUMENT: config.json describes another architecture; names the first field.
 // - With `loaded_before`, IsStorageFault instead of the first two.
-absl::StatusOr<ImportedParameters> LoadImport(const std::string& path, bool loaded_before,
+absl::StatusOr<ImportedParameters> LoadImport(const ModelChoice& choice, bool loaded_before,
                                               const LoadingGang& gang);
 
 }  // namespace trainyard

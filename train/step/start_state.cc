@@ -89,8 +89,7 @@ absl::Status StartState::Fill() {
   if (filled_) return absl::OkStatus();
   if (!job_.init_from.empty()) RETURN_IF_ERROR(FillFromInitFrom());
   if (!job_.model.import_path.empty()) {
-    ASSIGN_OR_RETURN(ImportedParameters imported,
-                     LoadImport(job_.model.import_path, rank_.claimed, gang_));
+    ASSIGN_OR_RETURN(ImportedParameters imported, LoadImport(job_.model, rank_.claimed, gang_));
     kept_ = std::move(imported.kept);
     inputs_.insert(inputs_.end(), imported.files.begin(), imported.files.end());
   }

@@ -68,7 +68,8 @@ TEST(EarlierFormats, AJobOfFormat2MeansWhatItMeant) {
     SCOPED_TRACE(family);
     families.insert(family);
     const Json now = Json::parse(ResolvedJobText(Read(stored)));
-    std::map<std::string, Json> added, wanted = {{"model.import", ""}};
+    std::map<std::string, Json> added,
+        wanted = {{"model.import", ""}, {"model.ignore_keys", Json::array()}};
     AddLater("", stored, now, added);
     if (family != "dit") {
       for (const char* name : {"vocab_multiple", "attention_dropout", "hidden_dropout"}) {
@@ -81,6 +82,20 @@ TEST(EarlierFormats, AJobOfFormat2MeansWhatItMeant) {
     EXPECT_EQ(added, wanted);
   }
   EXPECT_EQ(families.size(), 11u);
+}
+
+// Also the balancing loss that was taken from a directory then: gpt-oss had 0.9.
+TEST(EarlierFormats, AJobOfFormat3MeansWhatItMeant) {
+  for (const Json& stored : StoredJobs()) {
+    Json job = Json::parse(ResolvedJobText(Read(stored)));
+    Json& model = job.at("model");
+    model["import"] = "weights/a";
+    if (model.at("architecture").contains("moe")) model["architecture"]["moe"]["aux_loss"] = 0.9;
+    const Json now = job;
+    job["format"] = 3;
+    model.erase("ignore_keys");
+    EXPECT_EQ(Json::parse(ResolvedJobText(Read(job))), now);
+  }
 }
 
 // The first revisions that wrote format 2 had no packed documents.

@@ -38,6 +38,19 @@ TEST(ImportSpec, ExcludesOtherChoices) {
               HasSubstr("init_from: wanted none beside model.import"));
 }
 
+TEST(ImportSpec, IgnoresOnlyKeysOfAnImport) {
+  const std::string import = absl::StrCat("import: dir, ", kArchitecture);
+  EXPECT_EQ(Refusal(absl::StrCat(import, ", ignore_keys: [fancy, rope_scaling.finetuned]")), "");
+  EXPECT_THAT(Refusal("preset: llama3-8b, ignore_keys: [fancy]"),
+              HasSubstr("model.ignore_keys: wanted none without model.import"));
+  EXPECT_THAT(Refusal(absl::StrCat(import, ", ignore_keys: ['']")),
+              HasSubstr("model.ignore_keys: wanted keys of 1 to 256 bytes"));
+  std::string many = "a";
+  for (int i = 0; i < 64; ++i) absl::StrAppend(&many, ", a");
+  EXPECT_THAT(Refusal(absl::StrCat(import, ", ignore_keys: [", many, "]")),
+              HasSubstr("model.ignore_keys: wanted at most 64 keys, found 65"));
+}
+
 TEST(ImportSpec, IsAPathLikeOthers) {
   EXPECT_THAT(Refusal(absl::StrCat("import: a/../b, ", kArchitecture)),
               HasSubstr("model.import: wanted a path without \"..\""));

@@ -5,6 +5,8 @@
 // that is damaged, or of another model, is refused by file and tensor or field, before the job
 // claims anything.
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -66,7 +68,7 @@ class ImportJob : public ::testing::Test {
   void ExpectSame(JobConfig job, const RunOptions& options) const {
     const std::string imported = scratch_ + "/imported";
     if (!std::filesystem::exists(imported)) {
-      ASSERT_TRUE(ImportHf(job.model.import_path, imported).ok());
+      ASSERT_TRUE(ImportHf({job.model.import_path, imported}).ok());
     }
     job.checkpoint->directory = scratch_ + "/from-directory";
     const std::string found = Train(job, options);
@@ -199,7 +201,7 @@ TEST_F(ImportJob, RefusesWhatIsMissingOrDamagedByFileAndTensor) {
   status = Refusal(job);
   EXPECT_THAT(std::string(status.message()), HasSubstr("tensor model.norm.weight: missing"));
 
-  ASSERT_TRUE(ImportHf(Golden("hf/llama"), scratch_ + "/imported").ok());
+  ASSERT_TRUE(ImportHf({Golden("hf/llama"), scratch_ + "/imported"}).ok());
   const auto sharded = ExportHf(*Checkpoint::Open(scratch_ + "/imported"),
                                 {.to = scratch_ + "/sharded", .shard_bytes = 5000});
   ASSERT_TRUE(sharded.ok()) << sharded.status();
@@ -211,6 +213,40 @@ TEST_F(ImportJob, RefusesWhatIsMissingOrDamagedByFileAndTensor) {
 
   std::filesystem::remove_all(directory_);
   EXPECT_TRUE(absl::IsNotFound(Refusal(job)));
+}
+
+TEST_F(ImportJob, IgnoresWhatTheJobNames) {
+  DirectoryContent content = DirectoryContent::Of(Golden("hf/llama"));
+  JobConfig job = JobOf(Golden("hf/llama"), checkpoint_);
+  job.model.import_path = directory_;
+  content.config["fancy"] = 3;
+  content.Write(directory_);
+  EXPECT_THAT(std::string(Refusal(job).message()), HasSubstr("fancy: wanted no such key"));
+  job.model.ignore_keys = {"fancy"};
+  ASSERT_NE(Train(job), "");
+  const auto exported = ExportHf(Newest(checkpoint_), {.to = scratch_ + "/exported"});
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  EXPECT_EQ(DirectoryContent::Of(scratch_ + "/exported").config["fancy"], 3);
+}
+
+TEST_F(ImportJob, RefusesNumbersThatAreNotFinite) {
+  DirectoryContent content = DirectoryContent::Of(Golden("hf/llama"));
+  const double number = std::nan("");
+  std::memcpy(&content.tensors.at("lm_head.weight").bytes[16], &number, sizeof(number));
+  content.Write(directory_);
+  EXPECT_THAT(std::string(Refusal(JobOf(directory_, checkpoint_), /*ranks=*/1).message()),
+              HasSubstr("tensor lm_head.weight: wanted finite numbers, found NaN or infinity at "
+                        "[0, 2]"));
+}
+
+// A job that an earlier release stored keeps the balancing loss that is written out in it.
+TEST_F(ImportJob, ABalancingLossMayDifferFromTheDirectorys) {
+  JobConfig job = JobOf(Golden("hf/mixtral"), checkpoint_);
+  job.model.architecture->fields["moe.aux_loss"] = 0.9;
+  const std::string digest = Train(job);
+  job.model.architecture->fields["moe.aux_loss"] = 0.0;
+  job.checkpoint->directory = scratch_ + "/without";
+  EXPECT_NE(Train(job), digest);
 }
 
 // Only fields that an init_from may have otherwise, too.

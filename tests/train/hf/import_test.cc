@@ -3,10 +3,12 @@
 // What an export writes is imported as the same, in every dtype.
 #include "train/hf/import.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "common/files.h"
 #include "common/half.h"
+#include "common/python_json.h"
 #include "gmock/gmock.h"
 #include "tests/train/checkpoint/faulty_storage.h"
 #include "tests/train/hf/directory.h"
@@ -41,14 +43,14 @@ class HfImport : public ::testing::Test {
   std::string Import(const DirectoryContent& content, const std::string& name = "model") const {
     content.Write(scratch_ + "/" + name);
     const std::string to = scratch_ + "/" + name + "-imported";
-    const auto imported = ImportHf(scratch_ + "/" + name, to);
+    const auto imported = ImportHf({scratch_ + "/" + name, to});
     CHECK(imported.ok()) << imported.status();
     return to;
   }
 
   void ExpectRefused(const DirectoryContent& content, const std::string& part) const {
     content.Write(scratch_ + "/bad");
-    const auto imported = ImportHf(scratch_ + "/bad", scratch_ + "/refused");
+    const auto imported = ImportHf({scratch_ + "/bad", scratch_ + "/refused"});
     EXPECT_EQ(imported.status().code(), absl::StatusCode::kInvalidArgument) << imported.status();
     EXPECT_THAT(imported.status().message(), HasSubstr(part));
     EXPECT_THAT(*ListDirectory(scratch_), ElementsAre("bad"));
@@ -93,14 +95,14 @@ TEST_F(HfImport, RefusesMoreMatricesThanAnyModelHas) {
 TEST_F(HfImport, RefusesATargetThatCannotBeReplaced) {
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::current_path(scratch_);
-  const absl::Status status = ImportHf(SourceFile("tests/golden/hf/llama"), ".").status();
+  const absl::Status status = ImportHf({SourceFile("tests/golden/hf/llama"), "."}).status();
   EXPECT_THAT(status.message(), HasSubstr(".: wanted a directory by its name"));
   std::filesystem::current_path(before);
   EXPECT_THAT(*ListDirectory(scratch_), ElementsAre());
 }
 
 TEST_F(HfImport, RefusesAMountPointBeforeItWrites) {
-  const auto imported = ImportHf(SourceFile("tests/golden/hf/llama"), "/proc");
+  const auto imported = ImportHf({SourceFile("tests/golden/hf/llama"), "/proc"});
   EXPECT_TRUE(absl::IsFailedPrecondition(imported.status())) << imported.status();
   EXPECT_THAT(std::string(imported.status().message()), HasSubstr("found a mount point; name a"));
 }
@@ -114,7 +116,7 @@ TEST_F(HfImport, PendingDirectoriesHaveNamesOfTheirOwn) {
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_NE(first->path(), second->path());
   EXPECT_THAT(second->left(), ElementsAre(first->path()));
-  const auto imported = ImportHf(SourceFile("tests/golden/hf/llama"), target);
+  const auto imported = ImportHf({SourceFile("tests/golden/hf/llama"), target});
   ASSERT_TRUE(imported.ok()) << imported.status();
   EXPECT_THAT(imported->left, ::testing::UnorderedElementsAre(first->path(), second->path()));
 }
@@ -212,8 +214,8 @@ TEST_F(HfImport, DequantizesAsThePublicImplementation) {
     const std::string packed = SourceFile("tests/golden/quantized/" + name),
                       plain = packed + "_plain";
     const std::string of_packed = scratch_ + "/" + name, of_plain = of_packed + "_plain";
-    ASSERT_TRUE(ImportHf(plain, of_plain).ok());
-    const auto imported = ImportHf(packed, of_packed);
+    ASSERT_TRUE(ImportHf({plain, of_plain}).ok());
+    const auto imported = ImportHf({packed, of_packed});
     ASSERT_TRUE(imported.ok()) << imported.status();
     EXPECT_EQ(DigestOf(of_packed), DigestOf(of_plain));
 
@@ -309,7 +311,7 @@ TEST_F(HfImport, CarriesTheTokenizersFiles) {
   WriteBytes(scratch_ + "/model/tokenizer.json", "{\"a\": \"\xff\"}");
   WriteBytes(scratch_ + "/model/generation_config.json", "{}");
   WriteBytes(scratch_ + "/model/modeling_llama.py", "import os");
-  const auto imported = ImportHf(scratch_ + "/model", scratch_ + "/imported");
+  const auto imported = ImportHf({scratch_ + "/model", scratch_ + "/imported"});
   ASSERT_TRUE(imported.ok()) << imported.status();
   EXPECT_THAT(imported->carried, ElementsAre("generation_config.json", "tokenizer.json"));
   const auto exported = ExportHf(Open(scratch_ + "/imported"), {.to = scratch_ + "/exported"});
@@ -320,16 +322,96 @@ TEST_F(HfImport, CarriesTheTokenizersFiles) {
   EXPECT_EQ(*ReadFile(scratch_ + "/exported/tokenizer.json"), "{\"a\": \"\xff\"}");
 }
 
+// Bug it must catch: NaN or infinity in a tensor of any form is imported, and the first loss is
+// NaN.
+TEST_F(HfImport, NamesNumbersThatAreNotFinite) {
+  struct Case {
+    const char* directory;
+    const char* tensor;
+    size_t element;
+    const char* place;
+  };
+  for (const Case& c :
+       {Case{"llama", "model.layers.1.mlp.up_proj.weight", 25, "[2, 1]"},
+        Case{"llama", "model.norm.weight", 3, "[3]"},
+        Case{"gpt3", "transformer.h.0.mlp.c_fc.weight", 21, "[1, 1]"},  // Transposed.
+        Case{"gpt_oss", "model.layers.0.mlp.experts.gate_up_proj", 171, "[1, 0, 3]"}}) {
+    for (const double number : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
+      SCOPED_TRACE(absl::StrCat(c.tensor, " ", number));
+      DirectoryContent content =
+          DirectoryContent::Of(SourceFile(absl::StrCat("tests/golden/hf/", c.directory)));
+      std::memcpy(&content.tensors.at(c.tensor).bytes[c.element * sizeof(number)], &number,
+                  sizeof(number));
+      const std::string wanted = absl::StrCat(
+          "tensor ", c.tensor, ": wanted finite numbers, found NaN or infinity at ", c.place);
+      ExpectRefused(content, wanted);
+      // Also where nothing is written.
+      EXPECT_THAT(ImportHf({scratch_ + "/bad"}).status().message(), HasSubstr(wanted));
+    }
+  }
+}
+
+TEST_F(HfImport, NamesInfinityOfF16) {
+  DirectoryContent content = Llama();
+  FileTensor& norm = content.tensors.at("model.norm.weight");
+  norm.dtype = HfDType::kF16;
+  norm.bytes = std::string("\0\x3c", 2) + std::string("\0\x7c", 2) + std::string(20, '\0');
+  ExpectRefused(content,
+                "tensor model.norm.weight: wanted finite numbers, found NaN or infinity at [1]");
+}
+
+TEST_F(HfImport, NamesInfinityOfMxfp4) {
+  DirectoryContent content = DirectoryContent::Of(SourceFile("tests/golden/quantized/mxfp4"));
+  content.tensors.at("model.layers.0.mlp.experts.gate_up_proj_scales").bytes[0] = char(255);
+  ExpectRefused(content, "tensor model.layers.0.mlp.experts.gate_up_proj: wanted finite numbers");
+}
+
+// The checkpoint keeps what the user had ignored, and an export has it.
+TEST_F(HfImport, KeepsIgnoredKeys) {
+  DirectoryContent content = Llama();
+  content.config["fancy"] = {{"depth", 3}};
+  ExpectRefused(content, "fancy: wanted no such key");
+  const std::string to = scratch_ + "/imported";
+  const auto imported = ImportHf({scratch_ + "/bad", to, {"fancy"}});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_THAT(*ReadFile(to + "/hugging_face/import.json"), HasSubstr("\"fancy\""));
+  const auto exported = ExportHf(Open(to), {.to = scratch_ + "/exported"});
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  EXPECT_THAT(exported->changed_keys, ElementsAre());
+  EXPECT_EQ(DirectoryContent::Of(scratch_ + "/exported").config, content.config);
+}
+
+// In the notation of the import: Python's bare words, or the objects of later releases.
+TEST_F(HfImport, ExportsConfigJsonAsItWas) {
+  for (const char* name : {"llama", "gemma3", "gpt_oss", "nemotron_h", "deepseek_v3", "mixtral"}) {
+    SCOPED_TRACE(name);
+    const std::string from = SourceFile(absl::StrCat("tests/golden/hf/", name));
+    DirectoryContent::Of(from).Write(scratch_ + "/" + name);
+    const nlohmann::json config = DirectoryContent::Of(from).config;
+    for (const bool bare : {false, true}) {
+      const std::string text = bare ? DumpPythonJson(config, 2) : config.dump(2);
+      const std::string at = absl::StrCat(scratch_, "/", name);
+      WriteBytes(at + "/config.json", text);
+      const std::string to = absl::StrCat(at, "-imported-", bare), out = to + "-exported";
+      ASSERT_TRUE(ImportHf({at, to}).ok());
+      const auto exported = ExportHf(Open(to), {.to = out});
+      ASSERT_TRUE(exported.ok()) << exported.status();
+      EXPECT_THAT(exported->changed_keys, ElementsAre());
+      EXPECT_EQ(*ReadFile(out + "/config.json"), text + "\n");
+    }
+  }
+}
+
 TEST_F(HfImport, ReplacesNothing) {
   const std::string from = SourceFile("tests/golden/hf/llama"), to = scratch_ + "/to";
   std::filesystem::create_directories(to);
-  EXPECT_TRUE(ImportHf(from, to + "/").ok());  // An empty directory.
+  EXPECT_TRUE(ImportHf({from, to + "/"}).ok());  // An empty directory.
   const std::string digest = DigestOf(to);
-  EXPECT_THAT(ImportHf(from, to).status().message(), HasSubstr("empty directory; found files"));
+  EXPECT_THAT(ImportHf({from, to}).status().message(), HasSubstr("empty directory; found files"));
   EXPECT_EQ(DigestOf(to), digest);
   WriteBytes(scratch_ + "/file", "1");
-  EXPECT_THAT(ImportHf(from, scratch_ + "/file").status().message(), HasSubstr("something else"));
-  EXPECT_THAT(ImportHf(from, scratch_ + "/no/such").status().message(),
+  EXPECT_THAT(ImportHf({from, scratch_ + "/file"}).status().message(), HasSubstr("something else"));
+  EXPECT_THAT(ImportHf({from, scratch_ + "/no/such"}).status().message(),
               HasSubstr("there is no directory"));
   EXPECT_THAT(*ListDirectory(scratch_), ElementsAre("file", "to"));
 }
@@ -347,7 +429,7 @@ TEST_F(HfImport, IsCompleteOrAbsentWhateverFails) {
       std::filesystem::create_directories(scratch_);
       std::filesystem::create_directories(graveyard);
       FaultyStorage storage(fault, at, uint64_t(at), graveyard);
-      const auto imported = ImportHf(from, to, storage);
+      const auto imported = ImportHf({from, to}, storage);
       if (fault == Fault::kPowerCut) storage.LosePower();
       hit = storage.hit();
       ASSERT_LT(at, 200);

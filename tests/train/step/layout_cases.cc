@@ -102,7 +102,7 @@ void SizeDecoder(LayoutCase& c) {
     DeepseekV3Config& own = c.model.As<DeepseekV3Config>();
     own.dense_layers = 1;
     own.ffn = 3 * tensor;
-    own.q_lora_rank = 5;
+    own.q_lora_rank = p.pipeline % 2 == 0 ? 5 : 0;  // 0: whole queries.
     own.kv_lora_rank = 3;
     own.qk_nope_head_dim = 1;
     own.qk_rope_head_dim = 2;
@@ -186,9 +186,10 @@ LayoutCase WithRouter(LayoutCase c, int router) {
     moe.shared_ffn = 3 * c.job.parallelism.tensor;
   }
   if (name == "sigmoid") moe.aux_loss = 0.1, moe.routed_scaling = 2.5;
-  if (name == "sigmoid") moe.aux_loss_scope = AuxLossScope::kSequence;
+  if (name == "sigmoid") moe.aux_loss_scope = BalanceScope::kSequence;
   if (name == "biased") moe.expert_bias = true, moe.bias_update_rate = 0.01;
   if (name == "grouped") moe.groups = 2, moe.norm_topk = false;
+  if (name == "grouped") moe.aux_loss = 0.05, moe.aux_loss_scope = BalanceScope::kModel;
   if (!HasField(c.model, "moe.router")) {  // Of all that, the losses and the bias.
     moe = {.experts = moe.experts,
            .top_k = moe.top_k,

@@ -92,6 +92,7 @@ constexpr Change kExpertChanges[] = {
     {"/model/architecture/moe/expert_bias", "true"},
     {"/model/architecture/moe/aux_loss", "0.2"},
     {"/model/architecture/moe/aux_loss_scope", "\"SEQUENCE\""},
+    {"/model/architecture/moe/aux_loss_scope", "\"MODEL\""},
     {"/model/architecture/moe/groups", "3"},  // With one of them to choose from.
     {"/model/architecture/moe/norm_topk", "false"},
     {"/model/architecture/moe/routed_scaling", "2"},
@@ -142,6 +143,7 @@ constexpr char kDeepseekV3Fields[] = R"({"dense_layers": "1", "q_lora_rank": "7"
 constexpr Change kDeepseekV3Changes[] = {
     {"/model/architecture/fields/dense_layers", "\"0\""},
     {"/model/architecture/fields/q_lora_rank", "\"6\""},
+    {"/model/architecture/fields/q_lora_rank", "\"0\""},
     {"/model/architecture/fields/kv_lora_rank", "\"6\""},
     {"/model/architecture/fields/qk_nope_head_dim", "\"4\""},
     {"/model/architecture/fields/qk_rope_head_dim", "\"2\""},
@@ -203,6 +205,7 @@ const std::set<std::string> kElsewhere = {
     "/data/text/tokenizer",        // one value
     "/init_from_subset",           // start_state_test
     "/model/import",               // import_job_test
+    "/model/ignore_keys",          // import_job_test
     "/devices",                    // layouts_test, as all of parallelism: equal up to rounding
     "/parallelism/tensor",
     "/parallelism/pipeline",

@@ -1,0 +1,136 @@
+#include "models/program/ops/model_load.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/add.h"
+#include "kernels/copy_columns.h"
+#include "kernels/load_balance.h"
+#include "models/program/binder.h"
+#include "models/program/ops/ops.h"
+#include "models/program/ops/ring.h"
+
+namespace trainyard::ops {
+namespace {
+
+// Inputs: logits, total. Output: dlogits, in the dtype that the router's products take.
+class AddLoadBackwardOp final : public Op {
+ public:
+  explicit AddLoadBackwardOp(const LayerLoad& options) : options_(options) {}
+  absl::string_view name() const override { return "add_load_backward"; }
+  bool has_effect() const override { return true; }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    const Tensor logits = binder.tensor(instance.inputs[0]);
+    const Tensor total = binder.tensor(instance.inputs[1]);
+    const SampleRows sets{.first = 0, .per_sample = logits.shape.rows()};
+    Call loss = binder.Kernel(LoadBalanceForwardArgs{.logits = logits,
+                                                     .counts = total,
+                                                     .sets = sets,
+                                                     .scoring = options_.scoring,
+                                                     .coefficient = options_.coefficient,
+                                                     .state = binder.step_state()});
+    Call gradient =
+        binder.Kernel(LoadBalanceBackwardArgs{.logits = logits,
+                                              .counts = total,
+                                              .sets = sets,
+                                              .scoring = options_.scoring,
+                                              .coefficient = options_.coefficient,
+                                              .state = binder.step_state(),
+                                              .dlogits = binder.tensor(instance.outputs[0])});
+    return InOrder({std::move(loss), std::move(gradient)});
+  }
+
+ private:
+  LayerLoad options_;
+};
+
+// Inputs: logits, experts, and the load of the layers before, if there are any. Output: the load.
+class AddLoadOp final : public Op {
+ public:
+  explicit AddLoadOp(const LayerLoad& options) : options_(options) {}
+  absl::string_view name() const override { return "add_load"; }
+  std::string attributes() const override {
+    return absl::StrCat("scoring=", int(options_.scoring), " coefficient=", options_.coefficient);
+  }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    const Tensor experts = binder.tensor(instance.inputs[1]);
+    const Tensor load = binder.tensor(instance.outputs[0]);
+    Call count = binder.Kernel(
+        LoadBalanceCountsArgs{.experts = experts,
+                              .sets = {.first = 0, .per_sample = experts.shape.rows()},
+                              .counts = load});
+    if (instance.inputs.size() == 2) return count;
+    Call add = binder.Kernel(AddArgs{.a = load, .b = binder.tensor(instance.inputs[2]), .y = load});
+    return InOrder({std::move(count), std::move(add)});
+  }
+  std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
+                              std::span<const Value> output_grads) const override {
+    const Value logits = instance.inputs[0], total = output_grads[0];
+    const Value dlogits =
+        recorder.Emit(std::make_shared<AddLoadBackwardOp>(options_), {logits, total},
+                      {{.shape = recorder.info(logits).shape,
+                        .dtype = recorder.precision()
+                                     .product({ProductKind::kRouter, ProductRole::kInputGradient})
+                                     .operands,
+                        .name = "dlogits"}})[0];
+    std::vector<Value> gradients = {dlogits, {}};
+    if (instance.inputs.size() == 3) gradients.push_back(total);
+    return gradients;
+  }
+
+ private:
+  LayerLoad options_;
+};
+
+// Input: the load of all layers. Output: its sum over all ranks, which is its gradient, too.
+class BalanceLoadOp final : public Op {
+ public:
+  explicit BalanceLoadOp(AxisSet axes) : axes_(axes) {}
+  absl::string_view name() const override { return "balance_load"; }
+  AxisSet group() const override { return axes_; }
+  bool is_loss() const override { return true; }
+  bool has_effect() const override { return true; }
+  std::vector<Communication> CommunicationOf(const Program& program,
+                                             const Instance& instance) const override {
+    if (axes_.empty()) return {};
+    return {CallsOf(CollectiveOp::kAllReduceSum, 1,
+                    int64_t(program.info(instance.outputs[0]).bytes()), program.mesh.size(axes_))};
+  }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    const Tensor load = binder.tensor(instance.inputs[0]);
+    const Tensor total = binder.tensor(instance.outputs[0]);
+    Call copy = binder.Kernel(CopyColumnsArgs{
+        .x = load, .x_begin = 0, .y = total, .y_begin = 0, .columns = load.shape.back()});
+    if (axes_.empty()) return copy;
+    return InOrder({std::move(copy), [&group = binder.collective(axes_), total](Exec&) {
+                      group.AllReduceSum(total);
+                    }});
+  }
+  std::vector<Value> Backward(Recorder&, const Instance& instance,
+                              std::span<const Value>) const override {
+    return {instance.outputs[0]};
+  }
+
+ private:
+  const AxisSet axes_;
+};
+
+}  // namespace
+
+Value AddLoad(Recorder& recorder, Value logits, Value experts, Value load,
+              const LayerLoad& options) {
+  const int64_t count = recorder.info(logits).shape.back();
+  std::vector<Value> inputs = {logits, experts};
+  if (load.valid()) inputs.push_back(load);
+  return recorder.Emit(std::make_shared<AddLoadOp>(options), inputs,
+                       {{.shape = Shape{1, count}, .dtype = DType::kF64, .name = "load"}})[0];
+}
+
+void BalanceLoad(Recorder& recorder, Value load) {
+  const ValueInfo info = recorder.info(load);
+  recorder.Emit(
+      std::make_shared<BalanceLoadOp>(info.varying & recorder.mesh().active()), {load},
+      {{.shape = info.shape, .dtype = info.dtype, .name = "total", .differentiable = false}});
+}
+
+}  // namespace trainyard::ops

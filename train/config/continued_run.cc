@@ -54,6 +54,7 @@ const Rule kRules[] = {
     {"init_from", std::nullopt},
     {"init_from_subset", std::nullopt},
     {"model.import", std::nullopt},
+    {"model.ignore_keys", std::nullopt},
     {"frozen", ChangeEffect::kState},
     {"trainable", ChangeEffect::kState},
     {"continues", std::nullopt},

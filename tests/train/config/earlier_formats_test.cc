@@ -69,7 +69,8 @@ TEST(EarlierFormats, AJobOfFormat2MeansWhatItMeant) {
     families.insert(family);
     const Json now = Json::parse(ResolvedJobText(Read(stored)));
     std::map<std::string, Json> added,
-        wanted = {{"model.import", ""}, {"model.ignore_keys", Json::array()}};
+        wanted = {
+            {"model.import", ""}, {"model.ignore_keys", Json::array()}, {"continues", nullptr}};
     AddLater("", stored, now, added);
     if (family != "dit") {
       for (const char* name : {"vocab_multiple", "attention_dropout", "hidden_dropout"}) {
@@ -94,6 +95,7 @@ TEST(EarlierFormats, AJobOfFormat3MeansWhatItMeant) {
     const Json now = job;
     job["format"] = 3;
     model.erase("ignore_keys");
+    job.erase("continues");
     EXPECT_EQ(Json::parse(ResolvedJobText(Read(job))), now);
   }
 }

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/epochs.h"
 #include "common/job_axes.h"
 #include "train/config/job_config.h"
 #include "train/config/precision.h"
@@ -189,7 +190,7 @@ void VisitJob(Visitor& fields, JobConfig& out) {
   fields.Field("trainable", out.trainable);
   fields.OptionalSection("continues", out.continues, [&](Visitor& f, ContinuesConfig& continues) {
     f.Field("job", continues.job);
-    f.Field("epoch", {0, kMaxEpoch}, continues.epoch);
+    f.Field("epoch", {0, kMostEpoch}, continues.epoch);
     f.Field("allow", continues.allow);
   });
   fields.Field("max_restarts", out.max_restarts);

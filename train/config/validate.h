@@ -22,7 +22,6 @@ inline constexpr int64_t kMaxValidationBatches = 100'000;
 inline constexpr int64_t kMaxProfiledSteps = 20;
 inline constexpr int64_t kMaxCheckpointsKept = 1'000;
 inline constexpr int64_t kMaxPriority = 1'000;
-inline constexpr int64_t kMaxEpoch = int64_t{1} << 52;
 inline constexpr int64_t kMaxRestarts = 100;
 inline constexpr size_t kMaxBlendedDatasets = 256;
 inline constexpr size_t kMaxNameLength = 63;

@@ -13,8 +13,8 @@ namespace trainyard {
 
 class OrderBackend final : public Backend {
  public:
-  // `device`: the kind of device that this one stands for. A GPU has graphs. `accesses` must outlive
-  // the backend and all that it makes.
+  // `device`: the kind of device that this one stands for. A GPU has graphs. `accesses` must
+  // outlive the backend and all that it makes.
   OrderBackend(Accesses& accesses, DeviceKind device);
 
   // Each Exec is a line of its own; the first one has the first line.

@@ -44,8 +44,8 @@ absl::Status ForEachLine(const std::string& path,
   return file.eof() ? absl::OkStatus() : absl::InternalError(absl::StrCat("cannot read ", path));
 }
 
-// Replaces the file by one with fewer of the oldest lines: those whose step is a multiple of 2^n, so
-// that they lie evenly however often this is done. A power cut leaves one of the two files.
+// Replaces the file by one with fewer of the oldest lines: those whose step is a multiple of 2^n,
+// so that they lie evenly however often this is done. A power cut leaves one of the two files.
 absl::Status Thin(const std::string& directory, int64_t epoch, uint64_t bytes, Storage& storage) {
   constexpr uint64_t kWhole = kMostHistoryBytes / 2, kThinned = kMostHistoryBytes / 4;
   constexpr size_t kPiece = 1 << 20;

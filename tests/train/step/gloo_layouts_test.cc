@@ -1,7 +1,7 @@
 // Proves that what a rank process runs, the trainer with its communication threads over Gloo,
 // trains as one rank does while communication takes as long as it may and goes on into the next
-// step. Under the thread sanitizer (scripts/sanitize.sh) it proves more: no two threads use the same
-// memory without one having waited for the other, whether or not a wrong number comes of it.
+// step. Under the thread sanitizer (scripts/sanitize.sh) it proves more: no two threads use the
+// same memory without one having waited for the other, whether or not a wrong number comes of it.
 
 #include <gmock/gmock.h>
 

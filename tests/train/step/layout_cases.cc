@@ -220,8 +220,8 @@ std::vector<LayoutCase> Routed(std::vector<LayoutCase> cases) {
   return cases;
 }
 
-// Ties the embeddings of about half of the cases, whatever their schedule and ZeRO, where the family
-// lets them be tied or not.
+// Ties the embeddings of about half of the cases, whatever their schedule and ZeRO, where the
+// family lets them be tied or not.
 void WithTiedEmbeddings(std::vector<LayoutCase>& cases) {
   for (size_t i = 0; i < cases.size(); ++i) {
     ModelConfig& model = cases[i].model;

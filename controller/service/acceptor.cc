@@ -11,11 +11,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log.h"
@@ -23,6 +25,10 @@
 
 namespace trainyard::controller {
 namespace {
+
+// How much a newcomer may send at once: gRPC works on all of it before anybody notices. Callers may
+// send more (flood_guard.cc).
+constexpr int kNewcomerBuffer = 4 << 10;
 
 // The kernel cuts this to its own limit, net.core.somaxconn.
 constexpr int kBacklog = 4096;
@@ -41,15 +47,26 @@ constexpr size_t kRequestBytes = 16 << 20;
 constexpr size_t kEnoughForOne = 16;
 
 // How soon an acceptor that had no room, or no descriptor, tries again.
-constexpr int kPauseMilliseconds = 50;
+constexpr absl::Duration kPause = absl::Milliseconds(50);
 
 // A connection is young for as long as its handshake may take (server.cc).
 constexpr absl::Duration kYoung = absl::Seconds(8);
 // At most this many young connections may have unread bytes: about a tenth of a second's work for
 // one core.
 constexpr size_t kMostWaiting = 64;
-// Looking costs a system call for each young connection.
+// Looking costs a system call for each young connection, and two for each that has new bytes.
 constexpr absl::Duration kLookEvery = absl::Milliseconds(5);
+// From an address that owes too much, one newcomer is let in at a time, and few wait for it.
+constexpr absl::Duration kLetInEvery = absl::Milliseconds(50);
+constexpr size_t kMostHeld = 64;
+constexpr absl::Duration kLogCutsEvery = absl::Seconds(1);
+
+// What poll takes: -1 is for ever. Rounded up, so that the time has come afterwards.
+int Milliseconds(absl::Duration time) {
+  if (time == absl::InfiniteDuration()) return -1;
+  const absl::Duration left = std::max(time, absl::ZeroDuration());
+  return int(absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1))));
+}
 
 struct FreeAddresses {
   void operator()(addrinfo* addresses) const { ::freeaddrinfo(addresses); }
@@ -84,6 +101,8 @@ Socket BoundTo(const addrinfo& address) {
   // listen on one port.
   if (socket.fd() < 0 ||
       ::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
+      // Connections inherit this.
+      ::setsockopt(socket.fd(), SOL_SOCKET, SO_RCVBUF, &kNewcomerBuffer, sizeof(int)) != 0 ||
       (address.ai_family == AF_INET6 && address.ai_next != nullptr &&
        ::setsockopt(socket.fd(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on)) != 0) ||
       ::bind(socket.fd(), address.ai_addr, address.ai_addrlen) != 0 ||
@@ -114,16 +133,16 @@ bool OpenConnections::Open::is(int fd) const {
   return ::fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode) && status.st_ino == inode;
 }
 
-void OpenConnections::Add(int fd, const std::string& peer) {
+std::shared_ptr<ConnectionUse> OpenConnections::Add(int fd, const std::string& peer) {
   // The connection that had this descriptor before is over.
   if (const auto old = open_.find(fd); old != open_.end()) {
     users_.Closed(old->second.peer, old->second.number);
     open_.erase(old);
   }
   struct stat status {};
-  if (::fstat(fd, &status) != 0) return;
-  users_.Opened(peer, ++last_);
-  open_[fd] = {status.st_ino, last_, peer};
+  CHECK(::fstat(fd, &status) == 0) << errno;
+  open_[fd] = {status.st_ino, ++last_, peer};
+  return users_.Opened(peer, last_);
 }
 
 bool OpenConnections::FewerThan(size_t most) {
@@ -154,6 +173,15 @@ void OpenConnections::MakeRoom() {
   }
 }
 
+void OpenConnections::Cut(int fd) {
+  const auto found = open_.find(fd);
+  if (found == open_.end() || !found->second.is(fd)) return;
+  // To disconnect discards what has arrived, and resets the peer. After a shutdown, gRPC would
+  // still read megabytes.
+  const sockaddr nobody = {.sa_family = AF_UNSPEC, .sa_data = {}};
+  if (::connect(fd, &nobody, sizeof(nobody)) != 0) ::shutdown(fd, SHUT_RDWR);
+}
+
 size_t MostConnections() {
   rlimit limit{};
   CHECK(::getrlimit(RLIMIT_NOFILE, &limit) == 0) << errno;
@@ -161,7 +189,11 @@ size_t MostConnections() {
 }
 
 Acceptor::Acceptor(Address address, ConnectionUsers& users)
-    : address_(std::move(address)), quota_("calls"), open_(users), newcomers_(kYoung) {
+    : address_(std::move(address)),
+      quota_("calls"),
+      newcomers_(kYoung),
+      open_(users),
+      guard_(users) {
   quota_.Resize(kRequestBytes);
 }
 
@@ -202,6 +234,7 @@ Acceptor::~Acceptor() {
   const uint64_t one = 1;
   CHECK(::write(stop_.fd(), &one, sizeof(one)) == sizeof(one));
   thread_.join();
+  watch_.join();
 }
 
 void Acceptor::Start(std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> server,
@@ -209,44 +242,82 @@ void Acceptor::Start(std::unique_ptr<grpc::experimental::ExternalConnectionAccep
   CHECK(!thread_.joinable());
   server_ = std::move(server);
   thread_ = std::thread([this, most] { Run(most); });
+  watch_ = std::thread([this] { Watch(); });
 }
 
 void Acceptor::Run(size_t most) {
+  // Poll ignores what has the descriptor -1.
   std::vector<pollfd> polled = {{.fd = stop_.fd(), .events = POLLIN, .revents = 0}};
-  for (const Socket& listener : listeners_) {
-    polled.push_back({.fd = listener.fd(), .events = POLLIN, .revents = 0});
-  }
-  absl::Duration look;
-  int pause = 0;
+  polled.resize(1 + listeners_.size(), {.fd = -1, .events = POLLIN, .revents = 0});
+  absl::Duration accept;  // When to do so again, at the earliest.
   for (;;) {
-    // During a pause, only the order to stop is polled.
-    if (::poll(polled.data(), pause > 0 ? 1 : polled.size(), pause > 0 ? pause : -1) < 0) {
+    absl::Duration now = RealClock().Monotonic();
+    absl::Duration wake = now < accept ? accept : absl::InfiniteDuration();
+    if (!held_.empty()) wake = std::min(wake, let_in_);
+    for (size_t i = 0; i < listeners_.size(); ++i) {
+      polled[1 + i].fd = now < accept ? -1 : listeners_[i].fd();
+    }
+    if (::poll(polled.data(), polled.size(), Milliseconds(wake - now)) < 0) {
       CHECK(errno == EINTR) << errno;
       continue;
     }
     if (polled.front().revents != 0) return;
-    pause = 0;
-    const absl::Duration now = RealClock().Monotonic();
-    if (now >= look) {
-      look = now + kLookEvery;
-      if (newcomers_.Crowded(kMostWaiting, now)) {
-        pause = int(absl::ToInt64Milliseconds(kLookEvery));
-        continue;
-      }
-    }
-    for (size_t i = 1; i < polled.size() && pause == 0; ++i) {
-      if (polled[i].revents == 0) continue;
-      const absl::Status accepted = AcceptOne(polled[i].fd, most);
-      LogChange(accepted);
-      if (!accepted.ok()) pause = kPauseMilliseconds;
-    }
+    now = RealClock().Monotonic();
+    if (!held_.empty() && now >= let_in_) LetOneIn(now);
+    if (now >= accept) accept = now + AcceptFrom(absl::MakeSpan(polled).subspan(1), most, now);
   }
 }
 
+void Acceptor::Watch() {
+  std::array<pollfd, 2> polled = {{{.fd = stop_.fd(), .events = POLLIN, .revents = 0},
+                                   {.fd = guard_.fd(), .events = POLLIN, .revents = 0}}};
+  for (bool waiting = false; polled.front().revents == 0;) {
+    // While bytes are unread, a look is due whether or not new ones come.
+    if (!waiting && ::poll(polled.data(), 2, -1) < 0) continue;
+    {
+      const MutexLock lock(mutex_);
+      CutFloods(RealClock().Monotonic());
+      waiting = guard_.waiting();
+    }
+    ::poll(polled.data(), 1, Milliseconds(kLookEvery));
+  }
+}
+
+absl::Duration Acceptor::AcceptFrom(absl::Span<const pollfd> listeners, size_t most,
+                                    absl::Duration now) {
+  const auto waits = [](const pollfd& listener) { return listener.revents != 0; };
+  if (std::none_of(listeners.begin(), listeners.end(), waits)) return absl::ZeroDuration();
+  if (now >= crowd_look_) {
+    crowd_look_ = now + kLookEvery;
+    if (newcomers_.Crowded(kMostWaiting, now)) return kLookEvery;
+  }
+  for (const pollfd& listener : listeners) {
+    if (!waits(listener)) continue;
+    const absl::Status accepted = AcceptOne(listener.fd, most);
+    LogChange(accepted);
+    if (!accepted.ok()) return kPause;
+  }
+  return absl::ZeroDuration();
+}
+
+void Acceptor::CutFloods(absl::Duration now) {
+  for (const int fd : guard_.Look(now)) {
+    open_.Cut(fd);
+    ++cut_;
+  }
+  if (cut_ == 0 || now < log_cut_) return;
+  LogWarning("connections_cut_off", {{"reason", "work for nothing"}, {"connections", cut_}});
+  log_cut_ = now + kLogCutsEvery;
+  cut_ = 0;
+}
+
 absl::Status Acceptor::AcceptOne(int listener, size_t most) {
-  if (!open_.FewerThan(most)) {
-    open_.MakeRoom();
-    return absl::ResourceExhaustedError("the limit of open files allows no more connections");
+  {
+    const MutexLock lock(mutex_);
+    if (!open_.FewerThan(most)) {
+      open_.MakeRoom();
+      return absl::ResourceExhaustedError("the limit of open files allows no more connections");
+    }
   }
   sockaddr_storage peer{};
   socklen_t size = sizeof(peer);
@@ -260,25 +331,52 @@ absl::Status Acceptor::AcceptOne(int listener, size_t most) {
   }
   // The peer has given up while it waited in the kernel's queue.
   if (PeerIsGone(socket.fd())) return absl::OkStatus();
-  newcomers_.Add(socket.fd(), RealClock().Monotonic());
-  const int on = 1;
-  ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  open_.Add(socket.fd(), PeerOf(peer));
-  quota_.Resize(kRequestBytes + open_.size() * kConnectionBytes);
-  grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-  connection.listener_fd = listener;
-  connection.fd = socket.Release();
-  server_->HandleNewConnection(&connection);
+  Newcomer newcomer{std::move(socket), listener, PeerOf(peer)};
+  const bool owes = [&] {
+    const MutexLock lock(mutex_);
+    return guard_.Owes(newcomer.peer, RealClock().Monotonic());
+  }();
+  if (!owes) {
+    HandOver(std::move(newcomer));
+  } else if (held_.size() < kMostHeld) {
+    held_.push_back(std::move(newcomer));
+  }
   return absl::OkStatus();
+}
+
+void Acceptor::LetOneIn(absl::Duration now) {
+  while (!held_.empty() && PeerIsGone(held_.front().socket.fd())) held_.pop_front();
+  if (held_.empty()) return;
+  let_in_ = now + kLetInEvery;
+  HandOver(std::move(held_.front()));
+  held_.pop_front();
+}
+
+void Acceptor::HandOver(Newcomer newcomer) {
+  const int fd = newcomer.socket.Release();
+  newcomers_.Add(fd, RealClock().Monotonic());
+  const int on = 1;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  {
+    const MutexLock lock(mutex_);
+    guard_.Add(fd, newcomer.peer, open_.Add(fd, newcomer.peer));
+    connections_ = open_.size();
+  }
+  // gRPC may do other connections' work in these calls, for as long as there is some.
+  quota_.Resize(kRequestBytes + connections_ * kConnectionBytes);
+  grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+  connection.listener_fd = newcomer.listener;
+  connection.fd = fd;
+  server_->HandleNewConnection(&connection);
 }
 
 void Acceptor::LogChange(const absl::Status& accepted) {
   if (full_ == !accepted.ok()) return;
   full_ = !accepted.ok();
   if (full_) {
-    LogWarning("not_accepting", {{"reason", accepted.message()}, {"connections", open_.size()}});
+    LogWarning("not_accepting", {{"reason", accepted.message()}, {"connections", connections_}});
   } else {
-    LogInfo("accepting_again", {{"connections", open_.size()}});
+    LogInfo("accepting_again", {{"connections", connections_}});
   }
 }
 

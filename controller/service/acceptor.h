@@ -1,23 +1,30 @@
 // Accepts the connections of a gRPC server, in place of gRPC 1.51's own accept loop. That loop has
 // no limit on connections, never accepts again once the process has run out of descriptors, and
-// begins more handshakes than the process can finish (newcomers.h).
+// begins more handshakes than the process can finish (newcomers.h). Later, the acceptor cuts off
+// connections that make gRPC work for nothing (flood_guard.h).
 
 #pragma once
 
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/server_builder.h>
+#include <poll.h>
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "common/address.h"
+#include "common/mutex.h"
 #include "controller/service/connection_users.h"
+#include "controller/service/flood_guard.h"
 #include "controller/service/newcomers.h"
 
 namespace trainyard::controller {
@@ -43,7 +50,8 @@ class OpenConnections {
  public:
   explicit OpenConnections(ConnectionUsers& users) : users_(users) {}
 
-  void Add(int fd, const std::string& peer);
+  // Returns what the connection is good for.
+  std::shared_ptr<ConnectionUse> Add(int fd, const std::string& peer);
   // Returns whether fewer than `most` connections are open. Makes a system call for each only if
   // there seem to be as many as `most`: otherwise, an ended connection is forgotten when its
   // descriptor is given out again.
@@ -51,6 +59,8 @@ class OpenConnections {
   // Closes some of the oldest connections of the caller who has the most, if that caller has more
   // than anybody needs.
   void MakeRoom();
+  // Ends a connection at once. gRPC reads nothing more of it, not even what has arrived.
+  void Cut(int fd);
   size_t size() const { return open_.size(); }
 
  private:
@@ -94,18 +104,40 @@ class Acceptor {
  private:
   Acceptor(Address address, ConnectionUsers& users);
   void Run(size_t most);
+  // Accepts a connection of each listener that has one. Returns for how long to accept no other.
+  absl::Duration AcceptFrom(absl::Span<const pollfd> listeners, size_t most, absl::Duration now);
   // RESOURCE_EXHAUSTED: no further connection can be accepted at present.
   absl::Status AcceptOne(int listener, size_t most);
+  struct Newcomer {
+    Socket socket;
+    int listener;
+    std::string peer;
+  };
+  void HandOver(Newcomer newcomer);  // To gRPC.
+  // The first of those that are held and still there.
+  void LetOneIn(absl::Duration now);
   void LogChange(const absl::Status& accepted);
+  // Cuts off those who make gRPC work for nothing.
+  void Watch();
+  void CutFloods(absl::Duration now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Address address_;
   grpc::ResourceQuota quota_;
   std::vector<Socket> listeners_;
   Socket stop_;  // An eventfd.
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> server_;
-  OpenConnections open_;  // Used by the thread alone, as are the next two.
-  Newcomers newcomers_;
+  Newcomers newcomers_;        // Used by thread_ alone, as are the next five.
+  absl::Duration crowd_look_;  // When to ask them again.
+  std::deque<Newcomer> held_;  // From addresses that owe too much.
+  absl::Duration let_in_;      // When to hand over the next of them.
+  size_t connections_ = 0;
   bool full_ = false;
+  Mutex mutex_;  // Never held while gRPC is called to do work.
+  OpenConnections open_ ABSL_GUARDED_BY(mutex_);
+  FloodGuard guard_;                        // Used with mutex_ held, but for fd().
+  size_t cut_ ABSL_GUARDED_BY(mutex_) = 0;  // Connections, since the last line in the log.
+  absl::Duration log_cut_ ABSL_GUARDED_BY(mutex_);
+  std::thread watch_;  // A thread of its own: a flood can keep the other one in gRPC.
   std::thread thread_;
 };
 

@@ -3,6 +3,8 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
+#include <algorithm>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -56,9 +58,23 @@ std::string PeerOf(absl::string_view grpc_peer) {
   return Text(v6, port);
 }
 
-void ConnectionUsers::Opened(const std::string& peer, uint64_t number) {
+std::string SourceOf(const std::string& peer) {
+  const std::string host = peer.substr(0, peer.find(' '));
+  in6_addr address{};
+  if (::inet_pton(AF_INET6, host.c_str(), &address) != 1 || IN6_IS_ADDR_V4MAPPED(&address)) {
+    return host;
+  }
+  std::fill(address.s6_addr + 8, address.s6_addr + 16, uint8_t(0));
+  char text[INET6_ADDRSTRLEN] = {};
+  ::inet_ntop(AF_INET6, &address, text, sizeof(text));
+  return text;
+}
+
+std::shared_ptr<ConnectionUse> ConnectionUsers::Opened(const std::string& peer, uint64_t number) {
+  auto use = std::make_shared<ConnectionUse>();
   const MutexLock lock(mutex_);
-  users_[peer] = {number, ""};
+  users_[peer] = {number, "", use};
+  return use;
 }
 
 void ConnectionUsers::Used(const std::string& peer, const std::string& account) {
@@ -71,6 +87,12 @@ std::string ConnectionUsers::Of(const std::string& peer) const {
   const MutexLock lock(mutex_);
   const auto found = users_.find(peer);
   return found == users_.end() ? "" : found->second.account;
+}
+
+std::shared_ptr<ConnectionUse> ConnectionUsers::UseOf(const std::string& peer) const {
+  const MutexLock lock(mutex_);
+  const auto found = users_.find(peer);
+  return found == users_.end() ? std::make_shared<ConnectionUse>() : found->second.use;
 }
 
 void ConnectionUsers::Closed(const std::string& peer, uint64_t number) {

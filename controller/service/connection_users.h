@@ -1,13 +1,15 @@
-// Remembers which caller uses which connection. When there is no room for another connection, the
-// acceptor closes some of the caller who has the most. So nobody keeps others out, neither callers
-// who are let in nor peers who are not.
+// Remembers which caller uses which connection, and what came of the bytes that it sent. When there
+// is no room for another connection, the acceptor closes some of the caller who has the most. So
+// nobody keeps others out, neither callers who are let in nor peers who are not.
 
 #pragma once
 
 #include <sys/socket.h>
 
+#include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
@@ -21,6 +23,16 @@ std::string PeerOf(const sockaddr_storage& address);
 // Returns the same text for gRPC's name of the peer: "ipv4:10.0.0.7:51312", "ipv6:%5B::1%5D:80".
 // Empty: the name has neither form.
 std::string PeerOf(absl::string_view grpc_peer);
+// Returns where a peer comes from: its address without the port, and of an IPv6 address the first
+// half, because one machine may have all addresses of that half.
+std::string SourceOf(const std::string& peer);
+
+// What a connection is good for. The handlers' side and the acceptor's tell each other.
+struct ConnectionUse {
+  std::atomic<uint64_t> useful_bytes = 0;  // Of calls and messages that reached a handler.
+  std::atomic<uint64_t> calls_ended = 0;   // Of the calls that had reached a handler.
+  std::atomic<bool> unread = false;        // The peer has sent bytes that gRPC has not read.
+};
 
 // Thread-safe.
 class ConnectionUsers {
@@ -29,18 +41,21 @@ class ConnectionUsers {
   static constexpr char kOwner[] = "local";
 
   // The connection `number`, from `peer`, was accepted. An earlier one from there is over.
-  void Opened(const std::string& peer, uint64_t number);
+  std::shared_ptr<ConnectionUse> Opened(const std::string& peer, uint64_t number);
   // Notes that a call of `account` came by an open connection, which is its first caller's. A call
   // may come after Closed, and then leaves no trace.
   void Used(const std::string& peer, const std::string& account);
   // Returns whose the connection is. Empty: nobody has called yet, or the connection is not open.
   std::string Of(const std::string& peer) const;
+  // Never null: of a connection that is not open, nobody reads what it was good for.
+  std::shared_ptr<ConnectionUse> UseOf(const std::string& peer) const;
   void Closed(const std::string& peer, uint64_t number);
 
  private:
   struct User {
     uint64_t number = 0;
     std::string account;
+    std::shared_ptr<ConnectionUse> use;  // Shared: a call may outlive its connection.
   };
 
   mutable Mutex mutex_;

@@ -13,11 +13,10 @@
 #include "common/status_macros.h"
 #include "controller/service/call_meter.h"
 #include "controller/service/caller_watch.h"
+#include "controller/service/limits.h"
 
 namespace trainyard::controller {
 namespace {
-
-constexpr int kMaxReceiveBytes = 1 << 20;
 
 // Both sides must set these, or the server cuts off clients that ping.
 constexpr int kKeepaliveMilliseconds = 20'000;
@@ -35,9 +34,6 @@ constexpr absl::Duration kLookAtCallersEvery = absl::Seconds(1);
 // Returns how many streams one caller may have. A program may follow a few hundred jobs. If few
 // connections are possible, no caller may take most of them.
 size_t MostStreams() { return std::clamp<size_t>(MostConnections() / 8, 16, 256); }
-
-constexpr int kMaxMetadataBytes = 8 << 10;
-constexpr int kMaxCallsPerConnection = 100;
 
 // How long calls may take to end at shutdown. Streams never end by themselves.
 constexpr auto kShutdownGrace = std::chrono::milliseconds(200);
@@ -147,7 +143,7 @@ absl::Status Server::Serve(const Clock& clock) {
       *book_, *coordinator_, *executor_, access_->gate(), *namespaces_, *audit_, *streams_});
   cluster_service_ = std::make_unique<ClusterService>(*coordinator_, access_->gate());
   worker_service_ = std::make_unique<WorkerService>(
-      WorkerService::Parts{*coordinator_, access_->gate(), *audit_, *streams_});
+      WorkerService::Parts{*coordinator_, access_->gate(), *audit_, *streams_, users_});
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;

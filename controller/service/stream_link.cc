@@ -22,7 +22,7 @@ void StreamLink::Send(Order order) {
 
 bool StreamLink::holding() const {
   MutexLock lock(mutex_);
-  return held_ != nullptr && !close_;
+  return !close_ && (held_ != nullptr || use_->unread);
 }
 
 void StreamLink::Read(v1::ConnectRequest* into) {

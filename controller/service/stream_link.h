@@ -8,10 +8,12 @@
 #include <grpcpp/grpcpp.h>
 
 #include <deque>
+#include <memory>
 #include <optional>
 
 #include "absl/base/thread_annotations.h"
 #include "common/mutex.h"
+#include "controller/service/connection_users.h"
 #include "controller/workers/messages.h"
 #include "trainyard/v1/worker.pb.h"
 
@@ -23,9 +25,10 @@ class StreamLink final : public WorkerLink {
  public:
   using Reactor = grpc::ServerBidiReactor<v1::ConnectRequest, v1::ConnectResponse>;
 
-  // `context` is that of the reactor's call.
-  StreamLink(Reactor* reactor, grpc::ServerContextBase& context)
-      : reactor_(reactor), context_(context) {}
+  // `context` is that of the reactor's call, and `use` that of its connection.
+  StreamLink(Reactor* reactor, grpc::ServerContextBase& context,
+             std::shared_ptr<const ConnectionUse> use)
+      : reactor_(reactor), context_(context), use_(std::move(use)) {}
 
   // How many reports of one worker may be read and not yet stored.
   static constexpr int kWindow = 64;
@@ -51,6 +54,7 @@ class StreamLink final : public WorkerLink {
   mutable Mutex mutex_;
   Reactor* reactor_ ABSL_GUARDED_BY(mutex_);  // Null once it is done.
   grpc::ServerContextBase& context_;          // Lives as long as the reactor.
+  const std::shared_ptr<const ConnectionUse> use_;
   std::deque<v1::ConnectResponse> queue_ ABSL_GUARDED_BY(mutex_);
   size_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<uint64_t> ack_ ABSL_GUARDED_BY(mutex_);

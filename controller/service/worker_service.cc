@@ -41,7 +41,8 @@ class WorkerStream final : public StreamLink::Reactor {
         audit_(parts.audit),
         streams_(parts.streams),
         context_(context),
-        link_(std::make_shared<StreamLink>(this, context)) {
+        link_(std::make_shared<StreamLink>(this, context,
+                                           parts.users.UseOf(PeerOf(context.peer())))) {
     streams_.OnEnd(context_, [link = link_](const absl::Status& status) { link->Close(status); });
     StartRead(&request_);
   }

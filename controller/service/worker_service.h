@@ -7,6 +7,7 @@
 
 #include "controller/access/audit.h"
 #include "controller/access/gate.h"
+#include "controller/service/connection_users.h"
 #include "controller/service/open_streams.h"
 #include "controller/workers/coordinator.h"
 #include "trainyard/v1/worker.grpc.pb.h"
@@ -21,6 +22,7 @@ class WorkerService final : public v1::WorkerService::CallbackService {
     const Gate& gate;
     Audit& audit;
     OpenStreams& streams;
+    const ConnectionUsers& users;
   };
   explicit WorkerService(const Parts& parts) : parts_(parts) {}
 

@@ -55,7 +55,8 @@ class WorkerLink {
   virtual ~WorkerLink() = default;
   virtual void Send(Order order) = 0;
   virtual void Close(absl::Status why) = 0;  // Ends the stream. Later calls do nothing.
-  // Reading from the worker is paused, because its earlier reports are not stored yet.
+  // The controller has not read all that the worker sent: earlier reports are not stored yet, or
+  // the controller did not come to it.
   virtual bool holding() const = 0;
 };
 

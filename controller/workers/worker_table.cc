@@ -138,8 +138,8 @@ std::vector<std::string> WorkerTable::Expire() {
       it = now - worker.lease_end > kForgetAfter ? workers_.erase(it) : std::next(it);
       continue;
     }
-    // The controller has paused reading from this worker, so its silence says nothing. If the
-    // connection breaks, the pause ends.
+    // The controller has not read what this worker sent, so its silence says nothing. If the
+    // connection breaks, this ends.
     if (worker.link != nullptr && worker.link->holding()) worker.lease_end = now + worker.lease;
     if (now > worker.lease_end) {
       worker.left = worker.state == WorkerState::kDraining;

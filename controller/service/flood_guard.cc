@@ -1,0 +1,163 @@
+#include "controller/service/flood_guard.h"
+
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+
+namespace trainyard::controller {
+namespace {
+
+// What a caller or an address may owe. A twentieth of a core is forgiven.
+constexpr absl::Duration kMostDebt = absl::Milliseconds(50);
+constexpr double kForgiven = 0.05;
+// What one connection may cost while its caller or address owes more. A handshake and a small call
+// cost a tenth of this.
+constexpr absl::Duration kFree = absl::Milliseconds(1);
+constexpr double kForgivenOfOne = 0.001;
+
+// How much a caller may send at once, of large requests. The kernel has a limit of its own.
+constexpr int kCallerBuffer = 1 << 20;
+
+// To count the streams of a connection takes 20 microseconds.
+constexpr uint64_t kCountEvery = 4 << 10;
+// To ask gRPC for the numbers of connections takes up to a millisecond.
+constexpr absl::Duration kLearnEvery = absl::Milliseconds(20);
+
+constexpr absl::Duration kSweepEvery = absl::Seconds(10);
+
+// No caller has such a name.
+std::string NameOfSource(const std::string& peer) {
+  return absl::StrCat("the peers at ", SourceOf(peer));
+}
+
+}  // namespace
+
+FloodGuard::FloodGuard(const ConnectionUsers& users)
+    : users_(users), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+  CHECK(epoll_ >= 0) << errno;
+}
+
+FloodGuard::~FloodGuard() { ::close(epoll_); }
+
+void FloodGuard::Add(int fd, const std::string& peer, std::shared_ptr<ConnectionUse> use) {
+  if (const auto old = connections_.find(fd); old != connections_.end()) {
+    const auto named = by_peer_.find(old->second.peer);
+    if (named != by_peer_.end() && named->second == fd) by_peer_.erase(named);
+    connections_.erase(old);
+  }
+  connections_.emplace(
+      fd,
+      Connection{.peer = peer, .use = std::move(use), .work = {}, .debt = Debt(kForgivenOfOne)});
+  by_peer_[peer] = fd;
+  // The kernel takes the descriptor out when gRPC closes it.
+  epoll_event event{};
+  // With EPOLLIN alone, the kernel would not tell of bytes that gRPC has read since.
+  event.events = EPOLLIN | EPOLLOUT | EPOLLET;
+  event.data.fd = fd;
+  CHECK(::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) == 0) << errno;
+}
+
+std::vector<int> FloodGuard::Look(absl::Duration now) {
+  std::array<epoll_event, 256> events{};
+  int found = 0;
+  do {
+    found = ::epoll_wait(epoll_, events.data(), int(events.size()), 0);
+    for (int i = 0; i < found; ++i) active_.insert(events[size_t(i)].data.fd);
+  } while (found == int(events.size()));
+  std::vector<int> go;
+  std::erase_if(active_, [&](int fd) {
+    Connection& connection = connections_.at(fd);
+    FruitlessWork::Bytes bytes;
+    bytes.useful = connection.use->useful_bytes;  // First: what is read later may become useful.
+    const bool open = Measure(fd, bytes);
+    connection.use->unread = bytes.unread > 0;
+    if (open && !connection.gone && MustGo(fd, connection, bytes, now)) {
+      connection.gone = true;
+      go.push_back(fd);
+    }
+    return bytes.unread == 0 || connection.gone;
+  });
+  return go;
+}
+
+bool FloodGuard::Owes(const std::string& peer, absl::Duration now) const {
+  const auto found = debts_.find(NameOfSource(peer));
+  return found != debts_.end() && found->second.At(now) > kMostDebt;
+}
+
+bool FloodGuard::Measure(int fd, FruitlessWork::Bytes& bytes) const {
+  tcp_info info{};
+  socklen_t size = sizeof(info);
+  int waiting = 0;
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 ||
+      ::ioctl(fd, FIONREAD, &waiting) != 0) {
+    return false;
+  }
+  bytes.unread = std::min<uint64_t>(waiting, info.tcpi_bytes_received);
+  bytes.read = info.tcpi_bytes_received - bytes.unread;
+  bytes.sent = info.tcpi_bytes_acked;
+  return true;
+}
+
+bool FloodGuard::MustGo(int fd, Connection& connection, const FruitlessWork::Bytes& bytes,
+                        absl::Duration now) {
+  Debt& debt = DebtOf(fd, connection, now);
+  absl::Duration work;
+  // After a large read, streams go on to start for a while.
+  if (bytes.read >= connection.counted + kCountEvery || connection.busy) {
+    connection.counted = bytes.read;
+    work += CountStreams(connection, now);
+  }
+  work += connection.work.Of(bytes, now);
+  debt.Add(work, now);
+  connection.debt.Add(work, now);
+  return connection.work.HoldsTooMuch() ||
+         (debt.At(now) > kMostDebt && connection.debt.At(now) > kFree);
+}
+
+absl::Duration FloodGuard::CountStreams(Connection& connection, absl::Duration now) {
+  const uint64_t calls_ended = connection.use->calls_ended;
+  if (connection.transport == 0) {
+    if (now < learn_) return absl::ZeroDuration();
+    learn_ = now + kLearnEvery;
+    transports_.ForEachNew([this](const std::string& peer, int64_t number) {
+      const auto found = by_peer_.find(peer);
+      if (found != by_peer_.end()) connections_.at(found->second).transport = number;
+    });
+  }
+  const auto counts = CountsOf(connection.transport);
+  if (counts) {
+    connection.busy = counts->started != std::exchange(connection.started, counts->started);
+    return connection.work.Of(*counts, calls_ended);
+  }
+  // An earlier connection from the same peer had this number, or gRPC has closed this one.
+  connection.transport = 0;
+  return absl::ZeroDuration();
+}
+
+Debt& FloodGuard::DebtOf(int fd, Connection& connection, absl::Duration now) {
+  if (now >= sweep_) {
+    sweep_ = now + kSweepEvery;
+    std::erase_if(debts_,
+                  [&](const auto& each) { return each.second.At(now) == absl::ZeroDuration(); });
+  }
+  std::string who = users_.Of(connection.peer);
+  if (!who.empty() && !std::exchange(connection.known, true)) {
+    ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kCallerBuffer, sizeof(kCallerBuffer));
+  }
+  if (who.empty()) who = NameOfSource(connection.peer);
+  return debts_.try_emplace(std::move(who), kForgiven).first->second;
+}
+
+}  // namespace trainyard::controller

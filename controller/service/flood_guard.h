@@ -1,0 +1,79 @@
+// Finds connections that make gRPC work for nothing. Below the gate, gRPC 1.51 bounds neither what
+// a peer may send nor for how long it reads from one connection while others wait (docs/adr/0020).
+//
+// For each connection, the guard compares the bytes and the streams that gRPC took from the peer
+// with the messages and calls that reached a handler. What is left over is work for nothing
+// (fruitless_work.h). It is charged to the caller, or to the source address while nobody has
+// called. Whoever owes too much loses the connections that go on.
+
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "controller/service/connection_users.h"
+#include "controller/service/fruitless_work.h"
+#include "controller/service/stream_counts.h"
+
+namespace trainyard::controller {
+
+// Not thread-safe.
+class FloodGuard {
+ public:
+  explicit FloodGuard(const ConnectionUsers& users);
+  ~FloodGuard();
+  FloodGuard(const FloodGuard&) = delete;
+  FloodGuard& operator=(const FloodGuard&) = delete;
+
+  // Becomes readable when a connection has new bytes.
+  int fd() const { return epoll_; }
+  // Whether gRPC had not read all bytes of some connection at the last look. The next look is then
+  // due even if nothing new comes.
+  bool waiting() const { return !active_.empty(); }
+
+  // Watches the new connection `fd`, until it is closed.
+  void Add(int fd, const std::string& peer, std::shared_ptr<ConnectionUse> use);
+  // Looks at the connections that have new or unread bytes. Returns those that must go. gRPC may
+  // have closed them meanwhile.
+  std::vector<int> Look(absl::Duration now);
+
+  // Whether nobody who comes from the peer's address may be expected to have good intentions.
+  bool Owes(const std::string& peer, absl::Duration now) const;
+
+ private:
+  struct Connection {
+    std::string peer;
+    std::shared_ptr<ConnectionUse> use;
+    int64_t transport = 0;  // gRPC's number of it, once that is known.
+    uint64_t counted = 0;   // How many bytes gRPC had read when the streams were counted.
+    uint64_t started = 0;   // Streams, at that time.
+    bool busy = false;      // There were more than the time before.
+    bool gone = false;      // It was found to have to go.
+    bool known = false;     // Somebody has called.
+    FruitlessWork work;
+    Debt debt;
+  };
+
+  // Returns false if the descriptor is no connection any more.
+  bool Measure(int fd, FruitlessWork::Bytes& bytes) const;
+  bool MustGo(int fd, Connection& connection, const FruitlessWork::Bytes& bytes,
+              absl::Duration now);
+  absl::Duration CountStreams(Connection& connection, absl::Duration now);
+  Debt& DebtOf(int fd, Connection& connection, absl::Duration now);
+
+  const ConnectionUsers& users_;
+  const int epoll_;
+  std::map<int, Connection> connections_;  // By descriptor. Some may be closed.
+  std::map<std::string, int> by_peer_;     // Their descriptors.
+  std::set<int> active_;                   // Those with unread bytes.
+  Transports transports_;
+  absl::Duration learn_;               // When to ask them again.
+  std::map<std::string, Debt> debts_;  // By caller or source address.
+  absl::Duration sweep_;               // When to forget those who owe nothing.
+};
+
+}  // namespace trainyard::controller

@@ -1,0 +1,88 @@
+#include "controller/service/fruitless_work.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "controller/service/limits.h"
+
+namespace trainyard::controller {
+namespace {
+
+// What gRPC does for a stream that comes to nothing, and for each byte of frames that do, measured
+// on one core (docs/adr/0020-floods-below-the-gate.md).
+constexpr absl::Duration kStream = absl::Microseconds(100);
+constexpr absl::Duration kByte = absl::Nanoseconds(8);
+
+// gRPC goes on to read as long as more is there. If it does not do so within this time, it works on
+// what it has read: on thousands of streams, or on half a header, through which it goes again with
+// each frame. Or it has no processor, so a little of this must cost nothing.
+constexpr absl::Duration kReadOn = absl::Milliseconds(5);
+// Fewer bytes may have come after gRPC had read all.
+constexpr uint64_t kMore = 1 << 10;
+
+// So that a debt is forgiven within ten seconds at a twentieth of a core.
+constexpr absl::Duration kLargestDebt = absl::Milliseconds(500);
+
+// A request on its way, with its frames and its share of TLS.
+constexpr double kRequest = 1.1 * kMaxReceiveBytes;
+// Half a header block stays in memory, and so does half a request.
+constexpr double kMostPending = 1 << 20;
+constexpr uint64_t kMostRequests = 8;
+
+// Who reads long answers says now and then that it has read them. Others ping to see whether the
+// controller still is there.
+constexpr double kSentForOne = 64;
+constexpr double kForgivenBytesPerSecond = 16;
+
+}  // namespace
+
+void Debt::Add(absl::Duration work, absl::Duration now) {
+  work_ = std::clamp(At(now) + work, absl::ZeroDuration(), kLargestDebt);
+  at_ = now;
+}
+
+absl::Duration Debt::At(absl::Duration now) const {
+  return std::max(work_ - forgiven_ * (now - at_), absl::ZeroDuration());
+}
+
+absl::Duration FruitlessWork::Of(const Bytes& bytes, absl::Duration now) {
+  const double read = double(bytes.read) - double(bytes_.read);
+  const double good = double(bytes.useful) - double(bytes_.useful) +
+                      (double(bytes.sent) - double(bytes_.sent)) / kSentForOne +
+                      kForgivenBytesPerSecond * absl::ToDoubleSeconds(now - at_);
+  const absl::Duration standstill = OfStandstill(bytes, now);
+  bytes_ = bytes;
+  at_ = now;
+  const double pending = std::max(pending_ + read - good, 0.0);
+  return standstill + (pending - std::exchange(pending_, pending)) * kByte;
+}
+
+absl::Duration FruitlessWork::OfStandstill(const Bytes& bytes, absl::Duration now) {
+  const absl::Duration overdue = overdue_;
+  const bool more = std::min(bytes_.unread, bytes.unread) >= kMore;
+  if (!more) overdue_ = absl::InfiniteDuration();
+  if (more && bytes.read != bytes_.read) overdue_ = now + kReadOn;
+  if (!more || bytes.useful != bytes_.useful) return absl::ZeroDuration();
+  return std::max(now - std::max(at_, overdue), absl::ZeroDuration());
+}
+
+absl::Duration FruitlessWork::Of(const StreamCounts& streams, uint64_t calls_ended) {
+  open_ = streams.started - std::min(streams.started, streams.ended);
+  // A stream ends a little before its call. So only those count that are still there the next time.
+  const uint64_t perhaps = streams.ended - std::min(streams.ended, calls_ended);
+  const uint64_t fruitless = std::max(fruitless_, std::min(perhaps, perhaps_));
+  perhaps_ = perhaps;
+  // A client that has not acknowledged our settings is held to none of them.
+  const uint64_t beyond =
+      std::max(beyond_, open_ - std::min<uint64_t>(open_, kMaxCallsPerConnection));
+  const uint64_t more = fruitless - fruitless_ + beyond - beyond_;
+  fruitless_ = fruitless;
+  beyond_ = beyond;
+  return double(more) * kStream;
+}
+
+bool FruitlessWork::HoldsTooMuch() const {
+  return pending_ > kMostPending + kRequest * double(std::min(open_, kMostRequests));
+}
+
+}  // namespace trainyard::controller

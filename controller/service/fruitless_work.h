@@ -1,0 +1,64 @@
+// Estimates how much gRPC works on a connection for nothing: for bytes and streams of which no
+// message and no call comes.
+
+#pragma once
+
+#include <cstdint>
+
+#include "absl/time/time.h"
+#include "controller/service/stream_counts.h"
+
+namespace trainyard::controller {
+
+// Work that is owed, and forgiven at a fixed rate. Not thread-safe.
+class Debt {
+ public:
+  // `forgiven`: how much of it goes with each unit of time.
+  explicit Debt(double forgiven) : forgiven_(forgiven) {}
+
+  // Adds work, or takes back work that proved useful. `now` never goes back.
+  void Add(absl::Duration work, absl::Duration now);
+  absl::Duration At(absl::Duration now) const;
+
+ private:
+  double forgiven_;
+  absl::Duration work_;
+  absl::Duration at_;
+};
+
+// Not thread-safe.
+class FruitlessWork {
+ public:
+  // What a connection has done since its start.
+  struct Bytes {
+    uint64_t read = 0;    // By gRPC, from the peer.
+    uint64_t useful = 0;  // Of calls and messages that reached a handler.
+    uint64_t sent = 0;    // By gRPC, to the peer.
+    uint64_t unread = 0;  // These have arrived, and gRPC has not read them.
+  };
+
+  // Takes newer counts. Returns the work since the last ones. It is negative if a message has
+  // arrived for whose parts there was a charge.
+  absl::Duration Of(const Bytes& bytes, absl::Duration now);
+  // `calls_ended`: how many calls that had reached a handler have ended. Count these first.
+  // Takes two counts to see a stream.
+  absl::Duration Of(const StreamCounts& streams, uint64_t calls_ended);
+
+  // Whether so many bytes may lie in memory that the connection must end, whatever they cost.
+  bool HoldsTooMuch() const;
+
+ private:
+  absl::Duration OfStandstill(const Bytes& bytes, absl::Duration now);
+
+  Bytes bytes_;
+  absl::Duration at_;
+  // From when on the rest should have been read. Only if gRPC has read some and left some.
+  absl::Duration overdue_ = absl::InfiniteDuration();
+  double pending_ = 0;  // Bytes of which nothing has come so far.
+  uint64_t open_ = 0;   // Streams.
+  uint64_t fruitless_ = 0;
+  uint64_t perhaps_ = 0;
+  uint64_t beyond_ = 0;
+};
+
+}  // namespace trainyard::controller

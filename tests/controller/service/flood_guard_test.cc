@@ -1,0 +1,143 @@
+// Proves that the guard finds real connections whose bytes come to nothing, and no others.
+
+#include "controller/service/flood_guard.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "common/check.h"
+#include "controller/service/acceptor.h"
+
+namespace trainyard::controller {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+class FloodGuardTest : public ::testing::Test {
+ protected:
+  struct Connection {
+    Socket near, far;
+    std::string peer;
+    std::shared_ptr<ConnectionUse> use;
+  };
+
+  FloodGuardTest() {
+    address_.sin_family = AF_INET;
+    address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address_);
+    CHECK(::bind(listener_.fd(), name(), size) == 0 && ::listen(listener_.fd(), 8) == 0 &&
+          ::getsockname(listener_.fd(), name(), &size) == 0)
+        << errno;
+  }
+
+  sockaddr* name() { return reinterpret_cast<sockaddr*>(&address_); }
+
+  static Socket NewSocket() { return Socket(::socket(AF_INET, SOCK_STREAM, 0)); }
+
+  Connection Connect(Socket far = NewSocket()) {
+    Connection made{.near = Socket(), .far = std::move(far), .peer = "", .use = nullptr};
+    CHECK(::connect(made.far.fd(), name(), sizeof(address_)) == 0) << errno;
+    sockaddr_storage from{};
+    socklen_t size = sizeof(from);
+    made.near = Socket(::accept(listener_.fd(), reinterpret_cast<sockaddr*>(&from), &size));
+    made.peer = PeerOf(from);
+    made.use = users_.Opened(made.peer, ++number_);
+    guard_.Add(made.near.fd(), made.peer, made.use);
+    return made;
+  }
+  // The peer sends so much, and gRPC reads all of it.
+  void Pass(const Connection& connection, size_t bytes) {
+    std::string some(64 << 10, 'x');
+    while (bytes > 0) {
+      const ssize_t sent =
+          ::send(connection.far.fd(), some.data(), std::min(bytes, some.size()), 0);
+      CHECK(sent > 0 &&
+            ::recv(connection.near.fd(), some.data(), size_t(sent), MSG_WAITALL) == sent);
+      bytes -= size_t(sent);
+    }
+  }
+  std::vector<int> Look() { return guard_.Look(now_ += absl::Milliseconds(5)); }
+
+  absl::Duration now_ = absl::Seconds(100);
+  sockaddr_in address_{};
+  Socket listener_{::socket(AF_INET, SOCK_STREAM, 0)};
+  uint64_t number_ = 0;
+  ConnectionUsers users_;
+  FloodGuard guard_{users_};
+};
+
+TEST_F(FloodGuardTest, WhoSendsForNothingMustGoAndOthersFromTherePay) {
+  const Connection flooder = Connect(), next = Connect(), other = Connect();
+  Pass(flooder, 8 << 20);
+  Pass(other, 4 << 10);
+  EXPECT_THAT(Look(), ElementsAre(flooder.near.fd()));
+  EXPECT_TRUE(guard_.Owes(other.peer, now_));
+  Pass(next, 300 << 10);
+  Pass(other, 4 << 10);
+  EXPECT_THAT(Look(), ElementsAre(next.near.fd())) << "and not one that makes a small call";
+  now_ += absl::Seconds(20);
+  EXPECT_FALSE(guard_.Owes(other.peer, now_));
+}
+
+TEST_F(FloodGuardTest, WhoIsUsefulMaySendWithoutEnd) {
+  const Connection good = Connect();
+  for (int i = 0; i < 32; ++i) {
+    Pass(good, 1 << 20);
+    good.use->useful_bytes += (1 << 20) + 1000;
+    EXPECT_THAT(Look(), IsEmpty());
+  }
+}
+
+// Bug it must catch: whoever has no token makes callers at the same address lose their connections.
+TEST_F(FloodGuardTest, CallersDoNotPayForStrangersAtTheirAddress) {
+  const Connection flooder = Connect(), caller = Connect();
+  users_.Used(caller.peer, "alice");
+  Pass(flooder, 8 << 20);
+  EXPECT_THAT(Look(), ElementsAre(flooder.near.fd()));
+  Pass(caller, 900 << 10);
+  EXPECT_THAT(Look(), IsEmpty());
+}
+
+TEST_F(FloodGuardTest, SaysWhoseBytesAreUnread) {
+  const Connection worker = Connect();
+  EXPECT_THAT(Look(), IsEmpty());
+  EXPECT_FALSE(worker.use->unread);
+  CHECK(::send(worker.far.fd(), "beat", 4, 0) == 4);
+  EXPECT_THAT(Look(), IsEmpty());
+  EXPECT_TRUE(worker.use->unread);
+  EXPECT_TRUE(guard_.waiting());
+  char bytes[4];
+  CHECK(::recv(worker.near.fd(), bytes, 4, MSG_WAITALL) == 4);
+  EXPECT_THAT(Look(), IsEmpty());
+  EXPECT_FALSE(worker.use->unread);
+  EXPECT_FALSE(guard_.waiting());
+}
+
+TEST_F(FloodGuardTest, ADescriptorThatIsGivenOutAgainIsAnotherConnection) {
+  Connection first = Connect();
+  Pass(first, 600 << 10);
+  EXPECT_THAT(Look(), IsEmpty());
+  const int fd = first.near.fd();
+  Socket far = NewSocket();
+  first.near = Socket();
+  Connection second = Connect(std::move(far));
+  ASSERT_EQ(second.near.fd(), fd);
+  Pass(second, 600 << 10);
+  EXPECT_THAT(Look(), IsEmpty()) << "it holds half of what one may";
+}
+
+TEST(SourceOfTest, IsAnAddressOrTheHalfOfOneThatAMachineHas) {
+  EXPECT_EQ(SourceOf(PeerOf("ipv4:10.0.0.7:51312")), SourceOf(PeerOf("ipv4:10.0.0.7:80")));
+  EXPECT_NE(SourceOf(PeerOf("ipv4:10.0.0.7:80")), SourceOf(PeerOf("ipv4:10.0.0.8:80")));
+  EXPECT_EQ(SourceOf(PeerOf("ipv6:%5B2001:db8::1%5D:80")),
+            SourceOf(PeerOf("ipv6:%5B2001:db8::2%5D:81")));
+  EXPECT_NE(SourceOf(PeerOf("ipv6:%5B2001:db8::1%5D:80")),
+            SourceOf(PeerOf("ipv6:%5B2001:db8:0:1::1%5D:80")));
+}
+
+}  // namespace
+}  // namespace trainyard::controller

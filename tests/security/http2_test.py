@@ -1,0 +1,191 @@
+"""Peers that speak HTTP/2 ill, below the gate, take neither memory nor time from others: beside eight that flood the controller, it
+grows by at most 64 MB, another caller's p99 is at most 200 ms, no worker is lost and no job restarts. The controller runs under a limit
+of memory. HTTP2_SEED repeats a run, HTTP2_SECONDS lengthens each flood. The flooders have what the others leave of the processors, as
+peers on other machines would."""
+import multiprocessing
+import os
+import random
+import resource
+import socket
+import ssl
+import sys
+import threading
+import time
+import unittest
+
+import http2_frames as http2
+from real_service import RealService, until
+
+PEERS = 8
+SECONDS = float(os.environ.get("HTTP2_SECONDS", "1.5"))
+SEED = int(os.environ.get("HTTP2_SEED", str(random.randrange(1 << 32))))
+MOST_MEMORY = 64 << 20
+MOST_WAIT = 0.2
+ADDRESS_SPACE = 6 << 30  # Threads and libraries take most of it.
+
+
+def connect(port, authority):
+    peer = socket.create_connection(("127.0.0.1", port), timeout=5)
+    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if authority:
+        context = ssl.create_default_context(cafile=authority)
+        context.set_alpn_protocols(["h2"])
+        peer = context.wrap_socket(peer, server_hostname="127.0.0.1")
+    peer.sendall(http2.OPENING)
+    return peer
+
+
+def swallow(peer):
+    try:
+        while peer.recv(1 << 20):
+            pass
+    except (OSError, ValueError):
+        pass
+
+
+def flood(name, seed, port, authority, token, end):
+    """One peer, which comes back whenever it is cut off."""
+    rng = random.Random(seed)
+    while time.monotonic() < end:
+        try:
+            peer = connect(port, authority)
+            threading.Thread(target=swallow, args=(peer,), daemon=True).start()
+            for block in getattr(http2, name)(rng, token):
+                for at in range(0, len(block), 1 << 14):
+                    peer.sendall(block[at:at + (1 << 14)])
+                    if time.monotonic() > end:
+                        return
+        except OSError:
+            time.sleep(0.001)
+
+
+def flooders(name, seed, *words):
+    os.nice(19)
+    peers = [threading.Thread(target=flood, args=(name, seed + i, *words), daemon=True) for i in range(PEERS)]
+    for peer in peers:
+        peer.start()
+    for peer in peers:
+        peer.join()
+    os._exit(0)
+
+
+class Caller:
+    """Calls one method again and again, over one connection."""
+
+    def __init__(self, port, authority, token):
+        self._where, self._peer = (port, authority), None
+        self._first, self._again = http2.request(http2.PATH, token)
+        self._connect()
+
+    def _connect(self):
+        if self._peer:
+            self._peer.close()
+        self._peer, self._bytes, self._stream = connect(*self._where), b"", -1
+
+    def _frame(self):
+        while len(self._bytes) < 9 or len(self._bytes) < 9 + int.from_bytes(self._bytes[:3], "big"):
+            more = self._peer.recv(1 << 16)
+            if not more:
+                raise ConnectionError("the caller was cut off")
+            self._bytes += more
+        size = 9 + int.from_bytes(self._bytes[:3], "big")
+        frame, self._bytes = self._bytes[:size], self._bytes[size:]
+        return frame[3], frame[4], int.from_bytes(frame[5:9], "big"), frame[9:]
+
+    def call(self):
+        """How long the answer took. As our clients do, connects again where gRPC hung up: it does so when its memory is short."""
+        begin = time.monotonic()
+        while True:
+            try:
+                self._call()
+                return time.monotonic() - begin
+            except (ConnectionError, ssl.SSLEOFError):
+                self._connect()
+
+    def _call(self):
+        self._stream += 2
+        block = self._first if self._stream == 1 else self._again
+        self._peer.settimeout(10)
+        self._peer.sendall(http2.frame(http2.HEADERS, http2.END_HEADERS, self._stream, block) +
+                           http2.frame(http2.DATA, http2.END_STREAM, self._stream, http2.message()))
+        while True:
+            kind, flags, stream, content = self._frame()
+            if kind in (http2.SETTINGS, http2.PING) and not flags & http2.ACK:
+                self._peer.sendall(http2.frame(kind, http2.ACK, 0, content if kind == http2.PING else b""))
+            if kind == http2.DATA and content:
+                update = len(content).to_bytes(4, "big")
+                self._peer.sendall(http2.frame(http2.WINDOW_UPDATE, 0, 0, update))
+            if stream == self._stream and (kind == http2.RST_STREAM or (kind == http2.HEADERS and flags & http2.END_STREAM)):
+                return
+
+
+class Floods(RealService):
+    def _begin(self, tls):
+        limit = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))}
+        if tls:
+            self.tool("init", "--host", "127.0.0.1")
+        tokens = [self.tool("token", "--name", name, "--role", "admin").strip() for name in ("caller", "flooder")]
+        self.start_controller(listen="0.0.0.0:0" if tls else "127.0.0.1:0", **limit)
+        self.authority = str(next(self.directory.rglob("authority.pem"))) if tls else None
+        self.caller_token, self.flooder_token = (token.encode() for token in tokens)
+        if tls:
+            self.trainyard("login", self.address, stdin=tokens[0])
+            (self.directory / "joiner").write_text(self.trainyard("token", "create", "rack", "--role", "joiner"))
+            self.start_worker("w1", "--join", "joiner")
+        else:
+            self.environment = {"TRAINYARD_TOKEN_FILE": str(self.directory / "c/token")}
+            self.start("w1", "trainyard-worker", "--controller", self.address, "--state", "w1", "--devices", "1", "--cores", "0.5",
+                       "--metrics-listen", "127.0.0.1:0", "--token-file", "c/token")
+        self.job = self.submit(10_000_000)
+        until(lambda: self.lines("get", self.job)[0]["state"] == "JOB_STATE_RUNNING", "the job")
+
+    def _memory(self):
+        with open(f"/proc/{self.controller.pid}/statm", encoding="ascii") as statm:
+            return int(statm.read().split()[1]) * resource.getpagesize()
+
+    def _beside(self, name, seed, token):
+        caller = Caller(int(self.port), self.authority, self.caller_token)
+        for _ in range(20):
+            caller.call()
+        before, most, took = self._memory(), 0, []
+        end = time.monotonic() + SECONDS
+        peers = multiprocessing.Process(target=flooders, args=(name, seed, int(self.port), self.authority, token, end))
+        peers.start()
+        while time.monotonic() < end:
+            took.append(caller.call())
+            most = max(most, self._memory())
+            time.sleep(0.002)
+        peers.join(20)
+        peers.kill()
+        took.sort()
+        p99 = took[len(took) * 99 // 100]
+        kind = f"{name}{', with a token' if token else ''}{', TLS' if self.authority else ''}, seed {seed}"
+        print(f"{kind}: {len(took)} calls, p50 {took[len(took) // 2] * 1e3:.1f} ms, p99 {p99 * 1e3:.1f} ms, worst {took[-1] * 1e3:.0f} ms, "
+              f"{(most - before) / 1e6:.1f} MB more", file=sys.stderr, flush=True)
+        with self.subTest(kind):
+            self.assertIsNone(self.controller.poll(), "the controller has ended")
+            self.assertLessEqual(most - before, MOST_MEMORY)
+            self.assertLessEqual(p99, MOST_WAIT)
+
+    def _flood_all(self, tls):
+        self._begin(tls)
+        rng = random.Random(SEED)
+        for each in http2.FLOODS:
+            for token in (None, self.flooder_token):
+                self._beside(each.__name__, rng.randrange(1 << 32), token)
+        job = self.lines("get", self.job)[0]
+        self.assertEqual(job["state"], "JOB_STATE_RUNNING")
+        self.assertEqual(job.get("restarts", 0), 0, job)
+        log = (self.directory / "controller.log").read_text()
+        self.assertNotIn("worker_lost", log)
+        self.assertIn("connections_cut_off", log)
+
+    def test_in_clear(self):
+        self._flood_all(tls=False)
+
+    def test_over_tls(self):
+        self._flood_all(tls=True)
+
+
+if __name__ == "__main__":
+    unittest.main()

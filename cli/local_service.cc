@@ -33,7 +33,7 @@ constexpr absl::Duration kStartWithin = absl::Seconds(60);
 constexpr absl::Duration kDrainWithin = absl::Seconds(20);
 constexpr absl::Duration kKillWithin = absl::Seconds(5);
 constexpr absl::Duration kControllerStopWithin = absl::Seconds(10);
-constexpr absl::Duration kPredecessorsWithin = kDrainWithin + absl::Seconds(15);
+const absl::Duration kPredecessorsWithin = kDrainWithin + absl::Seconds(15);
 constexpr size_t kMaxDeaths = 5;  // Within a minute.
 constexpr uint64_t kMaxLogBytes = 16 << 20;
 

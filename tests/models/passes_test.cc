@@ -82,7 +82,7 @@ Program RecordLastStage(const ModelConfig& config) {
   const int layers = int(AsDecoder(config).layers);
   return RecordTraining(*CreateModel(config),
                         {.record = {.sequence = 4,
-                                    .mesh = {.pipeline = 2, .data = 2, .rank = 3},
+                                    .mesh = {.data = 2, .pipeline = 2, .rank = 3},
                                     .cuts = {layers / 2 + 1},
                                     .stages = {0, 1}},
                          .bucket_bytes = 1024,

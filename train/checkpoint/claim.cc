@@ -169,7 +169,12 @@ absl::Status ClaimDirectory(const std::string& directory, const std::string& job
   ASSIGN_OR_RETURN(Owner owner, OwnerOf(directory));
   if (owner.job_id != job_id && !continues.empty() && owner.job_id == continues) {
     // The run's attempts must see that a later one has begun.
-    RETURN_IF_ERROR(CheckNewest(directory, epoch - 1));
+    if (const absl::Status newer = CheckNewest(directory, epoch - 1); !newer.ok()) {
+      // The attempt that has begun may be that of a job which took the directory just now.
+      ASSIGN_OR_RETURN(owner, OwnerOf(directory));
+      return owner.job_id == continues ? newer
+                                       : BelongsTo(directory, owner.job_id, job_id, continues);
+    }
     ASSIGN_OR_RETURN(const int64_t newest, NewestEpoch(directory));
     RETURN_IF_ERROR(
         writer.Decide({.job_id = job_id, .number = owner.number + 1, .after_epoch = newest}));

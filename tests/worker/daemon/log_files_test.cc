@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/check.h"
 #include "common/files.h"
 #include "common/text.h"
 #include "tests/worker/daemon/testing.h"
@@ -17,6 +18,13 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
+// A copy, because the result of Read ends before a loop over its lines begins.
+std::vector<std::string> LinesOf(LogReader& reader, const LogReader::Limits& limits) {
+  const auto read = reader.Read(limits);
+  CHECK(read.ok()) << read.status();
+  return read->lines;
+}
+
 TEST(LogFilesTest, AReaderSeesEveryLineOnceOverRotations) {
   TemporaryDirectory directory;
   LogWriter writer(directory.path(), 64, 100);
@@ -26,10 +34,10 @@ TEST(LogFilesTest, AReaderSeesEveryLineOnceOverRotations) {
     written.push_back(absl::StrCat("line ", i));
     writer.Append(written.back() + "\n");
     if (i % 7 == 0) {
-      for (const std::string& line : reader.Read({})->lines) read.push_back(line);
+      for (const std::string& line : LinesOf(reader, {})) read.push_back(line);
     }
   }
-  for (const std::string& line : reader.Read({})->lines) read.push_back(line);
+  for (const std::string& line : LinesOf(reader, {})) read.push_back(line);
   EXPECT_EQ(read, written);
 }
 
@@ -62,11 +70,11 @@ TEST(LogFilesTest, AnUnfinishedLineWaitsForItsEnd) {
   LogWriter writer(directory.path(), 1 << 20, 4);
   LogReader reader(directory.path(), 0);
   writer.Append("one\ntw");
-  EXPECT_THAT(reader.Read({})->lines, ElementsAre("one"));
-  EXPECT_THAT(reader.Read({})->lines, IsEmpty());
+  EXPECT_THAT(LinesOf(reader, {}), ElementsAre("one"));
+  EXPECT_THAT(LinesOf(reader, {}), IsEmpty());
   writer.Append("o\nthree");
-  EXPECT_THAT(reader.Read({})->lines, ElementsAre("two"));
-  EXPECT_THAT(reader.Read({.with_partial_line = true})->lines, ElementsAre("three"));
+  EXPECT_THAT(LinesOf(reader, {}), ElementsAre("two"));
+  EXPECT_THAT(LinesOf(reader, {.with_partial_line = true}), ElementsAre("three"));
 }
 
 TEST(LogFilesTest, ALineWithoutEndDoesNotStopTheReader) {
@@ -77,7 +85,7 @@ TEST(LogFilesTest, ALineWithoutEndDoesNotStopTheReader) {
   writer.Append("\nnext\n");
   std::vector<std::string> lines;
   for (int i = 0; i < 10; ++i) {
-    for (const auto& line : reader.Read({.bytes = 100})->lines) lines.push_back(line);
+    for (const auto& line : LinesOf(reader, {.bytes = 100})) lines.push_back(line);
   }
   ASSERT_FALSE(lines.empty());
   EXPECT_EQ(lines.back(), "next");
@@ -93,9 +101,9 @@ TEST(LogFilesTest, NoCutGoesThroughACharacter) {
   writer.Append(line + "\n");
   std::vector<std::string> read;
   for (size_t bytes = 5'000; bytes < 5'010; ++bytes) {
-    for (const auto& piece : reader.Read({.bytes = bytes})->lines) read.push_back(piece);
+    for (const auto& piece : LinesOf(reader, {.bytes = bytes})) read.push_back(piece);
   }
-  for (const auto& piece : reader.Read({.bytes = 60'000})->lines) read.push_back(piece);
+  for (const auto& piece : LinesOf(reader, {.bytes = 60'000})) read.push_back(piece);
   EXPECT_EQ(read.size(), 11u);
   for (const std::string& piece : read) EXPECT_EQ(ValidUtf8(piece), piece);
   for (size_t i = 0; i < 4; ++i) {
@@ -113,7 +121,7 @@ TEST(LogFilesTest, BytesThatAreNoTextAreReadToTheirEnd) {
   writer.Append(absl::StrCat(std::string(50'000, '\x80'), "\nnext\n"));
   std::vector<std::string> lines;
   for (int i = 0; i < 4; ++i) {
-    for (const auto& line : reader.Read({})->lines) lines.push_back(line);
+    for (const auto& line : LinesOf(reader, {})) lines.push_back(line);
   }
   ASSERT_FALSE(lines.empty());
   EXPECT_EQ(lines.back(), "next");
@@ -124,7 +132,7 @@ TEST(LogFilesTest, AWriterGoesOnBehindWhatIsThere) {
   LogWriter(directory.path(), 1 << 20, 4).Append("one\n");
   LogWriter(directory.path(), 1 << 20, 4).Append("two\n");
   LogReader reader(directory.path(), 0);
-  EXPECT_THAT(reader.Read({})->lines, ElementsAre("one", "two"));
+  EXPECT_THAT(LinesOf(reader, {}), ElementsAre("one", "two"));
 }
 
 TEST(LogFilesTest, TheTailIsTheEndOfTheOutput) {

@@ -55,11 +55,11 @@ class Fusion : public ::testing::TestWithParam<Case> {
 TEST_P(Fusion, ChangesNoNumberInF64) { EXPECT_LE(Difference(), 1e-12); }
 
 // What is added to the residual stream's gradient is not rounded before. Gradients of parameters
-// are sums over the tokens of a step.
+// are sums over the tokens of a step, and each of the two steps rounds.
 TEST_P(Fusion, ChangesF32ByRounding) {
   fused_.job.precision = PrecisionName::kF32;
   const int64_t tokens = fused_.job.batch.global * fused_.job.batch.sequence;
-  EXPECT_LE(Difference(), Tolerance(DType::kF32, tokens));
+  EXPECT_LE(Difference(), 2 * Tolerance(DType::kF32, tokens));
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Fusion,

@@ -23,12 +23,19 @@ namespace {
 
 constexpr double kTolerance = 1e-10;
 
+// With tied embeddings the new weights of nemotron_h amplify rounding: in six steps one layout came
+// to 2.9e-8, the same in every run. A gradient or weight that is missed is off by 1e-3 and more.
+double ToleranceOf(const LayoutCase& c) {
+  const bool amplifies = c.model.family() == "nemotron_h" && AsDecoder(c.model).tied;
+  return amplifies ? 1e-6 : kTolerance;
+}
+
 class Layouts : public ::testing::TestWithParam<LayoutCase> {};
 
 TEST_P(Layouts, StepsEqualThoseOfOneRankAndSendWhatTheFormulaSays) {
   const LayoutCase layout = HeldUp(GetParam());
   const double difference = LargestDifference(Train(layout), TrainOnOneRank(layout));
-  EXPECT_LT(difference, kTolerance);
+  EXPECT_LT(difference, ToleranceOf(GetParam()));
   RecordProperty("difference", absl::StrCat(difference));  // For scripts/families_table.py.
 }
 

@@ -204,6 +204,7 @@ const std::set<std::string> kElsewhere = {
     "/data/blend",                 // blend_test
     "/data/text/tokenizer",        // one value
     "/init_from_subset",           // start_state_test
+    "/continues",                  // continued_run_test, e2e_continue_test
     "/model/import",               // import_job_test
     "/model/ignore_keys",          // import_job_test
     "/devices",                    // layouts_test, as all of parallelism: equal up to rounding

@@ -109,7 +109,7 @@ TEST(Lifecycle, UpEndsAtOnceAlthoughItsWorkerAndControllerWereStopped) {
 }
 
 TEST(Lifecycle, UpAddsRootsForPathsOfSpecs) {
-  const std::string elsewhere = ::testing::TempDir() + "/up_root";
+  const std::string elsewhere = ::testing::TempDir() + "up_root";
   ASSERT_TRUE(MakeDirectories(elsewhere).ok());
   ASSERT_TRUE(WriteFileAtomic(elsewhere + "/a.txt", std::string(4000, 'a')).ok());
   const TestJob job = {

@@ -57,6 +57,7 @@ TEST(ConvertJob, EveryFieldOfAJobIsTold) {
                   .seconds_per_step = 3,
                   .mfu = 0.125};
   job.checkpoints = {{1, 2, "p", 3, absl::FromUnixSeconds(4)}};
+  job.continued_by = "job-2";
   v1::Job told = ToProto(job);
   EXPECT_EQ(told.spec().name(), "a");
   *told.mutable_spec() = {};

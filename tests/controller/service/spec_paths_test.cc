@@ -129,8 +129,9 @@ TEST(SpecPaths, EachTextOfASpecIsAPathOrKnownToBeNone) {
   std::set_difference(texts.begin(), texts.end(), paths.begin(), paths.end(),
                       std::inserter(others, others.end()));
   EXPECT_THAT(others,
-              ElementsAre("frozen", "model.architecture.family", "model.overrides.family",
-                          "model.preset", "name", "parallelism.schedule_name", "trainable"));
+              ElementsAre("continues.allow", "continues.job", "frozen", "model.architecture.family",
+                          "model.ignore_keys", "model.overrides.family", "model.preset", "name",
+                          "parallelism.schedule_name", "trainable"));
 }
 
 }  // namespace

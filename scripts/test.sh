@@ -15,9 +15,15 @@ build=${TRAINYARD_BUILD:-build}
 ctest --test-dir "$build" --output-on-failure --no-tests=error -j 3 || {
   code=$?
   # The output of a failing test can be long. What it says of the failure is repeated at the end.
-  step "what failed"
-  grep -E -A 9 ': Failure$|^Traceback|^AssertionError|^\[  FAILED  \]' \
-    "$build/Testing/Temporary/LastTest.log" | head -n 100
+  log=$build/Testing/Temporary
+  while IFS=: read -r number name; do
+    step "$name failed"
+    awk -v start="^$number/[0-9]+ Test" '$0 ~ start {on = 1} on; /time elapsed/ {on = 0}' \
+      "$log/LastTest.log" >"$log/failed.log"
+    grep -E -A 9 ': Failure$|^Traceback|^AssertionError|^\[  FAILED  \]' "$log/failed.log" |
+      head -n 60 || true
+    tail -n 30 "$log/failed.log"
+  done <"$log/LastTestsFailed.log"
   exit $code
 }
 step "done"

@@ -74,8 +74,9 @@ class HeadRecurrence {
     return sum;
   }
 
-  // Adds the gradients of sum of dy y to `out`.
-  void AddGradients(const Array<double>& dy, StateInputs& out) {
+  // Adds the gradients of sum of dy y to `out`, and the sizes of the terms that a_log's sums to
+  // `a_log_terms`, of the shape of a_log.
+  void AddGradients(const Array<double>& dy, StateInputs& out, Array<double>& a_log_terms) {
     const int64_t size = dims_.state * dims_.head_dim;
     std::vector<double> g(size_t(size), 0);  // Of the state after token t.
     const auto grad = [&](int64_t t, int64_t column) -> double& {
@@ -100,6 +101,7 @@ class HeadRecurrence {
         }
       }
       out.a_log.v[h] += da * A(t);
+      a_log_terms.v[h] += std::abs(da * A(t));
       const double soft = Soft(t);
       if (soft < dims_.min_step || soft > dims_.max_step) continue;
       const double raw = (dstep - da * std::exp(in_.a_log.v[h])) / (1 + std::exp(-Raw(t)));
@@ -161,14 +163,19 @@ inline Array<double> PlainScan(const StateInputs& in, const StateSize& size) {
   return y;
 }
 
-inline StateInputs PlainScanGradients(const StateInputs& in, const Array<double>& dy,
-                                      const StateSize& size) {
+struct PlainGradients : StateInputs {
+  Array<double> a_log_terms;  // The sum of the sizes of the terms of a_log's gradient.
+};
+
+inline PlainGradients PlainScanGradients(const StateInputs& in, const Array<double>& dy,
+                                         const StateSize& size) {
   StateInputs out{Zeros<double>(in.xbc.shape),     Zeros<double>(in.dt.shape),
                   Zeros<double>(in.dt_bias.shape), Zeros<double>(in.a_log.shape),
                   Zeros<double>(in.d.shape),       Zeros<double>(in.start.shape)};
+  auto terms = Zeros<double>(in.a_log.shape);
   ForEachHead(in, size,
-              [&](HeadRecurrence& head, int64_t, int64_t) { head.AddGradients(dy, out); });
-  return out;
+              [&](HeadRecurrence& head, int64_t, int64_t) { head.AddGradients(dy, out, terms); });
+  return {out, terms};
 }
 
 template <typename T>

@@ -37,7 +37,7 @@ from service import BUILD, TRAINYARD, Service  # noqa: E402
 
 LAYOUTS = 3  # Of each problem.
 AT_A_TIME = 4
-PATIENCE = 120  # Seconds for a job that takes one.
+PATIENCE = 120  # Seconds without a step, of a job that takes one second alone.
 # The largest relative difference between two layouts that are both right.
 #
 # From below: a number is a sum of some 1e4 products through some 50 ops, each rounded to 1.1e-16, so
@@ -53,13 +53,17 @@ class Failed(Exception):
     """A job did not do what it was asked for."""
 
 
+class Slow(Failed):
+    """A command did not end in time."""
+
+
 def read_lines(words, **options):
     """What a command prints, one JSON object a line."""
     try:
         done = subprocess.run([str(word) for word in words], capture_output=True, text=True,
                               timeout=PATIENCE, check=False, **options)
     except subprocess.TimeoutExpired:
-        raise Failed(f"does not end within {PATIENCE} seconds: {words[1]}") from None
+        raise Slow(f"does not end within {PATIENCE} seconds: {words[1]}") from None
     if done.returncode != 0:
         raise Failed((done.stderr or done.stdout).strip())
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
@@ -163,12 +167,26 @@ class Fuzz:
         except Failed as refused:
             raise Failed(f"refused: {refused}") from None
         try:
-            self._trainyard("watch", job, "--quiet")
+            self._await_end(job)
         except Failed as failed:
             ended = self._trainyard("get", job, "-o", "jsonl")[0]
             raise Failed(f"{job}: {failed}: {ended.get('state_reason')}") from None
         return {"steps": self._trainyard("steps", job, "-o", "jsonl"),
                 "tensors": read_tensors(self._directory / "runs" / name)}
+
+    def _await_end(self, job):
+        """However busy the machine is, as long as the job goes on."""
+        before = None
+        while True:
+            try:
+                self._trainyard("watch", job, "--quiet")
+                return
+            except Slow:
+                now = self._trainyard("get", job, "-o", "jsonl")[0]
+                place = (now["state"], now.get("step"))
+                if place == before:
+                    raise
+                before = place
 
     def _parameters(self, spec):
         """A rank alone trains a step, only for the names of the parameters."""

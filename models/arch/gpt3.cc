@@ -141,12 +141,12 @@ HfTable HuggingFace() {
   table.fixed = {{"activation_function", "\"gelu_new\""},
                  {"scale_attn_weights", "true"},
                  {"scale_attn_by_inverse_layer_idx", "false"},
-                 {"reorder_and_upcast_attn", "false"},
                  {"add_cross_attention", "false"}};
   table.ignored = {{"n_ctx"},  // It repeats n_positions.
                    {"n_special"},
                    {"output_past"},
                    {"predict_special_tokens"},
+                   {"reorder_and_upcast_attn"},  // In which dtype attention is computed.
                    {"summary_activation"},
                    {"summary_first_dropout"},
                    {"summary_proj_to_labels"},

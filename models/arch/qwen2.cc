@@ -5,6 +5,8 @@
 // nemo/collections/llm/gpt/model/qwen2.py. Parameter names are the public checkpoint's.
 #include "models/arch/qwen2.h"
 
+#include <nlohmann/json.hpp>
+
 #include "models/arch/decoder.h"
 #include "models/arch/decoder_hf.h"
 
@@ -45,6 +47,14 @@ HfTable HuggingFace() {
   HfTable table = DecoderHf("qwen2", "Qwen2ForCausalLM");
   KeyOf(table, "head_dim").derived = HfHeadDim;
   HfWithoutWindows(table);
+  // CodeQwen1.5 repeats the base and the longest sequence. `transformers` does not read them.
+  table.derived.push_back({.key = "rotary_emb_base",
+                           .value =
+                               [](const ModelConfig& config) {
+                                 return nlohmann::json(config.As<DecoderConfig>().rope_base);
+                               },
+                           .written = false});
+  table.ignored.push_back({"seq_length"});
   return table;
 }
 

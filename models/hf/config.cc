@@ -278,6 +278,10 @@ class ConfigReader {
 
   void CheckQuantization() {
     const Json* const found = Find(kQuantization, {&top_}).value;
+    const Json* const of_mlx = Find(kMlxQuantization, {&top_}).value;
+    if (of_mlx != nullptr && *of_mlx != false && (found == nullptr || *found != *of_mlx)) {
+      Refuse(kMlxQuantization, Wanted("weights without quantization", Shown(*of_mlx)));
+    }
     if (found == nullptr) return;
     const bool mxfp4 = std::any_of(table_.tensors.begin(), table_.tensors.end(),
                                    [](const HfTensorRule& rule) { return rule.mxfp4; });

@@ -22,7 +22,7 @@ using Json = nlohmann::json;
 
 // Keys of an imported directory that an export does not have: its weights are not quantised, and
 // Python files are not carried along.
-constexpr const char* kNotCarried[] = {"auto_map", kQuantization};
+constexpr const char* kNotCarried[] = {"auto_map", kQuantization, kMlxQuantization};
 
 bool IsNotCarried(const std::string& key) {
   return std::any_of(std::begin(kNotCarried), std::end(kNotCarried),

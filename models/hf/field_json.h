@@ -13,6 +13,8 @@ namespace trainyard {
 inline constexpr char kRopeParameters[] = "rope_parameters";
 inline constexpr char kRopeScaling[] = "rope_scaling";
 inline constexpr char kQuantization[] = "quantization_config";
+// What MLX calls the same settings. Its later releases write both keys.
+inline constexpr char kMlxQuantization[] = "quantization";
 
 nlohmann::json JsonOf(const FieldValue& value);
 // CHECKs that the family has the field.

@@ -110,14 +110,12 @@ struct AttentionBackwardArgs {
   Write write_dsinks = Write::kOverwrite;
 };
 
-// Whether the call has neither documents, nor dropout, nor a soft cap, and values as wide as keys.
-// Libraries have this form, for every mask; sinks can be added to their results
-// (cuda/attention_sinks.h).
+// Whether the call has neither documents, nor dropout, nor a soft cap. Libraries have this form, for
+// every mask; sinks can be added to their results (cuda/attention_sinks.h).
 template <typename Args>
 bool IsPlain(const Args& args) {
-  return args.dims.soft_cap == 0 && args.dims.value_dim == args.dims.head_dim &&
-         args.document_begins.data == nullptr && args.document_ends.data == nullptr &&
-         args.samples.data == nullptr;
+  return args.dims.soft_cap == 0 && args.document_begins.data == nullptr &&
+         args.document_ends.data == nullptr && args.samples.data == nullptr;
 }
 
 inline void Check(const AttentionDims& dims) {

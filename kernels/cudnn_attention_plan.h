@@ -3,7 +3,8 @@
 // the library, so that memory can be planned. tests/kernels/cudnn_plans_test.cc compares with
 // cuDNN's own plans.
 //
-// Letters: B sequences, S tokens of each, a query heads, g key/value heads, d head dim.
+// Letters: B sequences, S tokens of each, a query heads, g key/value heads, d head dim of queries
+// and keys, e of values.
 
 #pragma once
 
@@ -20,14 +21,15 @@ inline constexpr int64_t kCudnnTokens = 128;
 // Whether cuDNN computes plain attention (IsPlain) of these sizes. Sequences that are not whole
 // tiles are padded, which only a causal mask allows: queries of a full mask would see the padding.
 inline bool CudnnTakes(DType dtype, const AttentionDims& dims) {
-  const int64_t d = dims.head_dim;
-  const bool fits = dims.mask.causal || dims.sequence % kCudnnTokens == 0;
-  return dtype == DType::kBF16 && d >= 64 && d <= 256 && d % 8 == 0 && fits;
+  const auto fits = [](int64_t width) { return width >= 64 && width <= 256 && width % 8 == 0; };
+  const bool whole = dims.mask.causal || dims.sequence % kCudnnTokens == 0;
+  return dtype == DType::kBF16 && fits(dims.head_dim) && fits(dims.value_dim) &&
+         dims.value_dim <= dims.head_dim && whole;
 }
 
 // The elements of one token's row of qkv.
 inline int64_t PackedWidth(const AttentionDims& dims) {
-  return (dims.heads + 2 * dims.kv_heads) * dims.head_dim;
+  return dims.query_columns() + dims.key_columns() + dims.value_columns();
 }
 
 // Returns S rounded up to a multiple of `tokens`. Returns 0 if that more than doubles the work, or
@@ -51,13 +53,14 @@ struct CudnnAttentionPlan {
 
   auto Key() const {
     return std::tuple(pass, sequences, dims.sequence, dims.heads, dims.kv_heads, dims.head_dim,
-                      dims.scale, dims.mask.causal, dims.mask.window, deterministic);
+                      dims.value_dim, dims.scale, dims.mask.causal, dims.mask.window,
+                      deterministic);
   }
   // Equal for plans that need the same workspace. Calls of one stream run one after the other, so
   // these plans can share the workspace.
   auto WorkspaceKey() const {
     return std::tuple(pass, sequences, dims.sequence, dims.heads, dims.kv_heads, dims.head_dim,
-                      deterministic);
+                      dims.value_dim, deterministic);
   }
   bool operator<(const CudnnAttentionPlan& other) const { return Key() < other.Key(); }
 
@@ -71,9 +74,10 @@ struct CudnnAttentionPlan {
   int64_t WorkspaceBytes() const {
     constexpr int64_t kOwn = 256;
     if (pass == AttentionPass::kForward) return kOwn;
-    const int64_t s = dims.sequence, a = dims.heads, g = dims.kv_heads, d = dims.head_dim;
+    const int64_t s = dims.sequence, a = dims.heads, g = dims.kv_heads;
+    const int64_t d = dims.head_dim, e = dims.value_dim;
     const int64_t queries = sequences * a * s;
-    const int64_t shared = g < a ? 2 * queries * d * int64_t{sizeof(uint16_t)} : 0;
+    const int64_t shared = g < a ? queries * (d + e) * int64_t{sizeof(uint16_t)} : 0;
     const int64_t ordered = queries * s * int64_t{sizeof(uint16_t)};
     const int64_t added = queries * d * int64_t{sizeof(float)};
     return kOwn + queries * int64_t{sizeof(float)} + shared + (deterministic ? ordered : added);
@@ -90,7 +94,7 @@ inline int64_t CudnnKeptBytes(DType dtype, CudnnAttentionPlan plan) {
   if (plan.dims.sequence == 0) return 0;
   const bool backward = plan.pass == AttentionPass::kBackward;
   const int64_t tokens = plan.sequences * plan.dims.sequence;
-  const int64_t packed = PackedWidth(plan.dims), mixed = plan.dims.heads * plan.dims.head_dim;
+  const int64_t packed = PackedWidth(plan.dims), mixed = plan.dims.out_columns();
   // qkv, out, and lse in f32; backward also has dqkv and dout.
   const int64_t copies = tokens * (packed + mixed) * int64_t(SizeOf(dtype)) * (backward ? 2 : 1) +
                          tokens * plan.dims.heads * int64_t{sizeof(float)};

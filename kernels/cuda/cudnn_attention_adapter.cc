@@ -44,6 +44,7 @@ void LogRefused(const CudnnAttentionPlan& wanted, const std::string& reason) {
               {"heads", wanted.dims.heads},
               {"kv_heads", wanted.dims.kv_heads},
               {"head_dim", wanted.dims.head_dim},
+              {"value_dim", wanted.dims.value_dim},
               {"reason", reason}});
 }
 

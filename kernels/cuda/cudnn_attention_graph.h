@@ -37,7 +37,8 @@ class AttentionGraph {
     auto options = cudnn_frontend::graph::SDPA_attributes().set_generate_stats(true).set_attn_scale(
         float(plan_.dims.scale));
     SetMask(options);
-    const auto [out, lse] = graph_.sdpa(Input(Query(kQ)), Input(Key(kK)), Input(Key(kV)), options);
+    const auto [out, lse] =
+        graph_.sdpa(Input(Query(kQ)), Input(Key(kK)), Input(Value(kV)), options);
     Output(out, Mixed(kOut));
     Output(lse, Lse());
     lse->set_data_type(cudnn_frontend::DataType_t::FLOAT);
@@ -49,11 +50,11 @@ class AttentionGraph {
                        .set_deterministic_algorithm(plan_.deterministic);
     SetMask(options);
     const auto [dq, dk, dv] =
-        graph_.sdpa_backward(Input(Query(kQ)), Input(Key(kK)), Input(Key(kV)), Input(Mixed(kOut)),
+        graph_.sdpa_backward(Input(Query(kQ)), Input(Key(kK)), Input(Value(kV)), Input(Mixed(kOut)),
                              Input(Mixed(kDout)), Input(Lse()), options);
     Output(dq, Query(kDq));
     Output(dk, Key(kDk));
-    Output(dv, Key(kDv));
+    Output(dv, Value(kDv));
   }
 
   // A query at row i sees the key at column j if j <= i and, with a window W, j + W > i.
@@ -64,22 +65,25 @@ class AttentionGraph {
     if (mask.window > 0) options.set_diagonal_band_left_bound(int(mask.window));
   }
 
-  // `heads` heads within rows of `row` elements.
-  Attributes Heads(AttentionTensor id, int64_t heads, int64_t row) const {
-    const int64_t s = plan_.dims.sequence, d = plan_.dims.head_dim;
+  // `heads` heads of `width` elements within rows of `row` elements.
+  Attributes Heads(AttentionTensor id, int64_t heads, int64_t width, int64_t row) const {
+    const int64_t s = plan_.dims.sequence;
     return Attributes()
         .set_uid(id)
-        .set_dim({plan_.sequences, heads, s, d})
-        .set_stride({s * row, d, row, 1});
+        .set_dim({plan_.sequences, heads, s, width})
+        .set_stride({s * row, width, row, 1});
   }
   Attributes Query(AttentionTensor id) const {
-    return Heads(id, plan_.dims.heads, PackedWidth(plan_.dims));
+    return Heads(id, plan_.dims.heads, plan_.dims.head_dim, PackedWidth(plan_.dims));
   }
   Attributes Key(AttentionTensor id) const {
-    return Heads(id, plan_.dims.kv_heads, PackedWidth(plan_.dims));
+    return Heads(id, plan_.dims.kv_heads, plan_.dims.head_dim, PackedWidth(plan_.dims));
+  }
+  Attributes Value(AttentionTensor id) const {
+    return Heads(id, plan_.dims.kv_heads, plan_.dims.value_dim, PackedWidth(plan_.dims));
   }
   Attributes Mixed(AttentionTensor id) const {
-    return Heads(id, plan_.dims.heads, plan_.dims.heads * plan_.dims.head_dim);
+    return Heads(id, plan_.dims.heads, plan_.dims.value_dim, plan_.dims.out_columns());
   }
   // Log sum exp of scaled scores, in natural logarithms, as in attention.h.
   Attributes Lse() const {

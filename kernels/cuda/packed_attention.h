@@ -10,19 +10,19 @@
 namespace trainyard::cuda {
 
 struct PackedAttentionForwardArgs {
-  ConstTensor qkv;  // [B S, (a+2g)d]  heads in the order query, key, value
+  ConstTensor qkv;  // [B S, (a+g)d + ge]  heads in the order query, key, value
   AttentionDims dims;
-  Tensor out;  // [B S, a d]
+  Tensor out;  // [B S, a e]
   Tensor lse;  // [B, a, S]
 };
 
 struct PackedAttentionBackwardArgs {
-  ConstTensor qkv;   // [B S, (a+2g)d]  the forward input
-  ConstTensor out;   // [B S, a d]      the forward output
-  ConstTensor lse;   // [B, a, S]       the forward output
-  ConstTensor dout;  // [B S, a d]
+  ConstTensor qkv;   // [B S, (a+g)d + ge]  the forward input
+  ConstTensor out;   // [B S, a e]          the forward output
+  ConstTensor lse;   // [B, a, S]           the forward output
+  ConstTensor dout;  // [B S, a e]
   AttentionDims dims;
-  Tensor dqkv;  // [B S, (a+2g)d]  out
+  Tensor dqkv;  // [B S, (a+g)d + ge]  out
   bool deterministic = true;
 };
 
@@ -69,25 +69,27 @@ inline std::optional<PackedAttentionBackwardArgs> PackedOf(const AttentionBackwa
 // The inverse: views of the packed tensors.
 inline AttentionForwardArgs ViewsOf(const PackedAttentionForwardArgs& args) {
   const int64_t a = args.dims.query_columns(), g = args.dims.key_columns();
+  const int64_t e = args.dims.value_columns();
   return {.q = {args.qkv, 0, a},
           .k = {args.qkv, a, g},
-          .v = {args.qkv, a + g, g},
+          .v = {args.qkv, a + g, e},
           .dims = args.dims,
           .out = args.out,
           .lse = args.lse};
 }
 inline AttentionBackwardArgs ViewsOf(const PackedAttentionBackwardArgs& args) {
   const int64_t a = args.dims.query_columns(), g = args.dims.key_columns();
+  const int64_t e = args.dims.value_columns();
   return {.q = {args.qkv, 0, a},
           .k = {args.qkv, a, g},
-          .v = {args.qkv, a + g, g},
+          .v = {args.qkv, a + g, e},
           .out = args.out,
           .lse = args.lse,
           .dout = args.dout,
           .dims = args.dims,
           .dq = {args.dqkv, 0, a},
           .dk = {args.dqkv, a, g},
-          .dv = {args.dqkv, a + g, g},
+          .dv = {args.dqkv, a + g, e},
           .deterministic = args.deterministic};
 }
 

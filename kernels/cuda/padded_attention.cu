@@ -25,8 +25,8 @@ struct Kind {
 };
 
 struct Kinds {
-  // Backward, tokens, S, heads, key heads, head dim.
-  using Key = std::tuple<bool, int64_t, int64_t, int64_t, int64_t, int64_t>;
+  // Backward, tokens, S, heads, key heads, head dim, head dim of values.
+  using Key = std::tuple<bool, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t>;
   std::map<Key, Kind> by_shape;
 };
 
@@ -43,7 +43,7 @@ class Padding {
   // Returns false if such a call was refused before.
   bool Begin(bool backward) {
     kind_ = &Kept<Kinds>(exec_).by_shape[{backward, qkv_.shape.rows(), dims_.sequence, dims_.heads,
-                                          dims_.kv_heads, dims_.head_dim}];
+                                          dims_.kv_heads, dims_.head_dim, dims_.value_dim}];
     return !refused();
   }
   // Such calls are not tried again.

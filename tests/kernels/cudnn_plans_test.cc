@@ -65,7 +65,8 @@ class CudnnPlans : public ::testing::Test {
       EXPECT_EQ(Planned(plan), plan.WorkspaceBytes())
           << (pass == AttentionPass::kForward ? "forward" : "backward")
           << (deterministic ? "" : ", in any order") << ": " << sequences << " x " << dims.sequence
-          << ", heads " << dims.heads << " and " << dims.kv_heads << " of " << dims.head_dim;
+          << ", heads " << dims.heads << " and " << dims.kv_heads << " of " << dims.head_dim
+          << ", values of " << dims.value_dim;
     }
   }
 
@@ -74,8 +75,15 @@ class CudnnPlans : public ::testing::Test {
       std::make_shared<cudnn_frontend::DeviceProperties>();
 };
 
-AttentionDims Dims(int64_t sequence, int64_t heads, int64_t kv_heads, int64_t head_dim) {
-  return {sequence, heads, kv_heads, head_dim, head_dim, 1 / std::sqrt(double(head_dim))};
+// `value_dim` 0: head_dim.
+AttentionDims Dims(int64_t sequence, int64_t heads, int64_t kv_heads, int64_t head_dim,
+                   int64_t value_dim = 0) {
+  return {.sequence = sequence,
+          .heads = heads,
+          .kv_heads = kv_heads,
+          .head_dim = head_dim,
+          .value_dim = value_dim == 0 ? head_dim : value_dim,
+          .scale = 1 / std::sqrt(double(head_dim))};
 }
 
 // What a plan is made for. Cases are tests of their own, so that several processes can divide them
@@ -89,13 +97,14 @@ struct Case {
 // One preset for each choice of heads.
 std::vector<Case> Presets() {
   std::vector<Case> cases;
-  std::set<std::tuple<int64_t, int64_t, int64_t>> seen;
+  std::set<std::tuple<int64_t, int64_t, int64_t, int64_t>> seen;
   for (const std::string& name : PresetNames()) {
     const ModelFacts facts = FactsOf(FindPreset(name)->config);
     const int64_t heads = facts.sizes.heads, head_dim = facts.sizes.head_dim;
-    if (!seen.emplace(heads, facts.kv_heads, head_dim).second) continue;
+    const int64_t value_dim = facts.sizes.value_head_dim;
+    if (!seen.emplace(heads, facts.kv_heads, head_dim, value_dim).second) continue;
     const int64_t sequence = std::min<int64_t>(facts.max_sequence, 4096);
-    cases.push_back({name, 2, Dims(sequence, heads, facts.kv_heads, head_dim)});
+    cases.push_back({name, 2, Dims(sequence, heads, facts.kv_heads, head_dim, value_dim)});
   }
   return cases;
 }
@@ -120,6 +129,9 @@ std::vector<Case> HeadDimsThatAreTaken() {
   for (const int64_t d : {64, 72, 96, 128, 136, 192, 256}) {
     cases.push_back({absl::StrCat(d), 1, Dims(256, 4, 1, d)});
   }
+  // Of latent attention, and of groups with wider keys than values.
+  cases.push_back({"192_values_of_128", 1, Dims(384, 4, 4, 192, 128)});
+  cases.push_back({"96_values_of_64", 2, Dims(256, 4, 2, 96, 64)});
   return cases;
 }
 

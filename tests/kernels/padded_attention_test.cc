@@ -8,13 +8,14 @@
 #include <cmath>
 
 #include "kernels/cuda/attention_core.h"
+#include "kernels/cudnn_attention_plan.h"
 #include "tests/kernels/call.h"
 #include "tests/testing/array.h"
 
 namespace trainyard::testing {
 namespace {
 
-constexpr int64_t kTokens = 16, kBatch = 3, kHeads = 4, kKeyHeads = 2, kHeadDim = 8;
+constexpr int64_t kTokens = 16, kBatch = 3, kHeads = 4, kKeyHeads = 2, kHeadDim = 8, kValueDim = 6;
 
 template <typename Args>
 bool Plain(Exec& exec, const Args& args) {
@@ -51,9 +52,9 @@ struct Tensors {
   Array<float> qkv, dout, out, lse, dqkv;
 
   explicit Tensors(int64_t sequence, uint64_t seed = 1)
-      : dims{sequence, kHeads, kKeyHeads, kHeadDim, kHeadDim, 0.25},
-        qkv(Normal<float>({kBatch * sequence, (kHeads + 2 * kKeyHeads) * kHeadDim}, seed)),
-        dout(Normal<float>({kBatch * sequence, kHeads * kHeadDim}, seed + 1)),
+      : dims{sequence, kHeads, kKeyHeads, kHeadDim, kValueDim, 0.25},
+        qkv(Normal<float>({kBatch * sequence, PackedWidth(dims)}, seed)),
+        dout(Normal<float>({kBatch * sequence, dims.out_columns()}, seed + 1)),
         out(Poison<float>(dout.shape)),
         lse(Poison<float>({kBatch, kHeads, sequence})),
         dqkv(Poison<float>(qkv.shape)) {}

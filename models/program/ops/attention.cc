@@ -27,7 +27,7 @@ class AttentionBase : public Op {
   }
   std::optional<Kept> KeptBy(const Program& program, const Instance& instance,
                              CudnnAttentionPlan plan) const {
-    if (!traits_.IsPlain(heads_)) return std::nullopt;
+    if (!traits_.IsPlain()) return std::nullopt;
     const ValueInfo& qkv = program.info(instance.inputs[0]);
     plan.dims = traits_.DimsOf(heads_);
     plan.sequences = qkv.shape[0] / heads_.sequence;

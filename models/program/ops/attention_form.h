@@ -37,10 +37,8 @@ struct AttentionTraits {
 
   bool documents() const { return begins || ends; }
   bool drops() const { return dropout.heads > 0; }
-  // Whether IsPlain holds for the calls with these heads.
-  bool IsPlain(const Heads& heads) const {
-    return soft_cap == 0 && !documents() && !drops() && heads.value_dim() == heads.head_dim;
-  }
+  // Whether IsPlain holds for the calls.
+  bool IsPlain() const { return soft_cap == 0 && !documents() && !drops(); }
   AttentionDims DimsOf(const Heads& heads) const {
     return {.sequence = heads.sequence,
             .heads = heads.heads,

@@ -81,6 +81,7 @@ struct AttentionBackwardCore {
   Write write_dkv;        // of dk and dv
   Accumulate<T>* dsinks;  // Null: none.
   Write write_dsinks;
+  bool deterministic;
 };
 
 template <typename T>
@@ -170,7 +171,8 @@ AttentionBackwardCore<T, O> BackwardCoreOf(const Args& args, const AttentionPart
           .write_dq = writes.dq,
           .write_dkv = writes.dkv,
           .dsinks = DataOf<Accumulate<T>>(args.dsinks),
-          .write_dsinks = args.write_dsinks};
+          .write_dsinks = args.write_dsinks,
+          .deterministic = args.deterministic};
 }
 
 template <typename T>

@@ -15,8 +15,11 @@
 // change a query that sees none of the part's keys. Sinks belong to one part of each query. Rows
 // outside a part are neither read nor written. Sums are taken in f32 (f64 for f64).
 //
+// With bf16 tensors a device may round each part's out' and gradients to bf16 before it adds them
+// up.
+//
 // Letters: B sequences, L rows of each on this rank; a, g, d, e as in attention.h. Bitwise
-// deterministic, on the CPU for any thread count; the order of the parts affects rounding. Source:
+// deterministic as attention.h says; the order of the parts affects rounding. Source:
 // Liu et al. 2023, arXiv:2310.01889; merging: Dao et al. 2022, arXiv:2205.14135.
 
 #pragma once
@@ -68,6 +71,7 @@ struct AttentionPartBackwardArgs {
   MatrixView dv;  // [B L, g e]  in/out, the same
   Write write_dq;
   Write write_dkv;
+  bool deterministic = true;  // As in AttentionBackwardArgs.
   ConstTensor sinks = {};  // As in forward.
   ConstTensor document_begins = {};
   ConstTensor document_ends = {};

@@ -8,9 +8,10 @@
 
 #pragma once
 
+#include <optional>
 #include <tuple>
 
-#include "kernels/attention.h"
+#include "kernels/attention_part.h"
 
 namespace trainyard {
 
@@ -25,6 +26,23 @@ inline bool CudnnTakes(DType dtype, const AttentionDims& dims) {
   const bool whole = dims.mask.causal || dims.sequence % kCudnnTokens == 0;
   return dtype == DType::kBF16 && fits(dims.head_dim) && fits(dims.value_dim) &&
          dims.value_dim <= dims.head_dim && whole;
+}
+
+// Returns the mask between the rows of a part, counted from the part's first rows, if cuDNN computes
+// the part, plain: the mask begins at the first rows, or every query sees all keys of the part.
+inline std::optional<AttentionMask> CudnnPartMask(DType dtype, AttentionDims dims,
+                                                  const AttentionPart& part) {
+  if (part.q_rows % kCudnnTokens != 0 || part.kv_rows % kCudnnTokens != 0) return std::nullopt;
+  dims.sequence = part.q_rows;
+  if (!CudnnTakes(dtype, dims)) return std::nullopt;
+  const AttentionMask& mask = part.mask;
+  if (!mask.causal) return mask;
+  const int64_t before = part.q_position - part.kv_position;
+  if (before == 0 && part.q_rows == part.kv_rows) return mask;
+  const bool sees_last = before >= part.kv_rows - 1;
+  const bool sees_first = mask.window == 0 || part.q_rows + before <= mask.window;
+  if (sees_last && sees_first) return AttentionMask{.causal = false};
+  return std::nullopt;
 }
 
 // The elements of one token's row of qkv.
@@ -43,23 +61,44 @@ inline int64_t PaddedSequence(DType dtype, const AttentionDims& dims, int64_t to
 
 enum class AttentionPass : uint8_t { kForward, kBackward };
 
-// One plan of cuDNN's for plain attention (IsPlain) over packed rows. S is a multiple of
-// kCudnnTokens.
+// The rows of a part, of each sequence, and the elements from row to row of queries, and of keys and
+// values. The part's gradients lie in rows of their own, those of keys and values side by side.
+struct PartRows {
+  int64_t queries;
+  int64_t keys;
+  int64_t query_stride;
+  int64_t key_stride;
+
+  auto operator<=>(const PartRows&) const = default;
+};
+
+// One plan of cuDNN's for plain attention (IsPlain): over packed rows, all of them, or of a part.
+// The numbers of rows are multiples of kCudnnTokens.
 struct CudnnAttentionPlan {
   AttentionPass pass = AttentionPass::kForward;
   int64_t sequences = 0;  // B
   AttentionDims dims = {};
   bool deterministic = true;  // As in AttentionBackwardArgs; true for forward.
+  std::optional<PartRows> part = {};
+
+  int64_t queries() const { return part ? part->queries : dims.sequence; }
+  int64_t keys() const { return part ? part->keys : dims.sequence; }
+  int64_t query_stride() const { return part ? part->query_stride : PackedWidth(dims); }
+  int64_t key_stride() const { return part ? part->key_stride : PackedWidth(dims); }
+  int64_t dquery_stride() const { return part ? dims.query_columns() : PackedWidth(dims); }
+  int64_t dkey_stride() const {
+    return part ? dims.key_columns() + dims.value_columns() : PackedWidth(dims);
+  }
 
   auto Key() const {
     return std::tuple(pass, sequences, dims.sequence, dims.heads, dims.kv_heads, dims.head_dim,
-                      dims.value_dim, dims.scale, dims.mask.causal, dims.mask.window,
-                      deterministic);
+                      dims.value_dim, dims.scale, dims.mask.causal, dims.mask.window, deterministic,
+                      part);
   }
   // Equal for plans that need the same workspace. Calls of one stream run one after the other, so
   // these plans can share the workspace.
   auto WorkspaceKey() const {
-    return std::tuple(pass, sequences, dims.sequence, dims.heads, dims.kv_heads, dims.head_dim,
+    return std::tuple(pass, sequences, queries(), keys(), dims.heads, dims.kv_heads, dims.head_dim,
                       dims.value_dim, deterministic);
   }
   bool operator<(const CudnnAttentionPlan& other) const { return Key() < other.Key(); }
@@ -74,13 +113,13 @@ struct CudnnAttentionPlan {
   int64_t WorkspaceBytes() const {
     constexpr int64_t kOwn = 256;
     if (pass == AttentionPass::kForward) return kOwn;
-    const int64_t s = dims.sequence, a = dims.heads, g = dims.kv_heads;
-    const int64_t d = dims.head_dim, e = dims.value_dim;
-    const int64_t queries = sequences * a * s;
-    const int64_t shared = g < a ? queries * (d + e) * int64_t{sizeof(uint16_t)} : 0;
-    const int64_t ordered = queries * s * int64_t{sizeof(uint16_t)};
-    const int64_t added = queries * d * int64_t{sizeof(float)};
-    return kOwn + queries * int64_t{sizeof(float)} + shared + (deterministic ? ordered : added);
+    const int64_t heads = sequences * dims.heads, d = dims.head_dim, e = dims.value_dim;
+    const bool share = dims.kv_heads < dims.heads;
+    const int64_t shared = share ? heads * keys() * (d + e) * int64_t{sizeof(uint16_t)} : 0;
+    const int64_t ordered = heads * queries() * keys() * int64_t{sizeof(uint16_t)};
+    const int64_t added = heads * queries() * d * int64_t{sizeof(float)};
+    return kOwn + heads * queries() * int64_t{sizeof(float)} + shared +
+           (deterministic ? ordered : added);
   }
 };
 
@@ -99,6 +138,15 @@ inline int64_t CudnnKeptBytes(DType dtype, CudnnAttentionPlan plan) {
   const int64_t copies = tokens * (packed + mixed) * int64_t(SizeOf(dtype)) * (backward ? 2 : 1) +
                          tokens * plan.dims.heads * int64_t{sizeof(float)};
   return plan.WorkspaceBytes() + copies;
+}
+
+// The bytes that a GPU keeps for the results of a part of B sequences of dims.sequence tokens, besides
+// the workspace of its plan (cuda/attention_by_parts.h).
+inline int64_t CudnnPartBytes(AttentionPass pass, int64_t sequences, const AttentionDims& dims) {
+  const int64_t tokens = sequences * dims.sequence;
+  return pass == AttentionPass::kForward
+             ? tokens * (dims.heads + dims.out_columns()) * int64_t{sizeof(float)}
+             : tokens * PackedWidth(dims) * int64_t{sizeof(uint16_t)};
 }
 
 }  // namespace trainyard

@@ -11,10 +11,6 @@
 #include "kernels/cuda/kernels.h"
 
 namespace trainyard::cuda {
-namespace {
-
-// Logs once that our slower kernels run for bf16. Speed reports refuse runs that log this
-// (scripts/gpu_check/readers.py).
 void LogOurs(DType dtype, const AttentionDims& dims) {
   static std::once_flag logged;
   if (dtype != DType::kBF16) return;
@@ -23,8 +19,6 @@ void LogOurs(DType dtype, const AttentionDims& dims) {
                {{"head_dim", dims.head_dim}, {"sequence", dims.sequence}});
   });
 }
-
-}  // namespace
 
 void AttentionForward(Exec& exec, const AttentionForwardArgs& args) {
   if (const auto packed = PackedOf(args); packed && CudnnAttention(exec, *packed)) {

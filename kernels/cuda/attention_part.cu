@@ -1,17 +1,35 @@
-// Start at attention_forward.cu.
+// cuDNN computes plain parts (IsPlain) of bf16 that CudnnPartMask takes, and they are merged here
+// (attention_by_parts.h). The rest is computed by our kernels: start at attention_forward.cu.
 
 #include "kernels/attention_part.h"
+#include "kernels/cuda/attention_by_parts.h"
 #include "kernels/cuda/attention_core.h"
+#include "kernels/cuda/cudnn_attention.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cudnn_attention_plan.h"
 
 namespace trainyard::cuda {
+namespace {
 
-void AttentionPartForward(Exec& exec, const AttentionPartForwardArgs& args) {
+template <typename Args>
+void AttentionPartOf(Exec& exec, const Args& args) {
+  const std::optional<AttentionMask> mask = CudnnPartMask(args.q.dtype, args.dims, args.part);
+  if (mask && IsPlain(args) &&
+      AttentionByParts<bf16>(exec, CoreOf<bf16>(args), *mask, CudnnAttentionPart)) {
+    return;
+  }
+  LogOurs(args.q.dtype, args.dims);
   DispatchFloat(args.q.dtype, [&](auto scalar) { Run(exec, CoreOf<decltype(scalar)>(args)); });
 }
 
+}  // namespace
+
+void AttentionPartForward(Exec& exec, const AttentionPartForwardArgs& args) {
+  AttentionPartOf(exec, args);
+}
+
 void AttentionPartBackward(Exec& exec, const AttentionPartBackwardArgs& args) {
-  DispatchFloat(args.q.dtype, [&](auto scalar) { Run(exec, CoreOf<decltype(scalar)>(args)); });
+  AttentionPartOf(exec, args);
 }
 
 }  // namespace trainyard::cuda

@@ -5,13 +5,14 @@
 namespace trainyard::cuda {
 namespace {
 
-// Finds the query and the head of value i of `lse`.
+// Finds the query and the head of value i of [sequences, heads, rows].
 struct Queries {
-  int64_t sequence, heads, width;  // `width`: elements of a head in a row of `out`.
+  int64_t sequence, begin, rows;  // Rows [begin, begin + rows) of each sequence.
+  int64_t heads, width;           // `width`: elements of a head in a row of `out`.
 
-  __device__ int64_t head(int64_t i) const { return i / sequence % heads; }
+  __device__ int64_t head(int64_t i) const { return i / rows % heads; }
   __device__ int64_t row(int64_t i) const {
-    return i / (sequence * heads) * sequence + i % sequence;
+    return i / (rows * heads) * sequence + begin + i % rows;
   }
   // Returns the index of the first element of the query's head in a matrix whose rows have
   // `row_elements`.
@@ -22,7 +23,8 @@ struct Queries {
 
 template <typename Core>
 Queries QueriesOf(const Core& core) {
-  return {core.dims.sequence, core.dims.heads, core.dims.value_dim};
+  return {core.dims.sequence, core.part.q_begin, core.part.q_rows, core.dims.heads,
+          core.dims.value_dim};
 }
 
 template <typename T>
@@ -98,7 +100,7 @@ template <typename T>
 void AddSinks(Exec& exec, const AttentionForwardCore<T, T>& core) {
   const Queries queries = QueriesOf(core);
   CHECK(CanPack<T>(queries.width, core.out.data)) << "sinks of heads of " << queries.width;
-  ForEach(exec, core.sequences * queries.heads * queries.sequence,
+  ForEach(exec, core.sequences * queries.heads * queries.rows,
           AddBody<T>{queries, core.sinks, core.out, core.lse});
 }
 
@@ -109,15 +111,15 @@ void SinkGradient(Exec& exec, const AttentionBackwardCore<T, O>& core,
          deltas);
 }
 
-template <typename T>
-void SinkGradient(Exec& exec, const AttentionBackwardCore<T, T>& core) {
+template <typename T, typename O>
+void SinkGradient(Exec& exec, const AttentionBackwardCore<T, O>& core) {
   const Queries queries = QueriesOf(core);
   CHECK(CanPack<T>(queries.width, core.out.data, core.dout.data))
       << "sinks of heads of " << queries.width;
-  const int64_t count = core.sequences * queries.heads * queries.sequence;
+  const int64_t count = core.sequences * queries.heads * queries.rows;
   auto* const deltas = ScratchOf<Accumulate<T>>(exec, count);
   ForEach(exec, count, DeltaBody<T>{queries, core.out, core.dout, deltas});
-  SinkGradient<T, T>(exec, core, deltas);
+  SinkGradient(exec, core, deltas);
 }
 
 template void AddSinks(Exec&, const AttentionForwardCore<float, float>&);
@@ -128,5 +130,6 @@ template void SinkGradient(Exec&, const AttentionBackwardCore<bf16, bf16>&, cons
 template void SinkGradient(Exec&, const AttentionBackwardCore<bf16, float>&, const float*);
 template void SinkGradient(Exec&, const AttentionBackwardCore<float, float>&);
 template void SinkGradient(Exec&, const AttentionBackwardCore<bf16, bf16>&);
+template void SinkGradient(Exec&, const AttentionBackwardCore<bf16, float>&);
 
 }  // namespace trainyard::cuda

@@ -13,7 +13,8 @@ namespace trainyard::cuda {
 //   out'[i,:] = out[i,:] exp(lse[i] - lse'[i])
 //
 // A backward kernel without sinks computes the right gradients of queries, keys and values if it is
-// given out' and lse'. A head must have whole packs of 16 bytes.
+// given out' and lse'. `core` must be a whole call (attention.h), not a part. A head must have whole
+// packs of 16 bytes.
 template <typename T>
 void AddSinks(Exec& exec, const AttentionForwardCore<T, T>& core);
 
@@ -22,9 +23,8 @@ void AddSinks(Exec& exec, const AttentionForwardCore<T, T>& core);
 template <typename T, typename O>
 void SinkGradient(Exec& exec, const AttentionBackwardCore<T, O>& core, const Accumulate<T>* deltas);
 
-// Computes the deltas, then the gradient of the sinks. `core` must be a whole call (attention.h),
-// not a part. A head must have whole packs of 16 bytes.
-template <typename T>
-void SinkGradient(Exec& exec, const AttentionBackwardCore<T, T>& core);
+// Computes the deltas, then the gradient of the sinks. A head must have whole packs of 16 bytes.
+template <typename T, typename O>
+void SinkGradient(Exec& exec, const AttentionBackwardCore<T, O>& core);
 
 }  // namespace trainyard::cuda

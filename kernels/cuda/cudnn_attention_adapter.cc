@@ -40,7 +40,8 @@ void LogRefused(const CudnnAttentionPlan& wanted, const std::string& reason) {
   LogWarning("cudnn_attention_refused",
              {{"direction", wanted.pass == AttentionPass::kForward ? "forward" : "backward"},
               {"sequences", wanted.sequences},
-              {"sequence", wanted.dims.sequence},
+              {"queries", wanted.queries()},
+              {"keys", wanted.keys()},
               {"heads", wanted.dims.heads},
               {"kv_heads", wanted.dims.kv_heads},
               {"head_dim", wanted.dims.head_dim},
@@ -144,6 +145,68 @@ bool Execute(Exec& exec, const CudnnAttentionPlan& wanted, const Pointers& point
   }
 }
 
+// The lse of a part's rows, side by side as cuDNN wants them: [sequences, heads, part.q_rows].
+template <typename Core>
+class PackedLse {
+ public:
+  PackedLse(Exec& exec, const Core& core) : exec_(exec), core_(core) {
+    if (!whole()) packed_ = ScratchOf<float>(exec, runs() * core.part.q_rows);
+  }
+  void* data() const { return whole() ? const_cast<float*>(core_.lse) : packed_; }
+  void CopyIn() const { Copy(packed_, core_.part.q_rows, rows(), core_.dims.sequence); }
+  void CopyOut() const {
+    Copy(const_cast<float*>(rows()), core_.dims.sequence, packed_, core_.part.q_rows);
+  }
+
+ private:
+  bool whole() const { return core_.part.q_rows == core_.dims.sequence; }
+  int64_t runs() const { return core_.sequences * core_.dims.heads; }
+  const float* rows() const { return core_.lse + core_.part.q_begin; }
+  void Copy(float* to, int64_t to_rows, const float* from, int64_t from_rows) const {
+    if (whole()) return;
+    constexpr size_t kSize = sizeof(float);
+    ThrowIfError(cudaMemcpy2DAsync(to, size_t(to_rows) * kSize, from, size_t(from_rows) * kSize,
+                                   size_t(core_.part.q_rows) * kSize, size_t(runs()),
+                                   cudaMemcpyDeviceToDevice,
+                                   static_cast<cudaStream_t>(exec_.stream)));
+  }
+
+  Exec& exec_;
+  const Core& core_;
+  float* packed_ = nullptr;
+};
+
+// Where a part's first rows are.
+class FirstRows {
+ public:
+  template <typename Core>
+  explicit FirstRows(const Core& core) : query_(core.part.q_begin), key_(core.part.kv_begin) {}
+
+  template <typename T>
+  void* queries(const Heads<T>& of) const {
+    return Mutable(of.data + query_ * of.row);
+  }
+  template <typename T>
+  void* keys(const Heads<T>& of) const {
+    return Mutable(of.data + key_ * of.row);
+  }
+
+ private:
+  static void* Mutable(const void* data) { return const_cast<void*>(data); }
+  const int64_t query_, key_;
+};
+
+template <typename Core>
+CudnnAttentionPlan PlanOf(AttentionPass pass, const Core& core) {
+  CudnnAttentionPlan plan{pass, core.sequences, core.dims};
+  plan.dims.mask = core.part.mask;
+  plan.part = PartRows{.queries = core.part.q_rows,
+                       .keys = core.part.kv_rows,
+                       .query_stride = core.q.row,
+                       .key_stride = core.k.row};
+  return plan;
+}
+
 }  // namespace
 
 bool CudnnAttention(Exec& exec, const PackedAttentionForwardArgs& args) {
@@ -180,6 +243,37 @@ bool CudnnAttention(Exec& exec, const PackedAttentionBackwardArgs& args) {
                   {kDq, core.dq.data},
                   {kDk, core.dk.data},
                   {kDv, core.dv.data}});
+}
+
+bool CudnnAttentionPart(Exec& exec, const AttentionForwardCore<bf16, bf16>& core) {
+  const FirstRows rows(core);
+  const PackedLse lse(exec, core);
+  const bool done = Execute(exec, PlanOf(AttentionPass::kForward, core),
+                            {{kQ, rows.queries(core.q)},
+                             {kK, rows.keys(core.k)},
+                             {kV, rows.keys(core.v)},
+                             {kOut, rows.queries(core.out)},
+                             {kLse, lse.data()}});
+  if (done) lse.CopyOut();
+  return done;
+}
+
+bool CudnnAttentionPart(Exec& exec, const AttentionBackwardCore<bf16, bf16>& core) {
+  const FirstRows rows(core);
+  const PackedLse lse(exec, core);
+  lse.CopyIn();
+  CudnnAttentionPlan plan = PlanOf(AttentionPass::kBackward, core);
+  plan.deterministic = core.deterministic;
+  return Execute(exec, plan,
+                 {{kQ, rows.queries(core.q)},
+                  {kK, rows.keys(core.k)},
+                  {kV, rows.keys(core.v)},
+                  {kOut, rows.queries(core.out)},
+                  {kDout, rows.queries(core.dout)},
+                  {kLse, lse.data()},
+                  {kDq, rows.queries(core.dq)},
+                  {kDk, rows.keys(core.dk)},
+                  {kDv, rows.keys(core.dv)}});
 }
 
 }  // namespace trainyard::cuda

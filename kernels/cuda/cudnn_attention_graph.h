@@ -1,6 +1,6 @@
 // Attention as a graph of cuDNN, described through NVIDIA's header-only frontend. cuDNN wants
-// tensors with heads first, [B, heads, S, d], and takes any strides, so it reads and writes within
-// packed rows.
+// tensors with heads first, [B, heads, rows, d], and takes any strides, so it reads and writes
+// within packed rows, and within those of a part.
 
 #pragma once
 
@@ -38,7 +38,8 @@ class AttentionGraph {
         float(plan_.dims.scale));
     SetMask(options);
     const auto [out, lse] =
-        graph_.sdpa(Input(Query(kQ)), Input(Key(kK)), Input(Value(kV)), options);
+        graph_.sdpa(Input(Query(kQ, plan_.query_stride())), Input(Key(kK, plan_.key_stride())),
+                    Input(Value(kV, plan_.key_stride())), options);
     Output(out, Mixed(kOut));
     Output(lse, Lse());
     lse->set_data_type(cudnn_frontend::DataType_t::FLOAT);
@@ -49,12 +50,14 @@ class AttentionGraph {
                        .set_attn_scale(float(plan_.dims.scale))
                        .set_deterministic_algorithm(plan_.deterministic);
     SetMask(options);
-    const auto [dq, dk, dv] =
-        graph_.sdpa_backward(Input(Query(kQ)), Input(Key(kK)), Input(Value(kV)), Input(Mixed(kOut)),
-                             Input(Mixed(kDout)), Input(Lse()), options);
-    Output(dq, Query(kDq));
-    Output(dk, Key(kDk));
-    Output(dv, Value(kDv));
+    const auto [dq, dk, dv] = graph_.sdpa_backward(
+        Input(Query(kQ, plan_.query_stride())), Input(Key(kK, plan_.key_stride())),
+        Input(Value(kV, plan_.key_stride())), Input(Mixed(kOut)), Input(Mixed(kDout)), Input(Lse()),
+        options);
+    const int64_t queries = plan_.dquery_stride(), keys = plan_.dkey_stride();
+    Output(dq, Query(kDq, queries));
+    Output(dk, Key(kDk, keys));
+    Output(dv, Value(kDv, keys));
   }
 
   // A query at row i sees the key at column j if j <= i and, with a window W, j + W > i.
@@ -65,33 +68,36 @@ class AttentionGraph {
     if (mask.window > 0) options.set_diagonal_band_left_bound(int(mask.window));
   }
 
-  // `heads` heads of `width` elements within rows of `row` elements.
-  Attributes Heads(AttentionTensor id, int64_t heads, int64_t width, int64_t row) const {
-    const int64_t s = plan_.dims.sequence;
+  // `heads` heads of `width` elements, within `rows` rows of each sequence that are `stride`
+  // elements apart.
+  Attributes Heads(AttentionTensor id, int64_t heads, int64_t width, int64_t rows,
+                   int64_t stride) const {
     return Attributes()
         .set_uid(id)
-        .set_dim({plan_.sequences, heads, s, width})
-        .set_stride({s * row, width, row, 1});
+        .set_dim({plan_.sequences, heads, rows, width})
+        .set_stride({plan_.dims.sequence * stride, width, stride, 1});
   }
-  Attributes Query(AttentionTensor id) const {
-    return Heads(id, plan_.dims.heads, plan_.dims.head_dim, PackedWidth(plan_.dims));
+  Attributes Query(AttentionTensor id, int64_t stride) const {
+    return Heads(id, plan_.dims.heads, plan_.dims.head_dim, plan_.queries(), stride);
   }
-  Attributes Key(AttentionTensor id) const {
-    return Heads(id, plan_.dims.kv_heads, plan_.dims.head_dim, PackedWidth(plan_.dims));
+  Attributes Key(AttentionTensor id, int64_t stride) const {
+    return Heads(id, plan_.dims.kv_heads, plan_.dims.head_dim, plan_.keys(), stride);
   }
-  Attributes Value(AttentionTensor id) const {
-    return Heads(id, plan_.dims.kv_heads, plan_.dims.value_dim, PackedWidth(plan_.dims));
+  Attributes Value(AttentionTensor id, int64_t stride) const {
+    return Heads(id, plan_.dims.kv_heads, plan_.dims.value_dim, plan_.keys(), stride);
   }
   Attributes Mixed(AttentionTensor id) const {
-    return Heads(id, plan_.dims.heads, plan_.dims.value_dim, plan_.dims.out_columns());
+    return Heads(id, plan_.dims.heads, plan_.dims.value_dim, plan_.queries(),
+                 plan_.dims.out_columns());
   }
-  // Log sum exp of scaled scores, in natural logarithms, as in attention.h.
+  // Log sum exp of scaled scores, in natural logarithms, as in attention.h. Backward takes no other
+  // strides.
   Attributes Lse() const {
-    const int64_t a = plan_.dims.heads, s = plan_.dims.sequence;
+    const int64_t a = plan_.dims.heads, rows = plan_.queries();
     return Attributes()
         .set_uid(kLse)
-        .set_dim({plan_.sequences, a, s, 1})
-        .set_stride({a * s, s, 1, 1})
+        .set_dim({plan_.sequences, a, rows, 1})
+        .set_stride({a * rows, rows, 1, 1})
         .set_data_type(cudnn_frontend::DataType_t::FLOAT);
   }
 

@@ -6,5 +6,7 @@ namespace trainyard::cuda {
 
 bool CudnnAttention(Exec&, const PackedAttentionForwardArgs&) { return false; }
 bool CudnnAttention(Exec&, const PackedAttentionBackwardArgs&) { return false; }
+bool CudnnAttentionPart(Exec&, const AttentionForwardCore<bf16, bf16>&) { return false; }
+bool CudnnAttentionPart(Exec&, const AttentionBackwardCore<bf16, bf16>&) { return false; }
 
 }  // namespace trainyard::cuda

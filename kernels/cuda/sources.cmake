@@ -6,6 +6,7 @@ set(TRAINYARD_CUDA_SOURCES
   add_bias.cu
   attention.cu
   attention_backward.cu
+  attention_by_parts.cu
   attention_forward.cu
   attention_part.cu
   attention_sinks.cu

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -56,17 +57,18 @@ class CudnnPlans : public ::testing::Test {
     return bytes;
   }
 
-  void ExpectPlanned(int64_t sequences, const AttentionDims& dims) {
+  void ExpectPlanned(int64_t sequences, const AttentionDims& dims,
+                     const std::optional<PartRows>& part) {
     ASSERT_TRUE(CudnnTakes(DType::kBF16, dims));
     for (const auto& [pass, deterministic] :
          {std::pair(AttentionPass::kForward, true), std::pair(AttentionPass::kBackward, true),
           std::pair(AttentionPass::kBackward, false)}) {
-      const CudnnAttentionPlan plan{pass, sequences, dims, deterministic};
+      const CudnnAttentionPlan plan{pass, sequences, dims, deterministic, part};
       EXPECT_EQ(Planned(plan), plan.WorkspaceBytes())
           << (pass == AttentionPass::kForward ? "forward" : "backward")
-          << (deterministic ? "" : ", in any order") << ": " << sequences << " x " << dims.sequence
-          << ", heads " << dims.heads << " and " << dims.kv_heads << " of " << dims.head_dim
-          << ", values of " << dims.value_dim;
+          << (deterministic ? "" : ", in any order") << ": " << sequences << " x " << plan.queries()
+          << " over " << plan.keys() << ", heads " << dims.heads << " and " << dims.kv_heads
+          << " of " << dims.head_dim << ", values of " << dims.value_dim;
     }
   }
 
@@ -92,6 +94,7 @@ struct Case {
   std::string name;
   int64_t sequences = 2;
   AttentionDims dims;
+  std::optional<PartRows> part = {};
 };
 
 // One preset for each choice of heads.
@@ -135,9 +138,35 @@ std::vector<Case> HeadDimsThatAreTaken() {
   return cases;
 }
 
+// Of sequences that context ranks divide: own keys, half of the keys, half of the queries.
+std::vector<Case> PartsThatAreTaken() {
+  std::vector<Case> cases;
+  const auto add = [&](const char* name, int64_t queries, int64_t keys, const AttentionMask& mask,
+                       AttentionDims dims) {
+    dims.mask = mask;
+    cases.push_back({name, 2, dims,
+                     PartRows{.queries = queries,
+                              .keys = keys,
+                              .query_stride = PackedWidth(dims),
+                              .key_stride = dims.key_columns() + dims.value_columns()}});
+  };
+  const AttentionDims heads = Dims(1024, 16, 16, 128), shared = Dims(1024, 8, 2, 64);
+  constexpr AttentionMask kFull = {.causal = false};
+  add("own", 1024, 1024, {}, heads);
+  add("half_of_keys", 1024, 512, kFull, heads);
+  add("half_of_queries", 512, 1024, kFull, heads);
+  add("shared_half_of_keys", 1024, 512, kFull, shared);
+  add("shared_half_of_queries", 512, 1024, kFull, shared);
+  add("window", 512, 512, {.window = 128}, shared);
+  add("latent", 512, 1024, kFull, Dims(1024, 4, 4, 192, 128));
+  return cases;
+}
+
 class CudnnPlansOf : public CudnnPlans, public ::testing::WithParamInterface<Case> {};
 
-TEST_P(CudnnPlansOf, AreThere) { ExpectPlanned(GetParam().sequences, GetParam().dims); }
+TEST_P(CudnnPlansOf, AreThere) {
+  ExpectPlanned(GetParam().sequences, GetParam().dims, GetParam().part);
+}
 
 std::string Name(const ::testing::TestParamInfo<Case>& info) {
   std::string name = info.param.name;
@@ -150,6 +179,8 @@ INSTANTIATE_TEST_SUITE_P(EveryPreset, CudnnPlansOf, ::testing::ValuesIn(Presets(
 INSTANTIATE_TEST_SUITE_P(EveryMask, CudnnPlansOf, ::testing::ValuesIn(MasksThatAreTaken()), Name);
 INSTANTIATE_TEST_SUITE_P(EveryHeadDim, CudnnPlansOf, ::testing::ValuesIn(HeadDimsThatAreTaken()),
                          Name);
+
+INSTANTIATE_TEST_SUITE_P(EveryPart, CudnnPlansOf, ::testing::ValuesIn(PartsThatAreTaken()), Name);
 
 TEST(CudnnPresets, DifferInTheirHeads) { EXPECT_GE(Presets().size(), 8u); }
 

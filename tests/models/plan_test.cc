@@ -283,6 +283,30 @@ TEST(PlanTest, WhatAttentionKeepsOnAGpuIsPlannedOnce) {
             planned(Precision::BF16(), 1024, true) + copies);
 }
 
+// A ring's rank works on its own rows, on half of the keys before, and of half of its queries on the
+// keys after. Each of these has a workspace. Results of a part have memory of their own.
+TEST(PlanTest, WhatPartsOfAttentionKeepOnAGpuIsPlanned) {
+  const ModelConfig config = FindPreset("llama3-8b")->config;
+  const auto planned = [&](int rank, int64_t sequence) {
+    const Program program =
+        RecordTraining(*CreateModel(config), {.record = {.precision = Precision::BF16(),
+                                                         .micro_batch = 1,
+                                                         .sequence = sequence,
+                                                         .mesh = {.context = 2, .rank = rank}}});
+    return PlanMemory(program, {.gpu = true}).workspace_bytes;
+  };
+  // Rows of this rank: 1,024, of 32 heads of 128 and 8 key heads.
+  constexpr size_t kRows = 1024, kHeads = 32, kShared = kHeads * 2 * 128 * 2;
+  constexpr size_t kForward = kRows * (kHeads + kHeads * 128) * 4 + 2 * 256;
+  constexpr size_t kBackward = kRows * (kHeads + 16) * 128 * 2;
+  const auto workspace = [](size_t queries, size_t keys) {
+    return 256 + kHeads * queries * 4 + keys * kShared + kHeads * queries * keys * 2;
+  };
+  EXPECT_EQ(planned(0, 2048), kForward + kBackward + workspace(1024, 1024) + workspace(512, 1024));
+  EXPECT_EQ(planned(1, 2048), kForward + kBackward + workspace(1024, 1024) + workspace(1024, 512));
+  EXPECT_EQ(planned(0, 200), 0u);
+}
+
 // 18 bytes a parameter: bf16 copy; f32 master, gradient and two moments. Nothing is allocated.
 TEST(PlanTest, LargeModelsArePlannedWithoutMemory) {
   const Program program = Record(FindPreset("llama3-8b")->config, Precision::BF16(), 4096);

@@ -8,11 +8,13 @@
 // reach their owner last. Otherwise all keys and values are gathered before the first turn (Llama
 // Team 2024, arXiv:2407.21783, section 3.3.2), and their gradients are summed and scattered after
 // the last turn.
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/attention_part.h"
 #include "kernels/copy_columns.h"
+#include "kernels/cudnn_attention_plan.h"
 #include "kernels/fill.h"
 #include "models/program/binder.h"
 #include "models/program/ops/attention_form.h"
@@ -63,6 +65,32 @@ class ContextAttentionBase : public Op {
            products.FlopsPerPair(heads_);
   }
 
+  // What the parts of all turns keep on a GPU. Calls that differ only in sinks share the memory.
+  std::optional<Kept> KeptBy(const Program& program, const Instance& instance, AttentionPass pass,
+                             bool deterministic) const {
+    if (!traits_.IsPlain()) return std::nullopt;
+    const ValueInfo& qkv = program.info(instance.inputs[0]);
+    const AttentionDims dims = traits_.DimsOf(heads_);
+    CudnnAttentionPlan plan{pass, qkv.shape[0] / heads_.sequence, dims, deterministic};
+    std::map<decltype(plan.WorkspaceKey()), int64_t> workspaces;
+    for (int64_t turn = 0; turn < ring_.ranks; ++turn) {
+      for (const TurnPart& part : PartsOfTurn(turn)) {
+        if (!CudnnPartMask(qkv.dtype, dims, part.part)) continue;
+        plan.part = PartRows{.queries = part.part.q_rows,
+                             .keys = part.part.kv_rows,
+                             .query_stride = heads_.columns(),
+                             .key_stride = kv_columns()};
+        workspaces[plan.WorkspaceKey()] = plan.WorkspaceBytes();
+      }
+    }
+    if (workspaces.empty()) return std::nullopt;
+    int64_t bytes = CudnnPartBytes(pass, plan.sequences, dims);
+    for (const auto& [key, workspace] : workspaces) bytes += workspace;
+    return Kept{absl::StrCat(name(), " ", ToString(heads_), traits_.ToString(), " of ",
+                             plan.sequences, deterministic ? "" : " in any order"),
+                size_t(bytes)};
+  }
+
   // Copies this rank's keys and values to the place of turn 0. Also gathers those of the other
   // ranks if there is no ring.
   std::vector<Call> TakeKeysAndValues(const Binder& binder, Tensor qkv, Tensor kv) const {
@@ -99,8 +127,15 @@ class ContextAttentionBase : public Op {
 // and values, and for their gradients; then the gradient of sinks if there are any.
 class ContextAttentionBackwardOp final : public ContextAttentionBase {
  public:
-  using ContextAttentionBase::ContextAttentionBase;
+  ContextAttentionBackwardOp(const ContextAttentionBase& forward, bool deterministic)
+      : ContextAttentionBase(forward), deterministic_(deterministic) {}
   absl::string_view name() const override { return "context_attention_backward"; }
+  std::string attributes() const override {
+    return absl::StrCat(ContextAttentionBase::attributes(), deterministic_ ? "" : " in any order");
+  }
+  std::optional<Kept> KeptOnGpu(const Program& program, const Instance& instance) const override {
+    return KeptBy(program, instance, AttentionPass::kBackward, deterministic_);
+  }
   // As in attention_backward: computing the scores again is not counted.
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
@@ -170,6 +205,7 @@ class ContextAttentionBackwardOp final : public ContextAttentionBase {
                                    .dv = dvalues,
                                    .write_dq = write,
                                    .write_dkv = in_ring() ? write : Write::kAdd,
+                                   .deterministic = deterministic_,
                                    .document_begins = form.begins,
                                    .document_ends = form.ends,
                                    .samples = form.samples,
@@ -185,6 +221,8 @@ class ContextAttentionBackwardOp final : public ContextAttentionBase {
     }
     return binder.Kernel(args);
   }
+
+  const bool deterministic_;
 };
 
 // Inputs: qkv, and those of the form. Outputs: out, lse; then memory for the sum of the parts, and
@@ -193,6 +231,9 @@ class ContextAttentionOp final : public ContextAttentionBase {
  public:
   using ContextAttentionBase::ContextAttentionBase;
   absl::string_view name() const override { return "context_attention"; }
+  std::optional<Kept> KeptOnGpu(const Program& program, const Instance& instance) const override {
+    return KeptBy(program, instance, AttentionPass::kForward, /*deterministic=*/true);
+  }
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
     cost.flops = Flops(program, instance, {.keys = 1, .values = 1});
@@ -250,7 +291,7 @@ class ContextAttentionOp final : public ContextAttentionBase {
     }
     std::vector<Value> gradients(instance.inputs.size());
     gradients[0] = recorder.Emit(
-        std::make_shared<ContextAttentionBackwardOp>(heads_, traits_, ring_, exchange_),
+        std::make_shared<ContextAttentionBackwardOp>(*this, recorder.program().deterministic),
         std::move(inputs), outputs)[0];
     return gradients;
   }

@@ -1,0 +1,174 @@
+#include "kernels/cuda/attention_by_parts.h"
+#include "kernels/cuda/attention_sinks.h"
+#include "kernels/cuda/context.h"
+#include "kernels/cuda/launch.h"
+
+namespace trainyard::cuda {
+namespace {
+
+// Memory for the results of one part. It is not the scratch memory of the stream, which the kernel
+// that computes the part may use.
+struct PartMemory {
+  Context own;
+};
+
+template <typename T>
+T* MemoryOf(Exec& exec, int64_t elements) {
+  return reinterpret_cast<T*>(Kept<PartMemory>(exec).own.Scratch(size_t(elements) * sizeof(T)));
+}
+
+// Merges one head of one query.
+template <typename T>
+struct MergeBody {
+  using A = Accumulate<T>;
+  AttentionForwardCore<T, A> core;
+  Heads<const T> part;
+  const A* part_lse;
+
+  __device__ void operator()(int64_t i) const {
+    const int64_t heads = core.dims.heads, width = core.dims.value_dim;
+    const int64_t head = i % heads, query = i / heads;
+    const int64_t sequence = query / core.part.q_rows;
+    const int64_t at = core.part.q_begin + query % core.part.q_rows;
+    const int64_t row = sequence * core.dims.sequence + at;
+    const int64_t statistic = (sequence * heads + head) * core.dims.sequence + at;
+    const A mine = part_lse[statistic];
+    A after = core.sinks == nullptr ? mine : LogSum(mine, A(core.sinks[head]));
+    A before_factor = 0;
+    if (core.write == Write::kAdd) {
+      const A before = core.lse[statistic];
+      after = LogSum(after, before);
+      before_factor = std::exp(before - after);
+    }
+    const A factor = std::exp(mine - after);
+    core.lse[statistic] = after;
+    A* const out = core.out.data + row * core.out.row + head * width;
+    const T* const of_part = part.data + row * part.row + head * width;
+    for (int64_t c = 0; c < width; ++c) {
+      const A before = core.write == Write::kAdd ? before_factor * out[c] : A(0);
+      out[c] = before + factor * A(of_part[c]);
+    }
+  }
+
+ private:
+  // log(exp(x) + exp(y)). One of them may be minus infinity.
+  static __device__ A LogSum(A x, A y) {
+    const A larger = x < y ? y : x, smaller = x < y ? x : y;
+    return larger + std::log1p(std::exp(smaller - larger));
+  }
+};
+
+// Rows [begin, begin + rows) of each sequence of `sequence` rows, with `columns` elements.
+struct RowsOfPart {
+  int64_t sequence, begin, rows, columns;
+
+  __device__ int64_t row(int64_t i) const {
+    const int64_t n = i / columns;
+    return n / rows * sequence + begin + n % rows;
+  }
+};
+
+// Adds one element of the part's gradients, or puts it in place.
+template <typename T, typename A>
+struct AddBody {
+  RowsOfPart rows;
+  Heads<const T> part;
+  Heads<A> to;
+  Write write;
+
+  __device__ void operator()(int64_t i) const {
+    const int64_t row = rows.row(i), column = i % rows.columns;
+    const A value = A(part.data[row * part.row + column]);
+    A& sum = to.data[row * to.row + column];
+    sum = write == Write::kAdd ? sum + value : value;
+  }
+};
+
+template <typename T, typename A>
+void Add(Exec& exec, int64_t sequences, const RowsOfPart& rows, const Heads<T>& part,
+         const Heads<A>& to, Write write) {
+  ForEach(exec, sequences * rows.rows * rows.columns,
+          AddBody<T, A>{rows, {part.data, part.row}, to, write});
+}
+
+}  // namespace
+
+template <typename T>
+bool AttentionByParts(Exec& exec, const AttentionForwardCore<T, Accumulate<T>>& core,
+                      const AttentionMask& mask, ForwardPart<T> attention) {
+  using A = Accumulate<T>;
+  const AttentionDims& dims = core.dims;
+  const int64_t rows = core.sequences * dims.sequence, width = dims.out_columns();
+  A* const lse = MemoryOf<A>(exec, rows * (dims.heads + width));  // Enough for both.
+  AttentionForwardCore<T, T> part = {.sequences = core.sequences,
+                                     .dims = dims,
+                                     .part = core.part,
+                                     .q = core.q,
+                                     .k = core.k,
+                                     .v = core.v,
+                                     .sinks = nullptr,
+                                     .documents = core.documents,
+                                     .dropout = core.dropout,
+                                     .out = {reinterpret_cast<T*>(lse + rows * dims.heads), width},
+                                     .lse = lse,
+                                     .write = Write::kOverwrite};
+  part.part.mask = mask;
+  part.part.q_position = part.part.kv_position = 0;
+  if (!attention(exec, part)) return false;
+  ForEach(exec, core.sequences * core.part.q_rows * dims.heads,
+          MergeBody<T>{core, {part.out.data, part.out.row}, lse});
+  return true;
+}
+
+template <typename T>
+bool AttentionByParts(Exec& exec, const AttentionBackwardCore<T, Accumulate<T>>& core,
+                      const AttentionMask& mask, BackwardPart<T> attention) {
+  const AttentionDims& dims = core.dims;
+  const AttentionPart& rows = core.part;
+  const int64_t q = dims.query_columns(), k = dims.key_columns(), v = dims.value_columns();
+  const int64_t tokens = core.sequences * dims.sequence;
+  T* const dq = MemoryOf<T>(exec, tokens * (q + k + v));
+  T* const dkv = dq + tokens * q;
+  AttentionBackwardCore<T, T> part = {.sequences = core.sequences,
+                                      .dims = dims,
+                                      .part = rows,
+                                      .q = core.q,
+                                      .k = core.k,
+                                      .v = core.v,
+                                      .out = core.out,
+                                      .dout = core.dout,
+                                      .sinks = nullptr,
+                                      .documents = core.documents,
+                                      .dropout = core.dropout,
+                                      .lse = core.lse,
+                                      .dq = {dq, q},
+                                      .dk = {dkv, k + v},
+                                      .dv = {dkv + k, k + v},
+                                      .write_dq = Write::kOverwrite,
+                                      .write_dkv = Write::kOverwrite,
+                                      .dsinks = nullptr,
+                                      .write_dsinks = Write::kOverwrite,
+                                      .deterministic = core.deterministic};
+  part.part.mask = mask;
+  part.part.q_position = part.part.kv_position = 0;
+  if (!attention(exec, part)) return false;
+  const auto of = [&](int64_t begin, int64_t count, int64_t columns) {
+    return RowsOfPart{dims.sequence, begin, count, columns};
+  };
+  Add(exec, core.sequences, of(rows.q_begin, rows.q_rows, q), part.dq, core.dq, core.write_dq);
+  Add(exec, core.sequences, of(rows.kv_begin, rows.kv_rows, k), part.dk, core.dk, core.write_dkv);
+  Add(exec, core.sequences, of(rows.kv_begin, rows.kv_rows, v), part.dv, core.dv, core.write_dkv);
+  if (core.dsinks != nullptr) SinkGradient(exec, core);
+  return true;
+}
+
+template bool AttentionByParts(Exec&, const AttentionForwardCore<float, float>&,
+                               const AttentionMask&, ForwardPart<float>);
+template bool AttentionByParts(Exec&, const AttentionForwardCore<bf16, float>&,
+                               const AttentionMask&, ForwardPart<bf16>);
+template bool AttentionByParts(Exec&, const AttentionBackwardCore<float, float>&,
+                               const AttentionMask&, BackwardPart<float>);
+template bool AttentionByParts(Exec&, const AttentionBackwardCore<bf16, float>&,
+                               const AttentionMask&, BackwardPart<bf16>);
+
+}  // namespace trainyard::cuda

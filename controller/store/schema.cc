@@ -94,13 +94,22 @@ absl::Status DamagedStore(const std::string& path, absl::string_view what) {
                    ", or move the whole state directory away to start with no jobs"));
 }
 
+absl::Status DamagedOrUnreadable(const std::string& path, const absl::Status& why) {
+  if (absl::IsUnavailable(why) || absl::IsPermissionDenied(why)) {
+    return absl::Status(why.code(), absl::StrCat(why.message(),
+                                                 "; nothing was changed: see why "
+                                                 "the files cannot be read, and start again"));
+  }
+  return DamagedStore(path, why.message());
+}
+
 absl::StatusOr<int> SchemaVersion(Database& database, const std::string& path) {
   const auto version = database.QueryInt("PRAGMA user_version");
-  if (!version.ok()) return DamagedStore(path, version.status().message());
+  if (!version.ok()) return DamagedOrUnreadable(path, version.status());
   const auto application = database.QueryInt("PRAGMA application_id");
-  if (!application.ok()) return DamagedStore(path, application.status().message());
+  if (!application.ok()) return DamagedOrUnreadable(path, application.status());
   const auto tables = database.QueryInt("SELECT count(*) FROM sqlite_master");
-  if (!tables.ok()) return DamagedStore(path, tables.status().message());
+  if (!tables.ok()) return DamagedOrUnreadable(path, tables.status());
   if (*tables > 0 && *application != kApplicationId) {
     return absl::FailedPreconditionError(
         absl::StrCat("store ", path, " is another program's database: give an empty directory"));

@@ -24,6 +24,10 @@ absl::Status MigrateSchema(Database& database, int version);
 // DATA_LOSS: the file as a whole cannot be relied on.
 absl::Status DamagedStore(const std::string& path, absl::string_view what);
 
+// Says why a check of the file failed: the file is damaged, or cannot be read at present. Whoever
+// was told of damage would go back to a backup, and lose the jobs since.
+absl::Status DamagedOrUnreadable(const std::string& path, const absl::Status& why);
+
 int LatestSchemaVersion();
 
 // The SQL that upgrades schema version `version` to the next. Tests make older stores with it.

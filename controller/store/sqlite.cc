@@ -29,6 +29,8 @@ absl::Status ErrorOf(sqlite3* db, int code, absl::string_view doing) {
       return absl::DataLossError(text);
     case SQLITE_CONSTRAINT:
       return absl::AlreadyExistsError(text);
+    case SQLITE_IOERR:
+      return absl::UnavailableError(text);
     case SQLITE_CANTOPEN:
     case SQLITE_PERM:
     case SQLITE_READONLY:

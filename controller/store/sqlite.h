@@ -54,7 +54,8 @@ class Database {
 
   // Opens a connection. `witness` is told of its transactions, and must outlive it; null: there is
   // none. Errors name the path and quote SQLite. DATA_LOSS: the file is damaged, or is no database.
-  // RESOURCE_EXHAUSTED: the disk is full.
+  // RESOURCE_EXHAUSTED: the disk is full. UNAVAILABLE, PERMISSION_DENIED: a file cannot be read, be
+  // written or be opened, which says nothing of what is in it.
   static absl::StatusOr<Database> Open(const std::string& path, Witness* witness = nullptr);
 
   absl::Status Execute(const char* sql);

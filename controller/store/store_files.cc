@@ -28,7 +28,7 @@ absl::Status RebuildWithChecksums(Database database, const std::string& path) {
   const std::string rebuilt = path + ".rebuilt";
   RETURN_IF_ERROR(RemoveTree(rebuilt));
   const auto verdict = database.QueryText("PRAGMA quick_check(1)");
-  if (!verdict.ok()) return DamagedStore(path, verdict.status().message());
+  if (!verdict.ok()) return DamagedOrUnreadable(path, verdict.status());
   if (*verdict != "ok") return DamagedStore(path, *verdict);
   database.KeepLogOnClose(false);
   RETURN_IF_ERROR(database.Execute("PRAGMA journal_mode = DELETE"));  // Empties the log.
@@ -113,7 +113,7 @@ absl::StatusOr<uint64_t> CompareWithWitness(Database& database, const std::strin
   int64_t found = 0;
   if (version >= kGuardedVersion) {
     const auto count = database.QueryInt("SELECT value FROM meta WHERE key = 'transactions'");
-    if (!count.ok()) return DamagedStore(path, count.status().message());
+    if (!count.ok()) return DamagedOrUnreadable(path, count.status());
     found = *count;
   }
   const std::optional<uint64_t> witnessed = witness.newest();
@@ -194,7 +194,7 @@ absl::StatusOr<StoreFiles> OpenStoreFiles(const std::string& directory,
   database.KeepLogOnClose(false);
   RETURN_IF_ERROR(database.Execute("PRAGMA wal_checkpoint(TRUNCATE)"));
   const auto damaged = GuardedDisk::DamagedPages(database.handle(), kPagesAtStart);
-  if (!damaged.ok()) return DamagedStore(path, damaged.status().message());
+  if (!damaged.ok()) return DamagedOrUnreadable(path, damaged.status());
   if (!damaged->empty()) RETURN_IF_ERROR(Judge(database, path, *damaged, version));
   RETURN_IF_ERROR(MigrateSchema(database, version));
   RETURN_IF_ERROR(

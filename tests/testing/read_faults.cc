@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdarg>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -84,8 +85,17 @@ int Opened(int fd, std::optional<ReadFault> fault) {
 }  // namespace
 
 FaultyReads::FaultyReads(ReadFault fault, std::string path, int times) {
+  std::vector<int> open;
+  if (fault == ReadFault::kEio || fault == ReadFault::kShort) {
+    std::error_code none;
+    for (const auto& each : std::filesystem::directory_iterator("/proc/self/fd", none)) {
+      const std::string file = std::filesystem::read_symlink(each.path(), none).string();
+      if (file.ends_with(path)) open.push_back(std::stoi(each.path().filename()));
+    }
+  }
   State& faults = Faults();
   const std::lock_guard lock(faults.mutex);
+  for (const int fd : open) faults.open_files[fd] = fault;
   faults.planned.push_back({this, fault, std::move(path), times});
 }
 
@@ -93,6 +103,7 @@ FaultyReads::~FaultyReads() {
   State& faults = Faults();
   const std::lock_guard lock(faults.mutex);
   std::erase_if(faults.planned, [&](const Planned& one) { return one.owner == this; });
+  if (faults.planned.empty()) faults.open_files.clear();
 }
 
 int FaultyReads::met() const {
@@ -125,6 +136,21 @@ int open(const char* path, int flags, ...) {
                            fault);
 }
 
+// SQLite opens what it reads to be written, too.
+int open64(const char* path, int flags, ...) {
+  va_list arguments;
+  va_start(arguments, flags);
+  const mode_t mode = flags & O_CREAT ? va_arg(arguments, mode_t) : 0;
+  va_end(arguments);
+  const auto fault = trainyard::FaultOf(path);
+  if (fault && trainyard::ErrorOf(*fault) != 0) {
+    errno = trainyard::ErrorOf(*fault);
+    return -1;
+  }
+  const auto next = trainyard::Next<int(const char*, int, ...)>("open64");
+  return trainyard::Opened(next(path, flags, mode), fault);
+}
+
 // The standard library lists a directory so.
 int openat(int directory, const char* path, int flags, ...) {
   const auto fault = flags & O_DIRECTORY ? trainyard::FaultOf(path) : std::nullopt;
@@ -149,7 +175,7 @@ ssize_t read(int fd, void* to, size_t bytes) {
     errno = EIO;
     return -1;
   }
-  if (fault == trainyard::ReadFault::kShort) bytes = std::min<size_t>(bytes, 1);
+  if (fault == trainyard::ReadFault::kShort) bytes = (bytes + 1) / 2;
   return trainyard::Next<ssize_t(int, void*, size_t)>("read")(fd, to, bytes);
 }
 
@@ -159,8 +185,12 @@ ssize_t pread(int fd, void* to, size_t bytes, off_t offset) {
     errno = EIO;
     return -1;
   }
-  if (fault == trainyard::ReadFault::kShort) bytes = std::min<size_t>(bytes, 1);
+  if (fault == trainyard::ReadFault::kShort) bytes = (bytes + 1) / 2;
   return trainyard::Next<ssize_t(int, void*, size_t, off_t)>("pread")(fd, to, bytes, offset);
+}
+
+ssize_t pread64(int fd, void* to, size_t bytes, off_t offset) {
+  return pread(fd, to, bytes, offset);
 }
 
 }  // extern "C"

@@ -1,5 +1,5 @@
 // Makes reads of chosen files fail, in this process: linked into a test, the library stands before
-// libc's open, openat, read and pread. Files are chosen by a part of their path.
+// libc's open, openat, read and pread, and SQLite's. Files are chosen by a part of their path.
 
 #pragma once
 
@@ -12,11 +12,11 @@ enum class ReadFault {
   kEmfile,  // open fails, as with the next two.
   kEacces,
   kEnoent,
-  kShort,  // read and pread return one byte at a time.
+  kShort,  // read and pread return half of what is asked for.
 };
 
 // While it lives, the next `times` opened files (or directories) whose path ends with `path` have
-// the fault. Several may live at once.
+// the fault, and so do the reads of such files that are open already. Several may live at once.
 class FaultyReads {
  public:
   FaultyReads(ReadFault fault, std::string path, int times = 1 << 30);

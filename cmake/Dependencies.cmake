@@ -43,6 +43,7 @@ if(NOT TRAINYARD_CUDA STREQUAL "off")
     set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
     set(CMAKE_CUDA_ARCHITECTURES 90a-real)  # Hopper, with its own instructions
     enable_language(CUDA)
+    set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # One in a process: libraries of ours and of NVIDIA's use it
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # CMake 3.25 does not know that nvcc has it
     set(CMAKE_CUDA_STANDARD 20)
     # Header-only, from scripts/install_cudnn_frontend.sh; without it attention does not use cuDNN.

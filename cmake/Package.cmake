@@ -1,16 +1,36 @@
-# Two packages of the same programs. Both bring the shared libraries that they need in lib/, where programs look first;
-# NVIDIA's are not among them: they belong to the machine, and only libtrainyard_cuda.so wants them.
+# Two packages of the same programs. Both bring the shared libraries that they need in lib/, where
+# programs look first. NVIDIA's libraries are in neither: they belong to the machine, and only
+# libtrainyard_cuda.so and libtrainyard_kernels_cuda.so want them.
 #
-#   ninja -C build package    trainyard-VERSION-Linux.tar.gz: the bundle, which runs on another distribution (glibc 2.36 or
-#                             newer) from wherever it is unpacked, with what measures and checks a GPU
-#   cpack -G DEB              trainyard_VERSION_amd64.deb: what users need, with units, users and manual pages
-#                             (cmake/DebianTree.cmake)
+#   scripts/gpu_bundle.sh     build/trainyard-gpu.tar.xz: the bundle for a machine with a GPU. It runs
+#                             from wherever it is unpacked (glibc 2.36 or newer), and it has what
+#                             checks and measures a GPU.
+#   ninja -C build package    trainyard_VERSION_amd64.deb: what users need, with units, users and
+#                             manual pages (cmake/DebianTree.cmake)
 #
 # What lies in the component "check" is in the bundle alone.
 install(PROGRAMS scripts/gpu_check.sh DESTINATION scripts COMPONENT check)
-install(DIRECTORY scripts/gpu_check DESTINATION scripts COMPONENT check FILES_MATCHING PATTERN "*.py" PATTERN "*.json")
+install(DIRECTORY scripts/gpu_check DESTINATION scripts COMPONENT check
+  FILES_MATCHING PATTERN "*.py" PATTERN "*.json")
 install(PROGRAMS bench/torch_llama.py DESTINATION scripts/gpu_check COMPONENT check)
 install(FILES README.md LICENSE DESTINATION .)
+
+if(TRAINYARD_WITH_CUDA)
+  set(measures train_step predict_step lockstep matmul_search)
+  if(TARGET trainyard_cudnn)
+    list(APPEND measures cudnn_device gpu_libraries)
+  endif()
+  install(TARGETS ${measures} RUNTIME DESTINATION bench COMPONENT check)
+  get_property(programs GLOBAL PROPERTY TRAINYARD_PROGRAMS)
+  set(bundle ${CMAKE_BINARY_DIR}/trainyard-gpu.tar.xz)
+  add_custom_target(gpu_bundle
+    COMMAND ${CMAKE_COMMAND} -DBUILD=${CMAKE_BINARY_DIR} -DTREE=${CMAKE_BINARY_DIR}/gpu_bundle/trainyard
+            -P ${CMAKE_CURRENT_LIST_DIR}/BundleTree.cmake
+    COMMAND ${CMAKE_COMMAND} -DTREE=${CMAKE_BINARY_DIR}/gpu_bundle/trainyard -DBUNDLE=${bundle}
+            -DSOURCE=${CMAKE_SOURCE_DIR} -P ${CMAKE_CURRENT_LIST_DIR}/PackBundle.cmake
+    DEPENDS ${programs} ${measures} trainyard_cuda
+    VERBATIM)
+endif()
 
 install(CODE [[
   set(root "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}")
@@ -18,7 +38,7 @@ install(CODE [[
   file(GLOB modules "${root}/lib/libtrainyard_*.so")
   # What every such machine has, and what belongs to its driver.
   set(theirs "^(ld-linux.*|linux-vdso|libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\\+\\+)[.]so"
-             "^lib(cuda|cublas|cublasLt|cudart|cudnn|nccl|nvidia|nvrtc).*[.]so")
+             "^libtrainyard_" "^lib(cuda|cublas|cublasLt|cudart|cudnn|nccl|nvidia|nvrtc).*[.]so")
   file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${programs} MODULES ${modules}
     RESOLVED_DEPENDENCIES_VAR ours PRE_EXCLUDE_REGEXES ${theirs})
   foreach(library ${ours})
@@ -26,10 +46,8 @@ install(CODE [[
   endforeach()
 ]])
 
-set(CPACK_GENERATOR TGZ)
+set(CPACK_GENERATOR DEB)
 set(CPACK_STRIP_FILES ON)
-set(CPACK_POST_BUILD_SCRIPTS ${CMAKE_CURRENT_LIST_DIR}/BundleSize.cmake)
-set(CPACK_PACKAGE_FILE_NAME trainyard-${PROJECT_VERSION}-Linux)
 
 set(CPACK_PROJECT_CONFIG_FILE ${CMAKE_CURRENT_LIST_DIR}/DebianPackage.cmake)  # Read by cpack, for each generator.
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """The peer of bench/beside_pytorch.py: one Llama training step in plain PyTorch, as its users would write it.
 
-Fused attention where this PyTorch has it, bf16 by autocast, AdamW with clipping. Prints one JSON line with every
-step's seconds and loss. The shapes come as JSON in the first argument: model (layers, hidden, heads, kv_heads, ffn,
-vocab, perhaps tied), micro, sequence, precision, threads, steps, perhaps device ("cpu", "cuda") and compile.
+Fused attention where this PyTorch has it, bf16 by autocast, AdamW with clipping. Prints a JSON line
+after each step, with the seconds and losses of all steps so far. The shapes come as JSON in the
+first argument: model (layers, hidden, heads, kv_heads, ffn, vocab, perhaps tied), micro, sequence,
+precision, threads, steps, perhaps device ("cpu", "cuda"), compile, and weights ("BF16": not f32).
 """
 import json
 import math
@@ -91,6 +92,8 @@ def main():
     torch.set_num_threads(run["threads"])
     device = run.get("device", "cpu")
     model = Llama(run["model"], run["sequence"]).to(device)
+    if run.get("weights") == "BF16":
+        model = model.to(torch.bfloat16)
     optimizer = torch.optim.AdamW(model.parameters(), 3e-4, weight_decay=0.1, **({"fused": True} if VERSION >= (2, 4) else {}))
     forward = torch.compile(model) if run.get("compile") else model
     seconds, losses = [], []
@@ -107,7 +110,8 @@ def main():
         if device == "cuda":
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - start)
-    print(json.dumps({"version": torch.__version__, "seconds": seconds, "losses": losses}))
+        told = {"version": torch.__version__, "seconds": seconds, "losses": losses}
+        print(json.dumps(told), flush=True)
 
 
 if __name__ == "__main__":

@@ -23,13 +23,19 @@ if(TRAINYARD_WITH_CUDA)
   install(TARGETS ${measures} RUNTIME DESTINATION bench COMPONENT check)
   get_property(programs GLOBAL PROPERTY TRAINYARD_PROGRAMS)
   set(bundle ${CMAKE_BINARY_DIR}/trainyard-gpu.tar.xz)
-  add_custom_target(gpu_bundle
-    COMMAND ${CMAKE_COMMAND} -DBUILD=${CMAKE_BINARY_DIR} -DTREE=${CMAKE_BINARY_DIR}/gpu_bundle/trainyard
+  set(tree ${CMAKE_BINARY_DIR}/gpu_bundle/trainyard)
+  file(GLOB_RECURSE packed CONFIGURE_DEPENDS scripts/gpu_check/*.py scripts/gpu_check/*.json)
+  set(made_by Package BundleTree PackBundle BundleSize)
+  list(TRANSFORM made_by REPLACE "(.+)" "${CMAKE_CURRENT_LIST_DIR}/\\1.cmake")
+  add_custom_command(OUTPUT ${bundle}
+    COMMAND ${CMAKE_COMMAND} -DBUILD=${CMAKE_BINARY_DIR} -DTREE=${tree}
             -P ${CMAKE_CURRENT_LIST_DIR}/BundleTree.cmake
-    COMMAND ${CMAKE_COMMAND} -DTREE=${CMAKE_BINARY_DIR}/gpu_bundle/trainyard -DBUNDLE=${bundle}
-            -DSOURCE=${CMAKE_SOURCE_DIR} -P ${CMAKE_CURRENT_LIST_DIR}/PackBundle.cmake
-    DEPENDS ${programs} ${measures} trainyard_cuda
+    COMMAND ${CMAKE_COMMAND} -DTREE=${tree} -DBUNDLE=${bundle} -DSOURCE=${CMAKE_SOURCE_DIR}
+            -P ${CMAKE_CURRENT_LIST_DIR}/PackBundle.cmake
+    DEPENDS ${programs} ${measures} trainyard_cuda ${packed} ${made_by} scripts/gpu_check.sh
+            bench/torch_llama.py README.md LICENSE
     VERBATIM)
+  add_custom_target(gpu_bundle DEPENDS ${bundle})
 endif()
 
 install(CODE [[

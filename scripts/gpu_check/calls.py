@@ -1,247 +1,297 @@
-"""What is run on a GPU, in calls of at most ten minutes, most valuable first. Each step has a limit of its own."""
+"""What is run on a GPU, in two calls: what is cheap and decides comes first. Each group of steps
+has a share of the call's seconds, and each step has a limit of its own."""
 import dataclasses
 import importlib.util
 import json
 import math
+import os
 import pathlib
 import shutil
 import sys
 
+import cases
 import readers
+from cases import LAYERS, PRODUCTS, ROWS
+from runner import PASSED, Step
 
+HERE = pathlib.Path(__file__).parent
 SHARDS = 6  # Of the kernel tests: a fault ends one process, and the tests of one shard.
-
-
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """A training step: what bench/train_step and bench/predict_step are asked for."""
-    model: str
-    micro: int  # Sequences of a micro-batch.
-    sequence: int  # Tokens of one.
-    accumulate: int  # Micro-batches of a step.
-    gib: int  # Of the device that it needs.
-    layers: int = 0  # 0: all.
-    deterministic: bool = True
-    steps: int = 20  # That are timed.
-
-    def __str__(self):
-        layers = f" of {self.layers} layers" if self.layers else ""
-        order = "" if self.deterministic else ", any order"
-        return f"{self.model}{layers}, {self.micro} x {self.sequence}, {self.accumulate} micro-batches{order}"
-
-    def options(self):
-        layers = ["--layers", self.layers] if self.layers else []
-        return ["--case", self.model, "--micro", self.micro, "--sequence", self.sequence, "--accumulate", self.accumulate,
-                "--deterministic", "true" if self.deterministic else "false", *layers]
-
-    def tokens(self):
-        return self.micro * self.sequence * self.accumulate
-
-
-ROWS = [
-    Case("gpt2-124m", 16, 1024, 1, 16),
-    Case("gpt2-124m", 64, 1024, 1, 40),
-    Case("llama3.2-1b", 4, 4096, 1, 60),
-    Case("llama2-7b", 1, 4096, 8, 135, steps=6),
-]
-ROW_BESIDE_PYTORCH = ROWS[2]
-MORE_ROWS = [
-    Case("gpt2-1558m", 16, 1024, 1, 72),
-    Case("qwen3-30b-a3b", 4, 4096, 1, 125, layers=8),
-]
-# One layer has all shapes; of two sequences, since the CPU computes them, too.
-GATES = [
-    Case("gpt2-124m", 2, 1024, 1, 16, layers=1),
-    Case("llama3.2-1b", 2, 4096, 1, 30, layers=1),
-    Case("llama2-7b", 1, 4096, 1, 30, layers=1),
-]
-MORE_GATES = [
-    Case("gpt2-1558m", 2, 1024, 1, 16, layers=1),
-    Case("qwen3-30b-a3b", 1, 4096, 1, 60, layers=1),
-]
-ROW_BEYOND_MEMORY = Case("llama3-8b", 1, 8192, 1, 176)
-GATE_BEYOND_MEMORY = dataclasses.replace(ROW_BEYOND_MEMORY, layers=1)  # Only where the row itself can run.
-CURVE_STEPS = 200
-LLAMA_3_2_1B = {"layers": 16, "hidden": 2048, "heads": 32, "kv_heads": 8, "ffn": 8192, "vocab": 128256, "tied": True}
-
-CURVE = """version: 1
-job:
-  name: byte
-  model: {{architecture: {{family: llama, layers: 6, hidden: 256, ffn: 768, heads: 4, kv_heads: 2, vocab: 256, max_seq: 256}}}}
-  precision: BF16
-  batch: {{global: 16, micro: 16, sequence: 256}}
-  data: {{synthetic: {{}}}}
-  optimizer: {{adamw: {{learning_rate: 1e-3}}, clip_norm: 1.0}}
-  steps: {steps}
-  devices: 1
-  seed: 1
-  checkpoint: {{directory: {directory}}}
-"""
-
-
-def on_curve(case):
-    return f"{case} against the CPU"
+# Seconds of each group. With the summary's 15 s a call ends by its time.
+FIRST = {"foundations": 15, "ceilings": 15, "memory checker": 25, "tests": 45, "curves": 20,
+         "layers": 35, "rows": 65, "products": 45, "PyTorch": 80, "kernels": 40}
+SECOND = {"foundations": 10, "again": 45, "layers": 35, "rows": 45, "race checker": 25,
+          "service": 25}
+SECONDS = {1: 400, 2: 190}
+WORTH_BEGINNING = 20  # Seconds: what is dropped first needs so many.
+LLAMA_3_2_1B = {"layers": 16, "hidden": 2048, "heads": 32, "kv_heads": 8, "ffn": 8192,
+                "vocab": 128256, "tied": True}
+SMALL_KERNELS = "*Norm*:*Swi*:*Entropy*:*Attention*"  # At shapes that a race checker can bear.
 
 
 class Programs:
-    def __init__(self, runner, root, scratch):
-        self.runner = runner
+    """The steps, by the programs of an unpacked bundle. `before`: the results of an earlier call,
+    `changed`: the models that have changed since."""
+
+    def __init__(self, runner, root, scratch, before=None, changed=()):
+        self.runner, self.root, self.changed = runner, root, changed
+        self.before = {step["name"]: step for step in (before or {}).get("steps", [])}
         self.scratch = pathlib.Path(scratch)
-        self.gate_of = {}  # By model: the step that compares its ops with the CPU's.
         self.bin, self.bench = root / "bin", root / "bench"
-        self.gpu = "h100" if "H100" in runner.results["machine"].get("name", "") else "h200"  # Whose rates predictions take.
-        self.curves_of = {}  # By case: what the CPU had. No run's speed counts unless each has been followed.
-        for golden in json.loads((pathlib.Path(__file__).parent / "golden_curves.json").read_text())["curves"]:
-            self.curves_of[Case(**golden["case"])] = golden["curve"]
-        self.sanitizer = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+        name = runner.results["machine"].get("name", "")
+        self.gpu = "h100" if "H100" in name else "h200"  # Whose rates predictions take.
+        self.curves = cases.golden_curves()
+        self.sanitizer = shutil.which("compute-sanitizer") or \
+            "/usr/local/cuda/bin/compute-sanitizer"
 
-    def memory_gib(self):
-        """Of the device; where that is not known, as much as any run wants."""
-        try:
-            return float(self.runner.results["machine"]["memory.total"]) / 1024
-        except (KeyError, ValueError):
-            return math.inf
+    # What must be right before anything else is worth a second.
 
-    def lacks_memory(self, name, case):
-        if self.memory_gib() >= case.gib:
-            return False
-        self.runner.leave_out(name, f"needs {case.gib} GiB, the device has {self.memory_gib():.0f}")
-        return True
+    def foundations(self):
+        programs = [*sorted(self.bin.iterdir()), *sorted(self.bench.iterdir()),
+                    *sorted((self.root / "lib").glob("libtrainyard_*.so"))]
+        found = self.runner.run(Step("libraries", ["ldd", *programs], 15, readers.libraries,
+                                     reports_failures=True))
+        if "missing" in found:
+            self.runner.dead = self.runner.dead or found["outcome"].removeprefix("failed: ")
+        self.runner.together([
+            Step("versions", [self.bench / "gpu_libraries"], 15, readers.versions),
+            Step("cuDNN's device", [self.bench / "cudnn_device"], 15, readers.one_line("cudnn "))])
 
-    def train_step(self, name, case, limit, *options, golden=None, predicted=None):
-        if self.lacks_memory(name, case):
-            return
-        wanted = [on_curve(dataclasses.replace(followed, deterministic=case.deterministic)) for followed in self.curves_of]
-        wanted.append(self.gate_of.get(case.model, f"a lockstep of {case.model}"))
-        lacking = "" if golden else next((step for step in wanted if not self.runner.passed(step)), "")
-        untrusted = f"no speed, because '{lacking}' has not passed" if lacking else ""
-        self.runner.run(name, [self.bench / "train_step", "--device", "cuda", "--steps", case.steps, *case.options(), *options],
-                        limit, readers.step_time(golden, untrusted, predicted=predicted))
+    def ceilings(self):
+        self.python("ceilings by PyTorch", "torch_ceilings.py", [], 15, readers.ceilings)
 
-    def against_the_cpu(self, eager=False):
-        """Before any speed: losses and gradient norms of real models, of each head dim and order, with graphs."""
-        for case, golden in self.curves_of.items():
-            for deterministic in (True, False):
-                run = dataclasses.replace(case, deterministic=deterministic)
-                self.train_step(on_curve(run), run, 60, golden=golden)
-        if eager:
-            case, golden = next(iter(self.curves_of.items()))
-            self.train_step(f"{on_curve(case)}, without graphs", case, 60, "--eager", golden=golden)
+    def python(self, name, script, words, limit, read):
+        if importlib.util.find_spec("torch") is None:
+            return self.runner.leave_out(name, "this Python has no torch")
+        # What has been printed is read, even if the limit ended the script.
+        return self.runner.run(Step(name, [sys.executable, HERE / script, *words], limit, read,
+                                    reports_failures=True))
+
+    def under(self, tool, name, command, limit, read=readers.memcheck, environment=None):
+        words = [self.sanitizer, "--tool", tool, "--error-exitcode", 9, *command]
+        return Step(name, words, limit, read, environment or {}, reports_failures=True)
+
+    # Steps.
+
+    def train(self, case, *options):
+        return [self.bench / "train_step", "--device", "cuda", "--without-rates", "--steps",
+                case.steps, *case.options(), *options]
+
+    def tiny(self, case):
+        """The command that a memory checker can bear in place of a training step of `case`."""
+        few = dict(micro=1, sequence=256, layers=1, steps=1)
+        return self.train(dataclasses.replace(case, **few), "--eager")
+
+    def tiny_memcheck(self):
+        return self.under("memcheck", "memcheck of a tiny step", self.train(cases.TINY, "--eager"),
+                          25)
+
+    def tests(self):
+        shards = []
+        for index in range(SHARDS):
+            environment = {"GTEST_TOTAL_SHARDS": str(SHARDS), "GTEST_SHARD_INDEX": str(index)}
+            command = [self.bin / "cuda_kernels_test", "--gtest_brief=1"]
+            shards.append(Step(f"kernels {index + 1} of {SHARDS}", command, 45, readers.tests,
+                               environment, reports_failures=True, checked=command))
+        command = [self.bin / "cuda_training_test", "--gtest_brief=1"]
+        return [*shards, Step("training", command, 45, readers.tests, reports_failures=True)]
+
+    def curve_steps(self):
+        """Losses and gradient norms beside the CPU's: each head dim and order, with graphs."""
+        steps = []
+        for case, golden in self.curves.items():
+            for run in (case, case.any_order()):
+                steps.append(Step(f"curve of {run}", self.train(run), 20,
+                                  readers.step_time(golden), checked=self.tiny(run)))
+        case, golden = next(iter(self.curves.items()))
+        steps.append(Step(f"curve of {case}, without graphs", self.train(case, "--eager"), 20,
+                          readers.step_time(golden), checked=self.tiny(case)))
+        return steps
+
+    def layer(self, case):
+        """Every op of a layer at its real shapes, in the device's memory, against the CPU."""
+        threads = max(1, (os.cpu_count() or 1) // len(LAYERS))
+        command = [self.bench / "lockstep", "--gpu", self.gpu, "--threads", threads,
+                   *case.options()]
+        return Step(f"layer of {case}", command, 35, readers.lockstep, reports_failures=True,
+                    checked=[*command, "--timing", 0])
+
+    def row(self, case):
+        return Step(f"train {case}", self.train(case), 25, readers.step_time(
+            untrusted=lambda: self.untrusted(case),
+            predicted=lambda: self.found(f"predict {case}").get("predicted"),
+            ceiling=lambda: self.found("ceilings by PyTorch").get("bf16_flops")),
+            checked=self.tiny(case))
 
     def predict(self, case):
-        step = self.runner.run(f"predict {case}", [self.bench / "predict_step", "--gpu", self.gpu, *case.options()], 30, readers.prediction)
-        return step.get("predicted")
+        return Step(f"predict {case}", [self.bench / "predict_step", "--gpu", self.gpu,
+                                        *case.options()], 10, readers.prediction)
 
-    def rows(self, cases, limit):
-        """Each in one order and in any, beside what was predicted."""
-        for deterministic in (True, False):
-            for case in cases:
-                case = dataclasses.replace(case, deterministic=deterministic)
-                self.train_step(f"train {case}", case, limit, predicted=self.predict(case))
-
-    def gates(self, cases):
-        """Every op of a layer at its real shapes, in the device's memory, against the CPU."""
-        for case in cases:
-            name = f"lockstep {case}"
-            if self.lacks_memory(name, case):
-                continue
-            self.gate_of[case.model] = name
-            self.runner.run(name, [self.bench / "lockstep", "--gpu", self.gpu, *case.options()], 120, readers.lockstep,
-                            reports_failures=True)
-
-    def search(self, cases):
+    def products(self, case):
         """What cuBLASLt's other algorithms would take for the products of a step."""
-        for case in cases:
-            self.runner.run(f"products of {case}", [self.bench / "matmul_search", *case.options()], 30, readers.products)
+        return Step(f"products of {case}", [self.bench / "matmul_search", *case.options()], 20,
+                    readers.products)
+
+    def service(self):
+        command = [sys.executable, HERE / "through_service.py", self.bin, self.scratch / "service"]
+        return Step("through the service", command, 25,
+                    readers.one_line("through the service: "))
+
+    def steps(self):
+        """Those of the first call that the second repeats if they have failed, by name."""
+        every = [self.tiny_memcheck(), *self.tests(), *self.curve_steps(),
+                 *map(self.layer, LAYERS), *map(self.products, PRODUCTS), self.service()]
+        return {step.name: step for step in every}
+
+    # Which figures count.
+
+    def found(self, name):
+        """What this call has found in a step so far."""
+        steps = self.runner.results["steps"]
+        return next((step for step in steps if step["name"] == name), {})
+
+    def has_passed(self, gate, model):
+        """In this call, or in the earlier one if the model has not changed since."""
+        found = self.found(gate)
+        if not found and model not in self.changed:
+            found = self.before.get(gate, {})
+        return found.get("outcome") == PASSED
+
+    def untrusted(self, case):
+        """Why the speed of a row does not count: a gate of its own model has not passed. What
+        another model misses is no reason."""
+        gates = [f"layer of {layer}" for layer in [*LAYERS, *cases.MORE_LAYERS]
+                 if layer.model == case.model]
+        gates += [f"curve of {dataclasses.replace(curve, deterministic=case.deterministic)}"
+                  for curve in self.curves if curve.model == case.model]
+        lacking = next((gate for gate in gates if not self.has_passed(gate, case.model)), "")
+        return f"no speed, because '{lacking}' has not passed" if lacking else ""
+
+    # Groups.
+
+    def fitting(self, found):
+        """The cases that fit the device. The others are open. Where the memory is not known, all
+        are tried."""
+        try:
+            gib = float(self.runner.results["machine"]["memory.total"]) / 1024
+        except (KeyError, ValueError):
+            gib = math.inf
+        for case in found:
+            if case.gib > gib:
+                self.runner.leave_out(f"train {case}", f"needs {case.gib} GiB, the device has "
+                                                       f"{gib:.0f}")
+        return [case for case in found if case.gib <= gib]
+
+    def rows(self, found):
+        """Alone, one after the other, beside what was predicted."""
+        fitting = self.fitting(found)
+        self.runner.together([self.predict(case) for case in fitting])
+        for case in fitting:
+            self.runner.run(self.row(case))
 
     def beside_pytorch(self, case):
-        """The same model, batch and semantics in PyTorch, compiled, with the fastest attention that it has."""
-        name = f"PyTorch, compiled, {case}"
-        if importlib.util.find_spec("torch") is None:
-            self.runner.leave_out(name, "this Python has no torch")
-        elif not self.lacks_memory(name, case):
-            run = {"device": "cuda", "compile": True, "precision": "BF16", "threads": 4, "steps": 12, "micro": case.micro,
-                   "sequence": case.sequence, "model": LLAMA_3_2_1B}
-            self.runner.run(name, [sys.executable, pathlib.Path(__file__).parent / "torch_llama.py", json.dumps(run)], 150,
-                            readers.pytorch(case.tokens()))
+        """The same model, batch and precision in PyTorch, compiled, with its best attention."""
+        run = {"device": "cuda", "compile": True, "precision": "BF16", "weights": "BF16",
+               "threads": 4, "steps": 12, "micro": case.micro, "sequence": case.sequence,
+               "model": LLAMA_3_2_1B}
+        self.python(f"PyTorch, compiled, {case}", "torch_llama.py", [json.dumps(run)], 80,
+                    readers.pytorch(case.tokens()))
 
     def slowest_kernels(self, case):
-        """Of a layer, by Nsight Compute: time, and how much of the device's throughput."""
-        name = f"slowest kernels of {case}"
+        """Of one layer, by Nsight Compute: time, and how much of the device's throughput."""
+        name = f"slowest kernels of a layer of {case}"
         profiler = shutil.which("ncu") or "/usr/local/cuda/bin/ncu"
         if not pathlib.Path(profiler).exists():
             return self.runner.leave_out(name, "no ncu on this machine")
-        return self.runner.run(name, [profiler, "--csv", "--clock-control", "none", "--profile-from-start", "off", "--print-units", "base", "--metrics", ",".join(readers.NCU_METRICS),
-                                      "--launch-count", 400, self.bench / "lockstep", "--timing", 0, *case.options()],
-                               120, readers.slowest_kernels)
+        layer = dataclasses.replace(case, layers=1, steps=1)
+        return self.runner.run(Step(name, [
+            profiler, "--csv", "--clock-control", "none", "--profile-from-start", "off",
+            "--print-units", "base", "--metrics", ",".join(readers.NCU_METRICS), "--launch-count",
+            200, *self.train(layer, "--eager")], 40, readers.slowest_kernels,
+            reports_failures=True))
 
-    def tests(self, name, program, limit, *options, environment=None):
-        return self.runner.run(name, [self.bin / program, "--gtest_brief=1", *options], limit, readers.tests, environment)
+    def race_checker(self, limit):
+        return self.under("racecheck", "race checker", [
+            self.bin / "cuda_kernels_test", "--gtest_brief=1", f"--gtest_filter={SMALL_KERNELS}"],
+            limit)
 
-    def benchmarks(self, name, pattern, limit):
-        return self.runner.run(name, [self.bench / "kernels_bench", "--device=cuda", "--benchmark_format=json",
-                                      "--benchmark_min_time=0.05", f"--benchmark_filter={pattern}"], limit, readers.benchmarks)
+    def later(self):
+        """Dropped first: what time is left decides."""
+        tiny = self.train(cases.TINY, "--eager")
+        for step in (self.service(), self.race_checker(30),
+                     self.under("initcheck", "initcheck of a tiny step", tiny, 30),
+                     *map(self.layer, cases.MORE_LAYERS),
+                     *map(self.row, self.fitting(cases.MORE_ROWS))):
+            if self.runner.left() < WORTH_BEGINNING * self.runner.scale:
+                self.runner.leave_out(step.name, "no time left")
+            else:
+                self.runner.run(step)
 
-    def shards(self):
-        """Of the kernel tests; one that fails runs again under the memory checker, which says where."""
-        for index in range(SHARDS):
-            shard = {"GTEST_TOTAL_SHARDS": str(SHARDS), "GTEST_SHARD_INDEX": str(index)}
-            name = f"kernels {index + 1} of {SHARDS}"
-            if self.tests(name, "cuda_kernels_test", 60, environment=shard)["outcome"].startswith("failed"):
-                self.runner.run(f"{name} under memcheck", [self.sanitizer, "--tool", "memcheck", "--error-exitcode", 9,
-                                                           self.bin / "cuda_kernels_test", "--gtest_brief=1"],
-                                120, environment=shard)
-
-    def curves(self):
-        """A small model through the trainer, on both devices."""
-        found = {}
-        for device in ("cuda", "cpu"):
-            config = self.scratch / f"curve-{device}.yaml"
-            config.write_text(CURVE.format(steps=CURVE_STEPS, directory=self.scratch / f"curve-{device}"))
-            step = self.runner.run(f"curve {device}", [self.bin / "trainyard-trainer", config, "--device", device], 200,
-                                   readers.trainer_losses(CURVE_STEPS))
-            found[device] = step.get("losses", [])
-        if found["cuda"] and found["cpu"]:
-            difference = max(abs(a - b) for a, b in zip(found["cuda"], found["cpu"]))
-            self.runner.results["curve"] = {"largest_difference": difference, "within_noise": difference < 0.05}
-            self.runner.save()
-
-
-def first(programs):
-    """Nine minutes: is it right, and how fast are whole steps?"""
-    programs.runner.run("cuDNN's device", [programs.bench / "cudnn_device"], 20, readers.one_line("cudnn "))
-    programs.against_the_cpu(eager=True)
-    programs.gates(GATES)
-    programs.rows(ROWS, 60)
-    programs.search([ROWS[0], *ROWS[2:]])
-    programs.runner.run("through the service", [sys.executable, pathlib.Path(__file__).parent / "through_service.py", programs.bin,
-                                                programs.scratch / "service"], 60, readers.one_line("through the service: "))
-    programs.shards()
-    programs.tests("training", "cuda_training_test", 60)
+    def again(self):
+        """What failed before: first as it was, then under the memory checker if it fails again."""
+        steps = self.steps()
+        failed = [name for name, step in self.before.items()
+                  if step["outcome"].startswith("failed") and name in steps]
+        for name in failed:
+            step = steps[name]
+            if self.runner.run(step)["outcome"] == PASSED or not step.checked:
+                continue
+            named = self.before[name].get("failed_tests", [])
+            only = [f"--gtest_filter={':'.join(named)}"] if named else []
+            environment = {} if named else step.environment
+            self.runner.run(self.under("memcheck", f"{name}, under memcheck",
+                                       [*step.checked, *only], 25, environment=environment))
 
 
-def second(programs):
-    """Larger models, PyTorch beside, and what the first left out for want of time."""
-    programs.against_the_cpu()
-    programs.gates([*MORE_GATES, GATES[1], GATE_BEYOND_MEMORY])
-    programs.rows(MORE_ROWS, 90)
-    programs.rows([ROW_BESIDE_PYTORCH], 60)
-    programs.beside_pytorch(ROW_BESIDE_PYTORCH)
-    programs.rows([ROW_BEYOND_MEMORY], 60)
-    programs.slowest_kernels(GATES[1])
-    programs.shards()
-    programs.tests("training", "cuda_training_test", 90)
-    programs.curves()
+def first(p):
+    share = p.runner.share
+    with share(FIRST["foundations"]):
+        p.foundations()
+    with share(FIRST["ceilings"]):
+        p.ceilings()
+    with share(FIRST["memory checker"]):
+        p.runner.run(p.tiny_memcheck())
+    with share(FIRST["tests"]):
+        p.runner.together(p.tests())
+    with share(FIRST["curves"]):
+        p.runner.together(p.curve_steps())
+    with share(FIRST["layers"]):
+        p.runner.together([p.layer(case) for case in LAYERS])
+    with share(FIRST["rows"]):
+        p.rows(ROWS)
+    with share(FIRST["products"]):
+        for case in PRODUCTS:
+            p.runner.run(p.products(case))
+    with share(FIRST["PyTorch"]):
+        p.beside_pytorch(cases.ROW_BESIDE_PYTORCH)
+    with share(FIRST["kernels"]):
+        p.slowest_kernels(ROWS[2])
+    p.later()
 
 
-def third(programs):
-    """Faults, the checkers, and kernels at sizes of no model."""
-    programs.tests("fault", "cuda_fault_test", 60)
-    for tool in ("memcheck", "racecheck"):
-        programs.runner.run(tool, [programs.sanitizer, "--tool", tool, "--error-exitcode", 9, programs.bin / "cuda_kernels_test",
-                                   "--gtest_brief=1", "--gtest_filter=*Norm*:*Swi*:*Entropy*:*Attention*"], 150, readers.tests)
-    programs.benchmarks("products and attention", "MatMul|Attention|GroupedMatMul", 80)
-    programs.benchmarks("other kernels", "-MatMul|Attention|GroupedMatMul", 60)
+def second(p):
+    """After a mend: failed steps again, changed rows beside one that has not changed."""
+    share = p.runner.share
+    with share(SECOND["foundations"]):
+        p.foundations()
+    with share(SECOND["again"]):
+        p.again()
+    done = {step["name"] for step in p.runner.results["steps"]}
+    with share(SECOND["layers"]):
+        gates = [p.layer(case) for case in LAYERS if case.model in p.changed]
+        gates += [step for step in p.curve_steps()
+                  if any(step.name.startswith(f"curve of {model}") for model in p.changed)]
+        p.runner.together([step for step in gates if step.name not in done])
+    with share(SECOND["rows"]):
+        again = [case for case in ROWS if case.model in p.changed or
+                 p.before.get(f"train {case}", {}).get("outcome", "").startswith("failed")]
+        others = [case for case in ROWS if case not in again]
+        p.rows([*again, *others[:1]])
+    with share(SECOND["race checker"]):
+        p.runner.run(p.race_checker(25))
+    with share(SECOND["service"]):
+        if "through the service" not in done:
+            p.runner.run(p.service())
 
 
-CALLS = {1: first, 2: second, 3: third}
+CALLS = {1: first, 2: second}
+MODELS = sorted({case.model for case in [*ROWS, *LAYERS]})

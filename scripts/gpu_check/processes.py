@@ -1,4 +1,5 @@
-"""Children: none outlives this process, what they started is found again, and an answer is not waited for for ever."""
+"""Children: none outlives this process, what they started is found again, and no answer is awaited
+for ever."""
 import ctypes
 import os
 import pathlib
@@ -11,15 +12,17 @@ LIBC = ctypes.CDLL(None)
 
 
 def start(command, **options):
-    return subprocess.Popen(command, preexec_fn=lambda: LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL), **options)
+    return subprocess.Popen(
+        command, preexec_fn=lambda: LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL), **options)
 
 
 def answer(command, seconds):
     """What a command prints, and "" or why that is no answer."""
     name = str(command[0]).rpartition("/")[2]
     try:
-        process = start([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-                        text=True, errors="replace")
+        process = start([str(word) for word in command], stdout=subprocess.PIPE,
+                        stderr=subprocess.STDOUT, start_new_session=True, text=True,
+                        errors="replace")
     except OSError as error:
         return "", f"{command[0]}: {error.strerror}"
     try:
@@ -34,7 +37,8 @@ def answer(command, seconds):
 
 
 def adopt_orphans():
-    """From now on a process whose parent has ended becomes a child of this one, whatever its group and session."""
+    """From now on a process whose parent has ended becomes a child of this one, whatever its group
+    and session."""
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -50,14 +54,16 @@ def children():
     return found
 
 
-def end_orphans(known, seconds=5):
-    """Kills the children that are not among `known`, and what they leave behind; gives up after `seconds`."""
+def end_orphans(known, seconds=3):
+    """Kills the children that are not among `known`, and what they leave behind; gives up after
+    `seconds`."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         orphans = children() - known
         if not orphans:
             return
         for orphan in orphans:
-            os.kill(orphan, signal.SIGKILL)  # Not reaped yet, so that the number is still its own.
+            # Not reaped yet, so that the number is still its own.
+            os.kill(orphan, signal.SIGKILL)
             os.waitpid(orphan, os.WNOHANG)
         time.sleep(0.01)

@@ -1,4 +1,5 @@
-"""What the programs of a check print, as entries of results.json. Each raises or says "failed" for what is not as it must be."""
+"""What the programs of a check print, as entries of results.json. Each reader raises, or says
+"failed", for what is not as it must be."""
 import csv
 import json
 import math
@@ -7,10 +8,11 @@ import statistics
 
 from runner import Unreadable
 
-# Between bf16 on a GPU and on a CPU, over the steps of a golden curve. Measured on a CPU, bf16 against f32 in the same
-# program (2026-11-23): over 20 steps of the 124M curve losses differ by at most 0.0017 and norms by 1 part in 1,000; over 14
-# steps of the curve of head dim 128, of only 256 tokens, by 0.0025 and 0.7 parts in 1,000. Two bf16 devices may be on
-# opposite sides of f32, which doubles the difference; twice that is allowed, and more for norms, which average over less.
+# Between bf16 on a GPU and on a CPU, over the steps of a golden curve. Measured on a CPU, bf16
+# against f32 in the same program (2026-11-23): over 20 steps of the 124M curve losses differ by at
+# most 0.0017 and norms by 1 part in 1,000; over 14 steps of the curve of head dim 128, of only 256
+# tokens, by 0.0025 and 0.7 parts in 1,000. Two bf16 devices may be on opposite sides of f32, which
+# doubles the difference. Twice that is allowed, and more for norms, which average over less.
 LOSS_DIFFERENCE = 0.01
 NORM_RATIO = 0.02
 
@@ -25,21 +27,6 @@ def tests(text):
         raise Unreadable("no test ran")
     found = {"passed": int(ran[1]), "summary": f"{ran[1]} passed"}
     return {**found, "failed_tests": failed, "failed": f"{len(failed)} tests"} if failed else found
-
-
-def benchmarks(text):
-    """Of Google Benchmark, as JSON; a benchmark that gave up is an error."""
-    start = text.find("{\n")
-    if start < 0:
-        raise Unreadable("no JSON")
-    rows = json.JSONDecoder().raw_decode(text[start:])[0]["benchmarks"]
-    if not rows:
-        raise Unreadable("no benchmark ran")
-    wrong = [row["name"] for row in rows if row.get("error_occurred") or not math.isfinite(row.get("real_time", math.nan))]
-    kept = [{key: row[key] for key in ("name", "label", "real_time", "time_unit", "GFLOP/s", "GB/s", "of_bound") if key in row}
-            for row in rows]
-    found = {"benchmarks": kept, "summary": f"{len(kept)} benchmarks"}
-    return {**found, "failed": "errors in " + ", ".join(wrong)} if wrong else found
 
 
 def curve(text):
@@ -74,60 +61,64 @@ def prediction(text):
     memory = re.search(r"^memory: (.*)$", text, re.M)
     if not step or not memory:
         raise Unreadable("no predicted step, or no memory")
-    parts = {name: float(ms) for name, ms in re.findall(r"^predicted ([\w -]+): ([\d.]+) ms$", text, re.M)}
+    parts = {name: float(ms)
+             for name, ms in re.findall(r"^predicted ([\w -]+): ([\d.]+) ms$", text, re.M)}
     ops = {name: float(ms) for name, _, ms, _ in re.findall(OP_ROW, text, re.M)}
-    found = {"step_ms": float(step[1]), "tokens_per_second": int(step[2]), "mfu_percent": float(step[3]), "parts_ms": parts,
-             "ops_ms": ops, "memory": memory[1]}
+    found = {"step_ms": float(step[1]), "tokens_per_second": int(step[2]),
+             "mfu_percent": float(step[3]), "parts_ms": parts, "ops_ms": ops, "memory": memory[1]}
     return {"predicted": found, "summary": f"{step[1]} ms, {step[2]} tokens/s, {memory[1]}"}
 
 
 def differences(measured, predicted):
-    """Ops whose milliseconds are not as predicted, of those that matter: {name: [measured, predicted]}."""
+    """Ops whose milliseconds are not as predicted, of those that matter, by what they take:
+    {name: [measured, predicted]}."""
     matters = 0.01 * sum(measured.values())
-    both = {name: (measured.get(name, 0), predicted.get(name, 0)) for name in {*measured, *predicted}}
-    return {name: [ms, wanted] for name, (ms, wanted) in sorted(both.items(), key=lambda row: -row[1][0])
+    both = {name: (measured.get(name, 0), predicted.get(name, 0))
+            for name in {*measured, *predicted}}
+    slowest = sorted(both.items(), key=lambda row: -row[1][0])
+    return {name: [ms, wanted] for name, (ms, wanted) in slowest
             if max(ms, wanted) > matters and abs(ms - wanted) > EXPLAINED * wanted}
 
 
-def step_time(golden=None, untrusted="", predicted=None):
-    """A reader of bench/train_step on a GPU: no speed without losses, none of attention that was not cuDNN's, and none where
-    `untrusted` says why there is none; what was measured is kept apart. `predicted`: what prediction() found for the step."""
+def step_time(golden=None, untrusted=lambda: "", predicted=lambda: None, ceiling=lambda: None):
+    """A reader of bench/train_step on a GPU.
+
+    There is no speed without losses, none with attention that was not cuDNN's, and none where
+    `untrusted` returns why. What was measured is then kept apart. `predicted` returns what
+    prediction() found for the step, `ceiling` the FLOP/s that products reach at best.
+    """
     def read(text):
         steps = curve(text)
-        time = re.search(r"step median ([\d.]+) ms of (\d+) \(([\d.]+) to ([\d.]+)\), (\d+) tokens/s", text)
-        rate = re.search(r"matrix rate ([\d.]+) GFLOP/s, memory rate ([\d.]+) GB/s, model [\d.]+ GFLOP a step: MFU ([\d.]+)%", text)
+        time = re.search(r"step median ([\d.]+) ms of (\d+) \(([\d.]+) to ([\d.]+)\), "
+                         r"(\d+) tokens/s", text)
+        model = re.search(r"^model ([\d.]+) GFLOP a step$", text, re.M)
         memory = re.search(r"^memory: (.*)$", text, re.M)
-        if not time or not rate or not memory:
-            raise Unreadable("no line with the step's median, the rates or the memory")
+        if not time or not model or not memory:
+            raise Unreadable("no line with the step's median, its FLOPs or the memory")
         ops = re.findall(OP_ROW, text, re.M)
-        found = {"curve": steps, "memory": memory[1], "matrix_gflops": float(rate[1]), "memory_gbs": float(rate[2]),
+        found = {"curve": steps, "memory": memory[1],
                  "share_by_op_percent": {name: float(share) for name, _, _, share in ops}}
-        wrong = next((f"step {step}: loss {loss}, gradient norm {norm}" for step, (loss, norm) in enumerate(steps, 1)
+        wrong = next((f"step {step}: loss {loss}, gradient norm {norm}, is not finite"
+                      for step, (loss, norm) in enumerate(steps, 1)
                       if not (math.isfinite(loss) and math.isfinite(norm))), "")
-        wrong = wrong or (golden and against(steps, golden)) or untrusted
+        wrong = wrong or (golden and against(steps, golden)) or untrusted()
         refused = re.search(NOT_CUDNNS, text)
         if not wrong and refused:
             wrong = refused[0][:300]
-        speed = {"median_ms": float(time[1]), "timed_steps": int(time[2]), "range_ms": [float(time[3]), float(time[4])],
-                 "tokens_per_second": int(time[5]), "mfu_of_measured_rate_percent": float(rate[3])}
-        summary = f"{time[5]} tokens/s"
-        if predicted:
-            speed["predicted_ms"] = predicted["step_ms"]
-            speed["ops_not_as_predicted_ms"] = differences({name: float(ms) for name, _, ms, _ in ops}, predicted["ops_ms"])
-            summary += f", {float(time[1]) / predicted['step_ms']:.2f} of the predicted time"
+        median = float(time[1])
+        speed = {"median_ms": median, "timed_steps": int(time[2]),
+                 "range_ms": [float(time[3]), float(time[4])], "tokens_per_second": int(time[5])}
+        if ceiling():
+            speed["mfu_of_ceiling_percent"] = 100 * float(model[1]) * 1e12 / median / ceiling()
+        if predicted():
+            wanted = predicted()
+            speed["predicted_ms"] = wanted["step_ms"]
+            speed["of_predicted"] = median / wanted["step_ms"]
+            measured = {name: float(ms) for name, _, ms, _ in ops}
+            speed["ops_not_as_predicted_ms"] = differences(measured, wanted["ops_ms"])
         if wrong:
             return {**found, "untrusted": speed, "failed": wrong}
-        return {**found, **speed, "summary": summary}
-    return read
-
-
-def trainer_losses(steps):
-    """A reader of a job of so many steps that trainyard-trainer runs alone."""
-    def read(text):
-        losses = [float(loss) for loss in re.findall(r"loss (\d+\.\d+)", text)]
-        if len(losses) != steps:
-            raise Unreadable(f"{len(losses)} losses, wanted {steps}")
-        return {"losses": losses}
+        return {**found, **speed, "summary": f"{time[5]} tokens/s"}
     return read
 
 
@@ -142,47 +133,124 @@ def one_line(begin):
 
 
 def lockstep(text):
-    """Of bench/lockstep: each op of a layer, its difference from the CPU's divided by what rounding explains, microseconds."""
+    """Of bench/lockstep: each op of a layer, its difference from the CPU's divided by what rounding
+    explains, and its microseconds."""
     rows = re.findall(r"^(\w+) +([\d.]+|inf) +([\d.]+) +([\d.]+)  (.*)$", text, re.M)
     agree = re.search(r"^lockstep: (\d+) ops agree$", text, re.M)
     apart = re.findall(r"^apart: (.*)$", text, re.M)
     if not rows:
         raise Unreadable("no ops")
-    ops = [{"op": name, "apart": float(apart), "us": float(us), "predicted_us": float(wanted), "shapes": shapes.strip()}
+    ops = [{"op": name, "apart": float(apart), "us": float(us), "predicted_us": float(wanted),
+            "shapes": shapes.strip()}
            for name, apart, us, wanted, shapes in rows]
     if apart:
-        return {"ops": ops, "apart": apart, "failed": f"{len(apart)} ops, first {apart[0][:200]}"}
+        return {"ops": ops, "apart": apart,
+                "failed": f"{len(apart)} ops, first {apart[0][:200]}"}
     if not agree:
         begun = re.findall(r"^at (.*)$", text, re.M)
-        return {"ops": ops, "failed": f"ended at {begun[-1] if begun else 'its beginning'}"}
+        return {"ops": ops,
+                "failed": f"ended at {begun[-1] if begun else 'its beginning'}"}
     refused = re.search(NOT_CUDNNS, text)
     if refused:
         return {"ops": ops, "failed": refused[0][:300]}
     furthest = max(ops, key=lambda op: op["apart"])
-    return {"ops": ops, "summary": f"{agree[1]} ops, furthest {furthest['op']}, {furthest['apart']} of what rounding explains"}
+    return {"ops": ops, "summary": f"{agree[1]} ops, furthest {furthest['op']}, "
+                                   f"{furthest['apart']} of what rounding explains"}
 
 
 def products(text):
     """Of bench/matmul_search: microseconds of cuBLASLt's first algorithm and of its fastest."""
-    rows = re.findall(r"^product (.+): first ([\d.]+) us, best ([\d.]+) us, number (\d+) of (\d+)$", text, re.M)
+    rows = re.findall(r"^product (.+): first ([\d.]+) us, best ([\d.]+) us, "
+                      r"number (\d+) of (\d+)$", text, re.M)
     if not rows:
         raise Unreadable("no product")
-    found = [{"product": name, "first_us": float(first), "best_us": float(best), "best": int(number), "of": int(of)}
+    found = [{"product": name, "first_us": float(first), "best_us": float(best),
+              "best": int(number), "of": int(of)}
              for name, first, best, number, of in rows]
     gain = max(row["first_us"] / row["best_us"] for row in found)
-    return {"products": found, "summary": f"{len(found)} products, at best {gain:.2f} times faster than the first choice"}
+    return {"products": found, "summary": f"{len(found)} products, at best {gain:.2f} times faster "
+                                          f"than the first choice"}
+
+
+CUDNN_FOR_GRAPHS = 91800  # The first that puts attention into CUDA graphs.
+
+
+def libraries(text):
+    """Of ldd on several programs: what is not found, and who wants it."""
+    missing, program = {}, ""
+    for line in text.splitlines():
+        version = re.search(r"(\S+: version `\S+') not found", line)
+        library = re.match(r"\s+(\S+) => not found", line)
+        if version or library:
+            missing.setdefault((version or library)[1], set()).add(program)
+        elif not line.startswith(("\t", " ")):
+            program = line.rstrip(":").rpartition("/")[2]
+    if "libc.so" not in text:
+        raise Unreadable("ldd names no libc")
+    if missing:
+        missing = {library: sorted(programs) for library, programs in missing.items()}
+        told = [f"{library} not found ({', '.join(programs)})"
+                for library, programs in missing.items()]
+        return {"missing": missing, "failed": "; ".join(told)}
+    return {"summary": f"{text.count('=>')} libraries found"}
+
+
+def versions(text):
+    """Of bench/gpu_libraries: whether each library can serve in place of the one that the programs
+    were built with."""
+    rows = re.findall(r"^library (\w+) built (\d+) found (\d+)$", text, re.M)
+    if not rows:
+        raise Unreadable("no line of a library")
+    found = {name: int(version) for name, _, version in rows}
+    # Minor versions of one major version serve, but for cuDNN.
+    majors = {"driver": 1000, "cudart": 1000, "cublaslt": 10000, "nccl": 10000}
+    least = {name: int(built) // majors.get(name, 1) * majors.get(name, 1)
+             for name, built, _ in rows}
+    least["cudnn"] = CUDNN_FOR_GRAPHS
+    told = [f"{name} {found[name]} is older than {least[name]}" for name in found
+            if found[name] < least[name]]
+    if told:
+        return {"versions": found, "failed": "; ".join(told)}
+    return {"versions": found, "summary": ", ".join(f"{n} {v}" for n, v in found.items())}
+
+
+def last_json(text):
+    """Of a script that prints what it knows so far, one JSON line after another."""
+    lines = [line for line in text.splitlines() if line.startswith("{")]
+    if not lines:
+        raise Unreadable("no line of JSON")
+    return json.loads(lines[-1])
+
+
+def ceilings(text):
+    """Of torch_ceilings.py: the best that a copy and products reach here."""
+    found = last_json(text)
+    if not found["bf16_flops"] > 0 or not found["copy_bytes"] > 0:
+        raise Unreadable("no rate of a copy or of bf16")
+    fp8 = f", FP8 {found['fp8_flops'] * 1e-12:.0f}" if found.get("fp8_flops") else ""
+    return {**found, "summary": f"copy {found['copy_bytes'] * 1e-9:.0f} GB/s, bf16 "
+                                f"{found['bf16_flops'] * 1e-12:.0f} TFLOP/s{fp8}"}
+
+
+def memcheck(text):
+    """Of compute-sanitizer, whatever it watched."""
+    errors = re.search(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)", text)
+    if not errors:
+        raise Unreadable("no summary of the checker")
+    return {"failed": errors[0]} if int(errors[1]) else {"summary": errors[0]}
 
 
 def pytorch(tokens, warm_up=4):
     """A reader of torch_llama.py, whose steps have so many tokens."""
     def read(text):
-        found = json.loads(text.strip().splitlines()[-1])
+        found = last_json(text)
         seconds = found["seconds"][warm_up:]
         if len(seconds) < 3 or not all(math.isfinite(loss) for loss in found["losses"]):
             raise Unreadable(f"{len(seconds)} timed steps, losses {found['losses'][-3:]}")
         median = statistics.median(seconds)
         return {"version": found["version"], "step_seconds": seconds, "losses": found["losses"],
-                "tokens_per_second": round(tokens / median), "summary": f"{tokens / median:.0f} tokens/s, {found['version']}"}
+                "tokens_per_second": round(tokens / median),
+                "summary": f"{tokens / median:.0f} tokens/s, {found['version']}"}
     return read
 
 
@@ -191,7 +259,8 @@ NCU_METRICS = ["gpu__time_duration.sum", "sm__throughput.avg.pct_of_peak_sustain
 
 
 def slowest_kernels(text, count=6):
-    """Of Nsight Compute's CSV, one row a launch and metric: the kernels that take the longest in all."""
+    """Of Nsight Compute's CSV, one row a launch and metric: the kernels that take the longest in
+    all."""
     start = text.find('"ID"')
     if start < 0:
         raise Unreadable("no CSV of Nsight Compute")
@@ -205,8 +274,10 @@ def slowest_kernels(text, count=6):
         by_kernel.setdefault(launch["kernel"], []).append(launch)
     if not by_kernel:
         raise Unreadable("no launches")
-    kernels = [{"kernel": name, "launches": len(rows), "us": sum(row[NCU_METRICS[0]] for row in rows) / 1e3,
+    kernels = [{"kernel": name, "launches": len(rows),
+                "us": sum(row[NCU_METRICS[0]] for row in rows) / 1e3,
                 **{metric: max(row.get(metric, 0) for row in rows) for metric in NCU_METRICS[1:]}}
                for name, rows in by_kernel.items()]
     slowest = sorted(kernels, key=lambda kernel: -kernel["us"])[:count]
-    return {"kernels": slowest, "summary": f"{len(launches)} launches, slowest {slowest[0]['kernel'][:60]}"}
+    return {"kernels": slowest,
+            "summary": f"{len(launches)} launches, slowest {slowest[0]['kernel'][:60]}"}

@@ -1,4 +1,5 @@
-"""One job on one device as users run it: `trainyard up`, submit, watch. Says what was trained, where and how fast.
+"""One job on one device as users run it: `trainyard up`, submit, watch. Says what was trained,
+where and how fast.
 
     python3 scripts/gpu_check/through_service.py BIN DIRECTORY [--device cuda|cpu]
 """
@@ -36,8 +37,10 @@ class Service:
         self.trainyard = str(binaries / "trainyard")
         self.log = directory / "up.log"
         with open(self.log, "w") as log:
-            self.process = subprocess.Popen([self.trainyard, "up", "--state", directory / "state", "--listen", "127.0.0.1:0",
-                                             "--metrics-listen", "127.0.0.1:0"], stdout=log, stderr=subprocess.STDOUT, cwd=directory)
+            self.process = subprocess.Popen(
+                [self.trainyard, "up", "--state", directory / "state", "--listen", "127.0.0.1:0",
+                 "--metrics-listen", "127.0.0.1:0"],
+                stdout=log, stderr=subprocess.STDOUT, cwd=directory)
         self.address = self.wait_for(r"^ready controller=(\S+)")
 
     def wait_for(self, pattern):
@@ -51,8 +54,9 @@ class Service:
         fail(f"the service did not start: {self.log.read_text()[-500:]}")
 
     def call(self, *words):
-        ran = subprocess.run([self.trainyard, words[0], "--controller", self.address, *words[1:]], stdout=subprocess.PIPE,
-                             stderr=subprocess.PIPE, text=True, check=False)
+        ran = subprocess.run([self.trainyard, words[0], "--controller", self.address, *words[1:]],
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                             check=False)
         if ran.returncode != 0:
             fail(f"trainyard {' '.join(words)}: exit {ran.returncode}: {ran.stderr.strip()[-500:]}")
         return ran.stdout
@@ -67,22 +71,26 @@ class Service:
 
 
 def train(service, directory, device, layers, steps):
-    devices = [d for w in json.loads(service.call("workers", "-o", "json"))["workers"] for d in w["devices"]]
+    workers = json.loads(service.call("workers", "-o", "json"))["workers"]
+    devices = [device for worker in workers for device in worker["devices"]]
     wanted = [d for d in devices if d["kind"] == f"DEVICE_KIND_{device.upper()}"]
     if not wanted:
         fail(f"wanted a device of kind {device}, found {[d['kind'] for d in devices]}")
     spec = directory / "spec.yaml"
     spec.write_text(SPEC % (layers, steps))
-    job = service.call("submit", str(spec), "--set", f"checkpoint.directory={directory / 'checkpoints'}").strip()
+    job = service.call("submit", str(spec), "--set",
+                       f"checkpoint.directory={directory / 'checkpoints'}").strip()
     service.call("watch", job)
     state = json.loads(service.call("get", job, "-o", "json"))["state"]
     records = [json.loads(line) for line in service.call("steps", job, "-o", "jsonl").splitlines()]
     losses = [record["loss"] for record in records]
-    if state != "JOB_STATE_SUCCEEDED" or len(records) != steps or not all(math.isfinite(loss) for loss in losses):
+    finite = all(math.isfinite(loss) for loss in losses)
+    if state != "JOB_STATE_SUCCEEDED" or len(records) != steps or not finite:
         fail(f"{state}, {len(records)} of {steps} steps, losses {losses[:3]} ... {losses[-3:]}")
-    rates = sorted(float(record["tokens"]) / record["seconds"] for record in records[len(records) // 2:])
-    print(f"through the service: {steps} steps on {wanted[0]['model']}, loss {losses[0]:.4f} to {losses[-1]:.4f}, "
-          f"{rates[len(rates) // 2]:.0f} tokens/s")
+    later = records[len(records) // 2:]
+    rates = sorted(float(record["tokens"]) / record["seconds"] for record in later)
+    print(f"through the service: {steps} steps on {wanted[0]['model']}, "
+          f"loss {losses[0]:.4f} to {losses[-1]:.4f}, {rates[len(rates) // 2]:.0f} tokens/s")
 
 
 def main():

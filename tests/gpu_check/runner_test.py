@@ -39,19 +39,22 @@ class Steps(Faked):
     def make(self, seconds=60):
         return runner.Runner(self.out, seconds, device.Device([self.fake.directory / "probe"]), "the command")
 
+    def run_one(self, *fields, **more):
+        return self.runner.run(runner.Step(*fields, **more))
+
     def results(self):
         return json.loads((self.out / "results.json").read_text())
 
     def outcome(self, python, limit=20, read=None):
         """Of a step; a good one after it must pass."""
-        step = self.runner.run("tested", [self.fake.program("tested", python)], limit, read)
-        self.assertEqual(self.runner.run("next", ["true"], 20)["outcome"], "passed")
+        step = self.run_one("tested", [self.fake.program("tested", python)], limit, read)
+        self.assertEqual(self.run_one("next", ["true"], 20)["outcome"], "passed")
         self.assertEqual([s["name"] for s in self.results()["steps"]], ["tested", "next"])
         self.assertEqual(self.results()["steps"][0]["outcome"], step["outcome"])
         return step["outcome"]
 
     def test_one_that_passes_has_what_was_read_and_what_the_device_did(self):
-        step = self.runner.run("good", [self.fake.program("good", "import time; time.sleep(0.5); print('rate 5')")], 20,
+        step = self.run_one("good", [self.fake.program("good", "import time; time.sleep(0.5); print('rate 5')")], 20,
                                lambda text: {"rate": float(text.split()[1])})
         self.assertEqual((step["outcome"], step["rate"]), ("passed", 5.0))
         self.assertEqual(step["device"]["sm_mhz"], [1980, 1980, 1980])
@@ -130,10 +133,10 @@ subprocess.run(["{sys.executable}", "-c", starts], start_new_session=True, check
         program = self.fake.program("reports", "print('rate 5'); raise SystemExit(1)")
         for read, outcome in ((lambda text: {"rate": float(text.split()[1])}, "failed: exit 1"),
                               (lambda text: {"rate": float(text.split()[1]), "failed": "slow"}, "failed: slow")):
-            step = self.runner.run("reports", [program], 20, read, reports_failures=True)
+            step = self.run_one("reports", [program], 20, read, reports_failures=True)
             self.assertEqual((step["outcome"], step["rate"]), (outcome, 5.0))
         hangs = self.fake.program("hangs", "import time; print('rate 5', flush=True); time.sleep(100)")
-        step = self.runner.run("hangs", [hangs], 1, lambda text: {"rate": float(text.split()[1]), "failed": "at 5"}, reports_failures=True)
+        step = self.run_one("hangs", [hangs], 1, lambda text: {"rate": float(text.split()[1]), "failed": "at 5"}, reports_failures=True)
         self.assertEqual((step["outcome"], step["rate"]), ("failed: not done in 1 s", 5.0))
 
     def test_a_flood_is_ended_and_the_log_keeps_both_ends(self):
@@ -145,9 +148,9 @@ subprocess.run(["{sys.executable}", "-c", starts], start_new_session=True, check
         self.assertLess(len(log), 1 << 20)
 
     def test_a_program_that_is_not_there_fails_alone(self):
-        step = self.runner.run("missing", [self.directory / "no-such"], 5)
+        step = self.run_one("missing", [self.directory / "no-such"], 5)
         self.assertRegex(step["outcome"], "^failed: .*no-such: No such file or directory$")
-        self.assertEqual(self.runner.run("next", ["true"], 20)["outcome"], "passed")
+        self.assertEqual(self.run_one("next", ["true"], 20)["outcome"], "passed")
 
     def test_after_the_devices_death_the_rest_is_named_and_costs_nothing(self):
         for mood, found in (("gone", "Unknown Error"), ("hangs", "nvidia-smi gives no answer in 1 s")):
@@ -155,24 +158,54 @@ subprocess.run(["{sys.executable}", "-c", starts], start_new_session=True, check
                 self.runner = self.make()
                 self.fake.is_now("well")
                 kill = f"import pathlib, sys; pathlib.Path({str(self.fake.directory / 'mood')!r}).write_text({mood!r}); sys.exit(1)"
-                outcome = self.runner.run("deadly", [self.fake.program("deadly", kill)], 20)["outcome"]
+                outcome = self.run_one("deadly", [self.fake.program("deadly", kill)], 20)["outcome"]
                 self.assertRegex(outcome, f"^failed: exit 1; the device died: .*{found}$")
                 begin = time.monotonic()
                 for name in ("a", "b", "c"):
-                    self.assertRegex(self.runner.run(name, ["true"], 20)["outcome"], "^skipped: the device died in deadly: ")
+                    self.assertRegex(self.run_one(name, ["true"], 20)["outcome"], "^skipped: the device died in deadly: ")
                 self.assertLess(time.monotonic() - begin, 1)
                 self.assertEqual(self.runner.failed(), ["deadly", "a", "b", "c"])
 
-    def test_a_device_that_answers_and_cannot_compute_is_dead(self):
-        self.fake.program("probe", "import sys; print('CUDA error 46: devices busy or unavailable'); sys.exit(1)")
-        outcome = self.runner.run("deadly", ["false"], 20)["outcome"]
-        self.assertEqual(outcome, "failed: exit 1; the device died: probe: CUDA error 46: devices busy or unavailable")
-        self.assertRegex(self.runner.run("next", ["true"], 20)["outcome"], "^skipped: ")
+    def test_a_probe_that_fails_is_noted_once_and_skips_nothing(self):
+        self.fake.program("probe", "import sys; print('CUDA error 46: busy'); sys.exit(1)")
+        self.assertEqual(self.run_one("first", ["false"], 20)["outcome"],
+                         "failed: exit 1; a tiny kernel then fails: probe: CUDA error 46: busy")
+        self.assertEqual(self.run_one("second", ["false"], 20)["outcome"], "failed: exit 1")
+        self.assertEqual(self.run_one("third", ["true"], 20)["outcome"], "passed")
+
+    def test_steps_side_by_side_end_by_themselves_each(self):
+        begin = time.monotonic()
+        steps = [runner.Step("long", ["sleep", "1"], 20), runner.Step("short", ["true"], 20),
+                 runner.Step("hangs", ["sleep", "1000"], 1.5), runner.Step("bad", ["false"], 20)]
+        outcomes = [entry["outcome"] for entry in self.runner.together(steps)]
+        self.assertLess(time.monotonic() - begin, 10)
+        self.assertEqual(outcomes, ["passed", "passed", "failed: not done in 1.5 s",
+                                    "failed: exit 1"])
+        self.assertEqual([step["name"] for step in self.results()["steps"]],
+                         ["long", "short", "hangs", "bad"])
+        self.assertLess(self.results()["steps"][1]["seconds"], 1)
+
+    def test_a_share_ends_its_steps_and_no_later_one(self):
+        begin = time.monotonic()
+        with self.runner.share(2):
+            self.run_one("beyond", ["sleep", "1000"], 60)
+            skipped = self.run_one("after", ["true"], 60)
+        self.assertLess(time.monotonic() - begin, 10)
+        self.assertEqual(skipped["outcome"], "skipped: no time left")
+        self.assertEqual(self.run_one("next", ["true"], 60)["outcome"], "passed")
+
+    def test_the_log_stays_small_enough_to_come_back(self):
+        floods = self.fake.program("floods", "for _ in range(5000): print('x' * 99)")
+        with mock.patch.object(runner, "LONGEST_LOG", 600_000):
+            for number in range(5):
+                self.run_one(f"flood {number}", [floods], 20)
+            self.run_one("last", ["echo", "the end"], 20)
+        self.assertLessEqual((self.out / "check.log").stat().st_size, 600_000)
 
     def test_when_the_time_is_over_the_rest_is_named(self):
         self.runner = self.make(seconds=1.5)
-        self.assertRegex(self.runner.run("long", ["sleep", "1000"], 60)["outcome"], "^failed: not done in ")
-        self.assertEqual(self.runner.run("next", ["true"], 20)["outcome"], "skipped: no time left")
+        self.assertRegex(self.run_one("long", ["sleep", "1000"], 60)["outcome"], "^failed: not done in ")
+        self.assertEqual(self.run_one("next", ["true"], 20)["outcome"], "skipped: no time left")
 
     def test_killed_itself_it_leaves_what_it_had(self):
         child = self.directory / "child"
@@ -184,8 +217,8 @@ time.sleep(1000)""")
 import sys; sys.path[:0] = {sys.path[:2]!r}
 import device, runner
 r = runner.Runner({str(self.out)!r}, 60, device.Device(['true']), 'the command')
-r.run('first', ['true'], 20)
-r.run('second', [{second!r}], 60)"""
+r.run(runner.Step('first', ['true'], 20))
+r.run(runner.Step('second', [{second!r}], 60))"""
         process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.DEVNULL)
         while not child.exists() or not child.read_text():
             time.sleep(0.02)
@@ -212,7 +245,7 @@ class Device(Faked):
 
     def test_without_nvidia_smi_it_is_not_alive(self):
         with mock.patch.dict(os.environ, PATH=str(self.directory)):
-            self.assertIn("nvidia-smi: No such file", device.Device(["true"]).alive())
+            self.assertIn("nvidia-smi: No such file", device.Device(["true"]).lost())
 
     def test_a_summary_passes_over_what_is_cut_off(self):
         found = device.summary("1980, 3201, 300.5, 40\n1800, 3201, [N/A], 50\n19")

@@ -1,0 +1,66 @@
+"""What is measured on a GPU: training steps of models, and layers of models."""
+import dataclasses
+import json
+import pathlib
+
+HERE = pathlib.Path(__file__).parent
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A training step, as bench/train_step and its neighbours are asked for one."""
+    model: str  # A preset, or the name of a file in layers/.
+    micro: int  # Sequences of the step, which has one micro-batch.
+    sequence: int  # Tokens of one.
+    gib: int  # Of the device that it needs.
+    layers: int = 0  # 0: all.
+    deterministic: bool = True
+    steps: int = 12  # That are timed.
+
+    def __str__(self):
+        layers = f" of {self.layers} layers" if self.layers else ""
+        order = "" if self.deterministic else ", any order"
+        return f"{self.model}{layers}, {self.micro} x {self.sequence}{order}"
+
+    def options(self):
+        file = HERE / f"layers/{self.model}.json"
+        layers = ["--layers", self.layers] if self.layers else []
+        return ["--case", file if file.exists() else self.model, "--micro", self.micro,
+                "--sequence", self.sequence,
+                "--deterministic", "true" if self.deterministic else "false", *layers]
+
+    def tokens(self):
+        return self.micro * self.sequence
+
+    def any_order(self):
+        return dataclasses.replace(self, deterministic=False)
+
+
+GPT2, LLAMA_1B, LLAMA_7B = "gpt2-124m", "llama3.2-1b", "llama2-7b"
+ROWS = [
+    Case(GPT2, 16, 1024, 8),
+    Case(GPT2, 64, 1024, 23),
+    Case(LLAMA_1B, 4, 4096, 46),
+    Case(LLAMA_7B, 1, 4096, 70, layers=16),
+]
+ROWS += [ROWS[0].any_order(), ROWS[2].any_order()]
+PRODUCTS = [ROWS[0], ROWS[2], ROWS[3]]
+ROW_BESIDE_PYTORCH = ROWS[2]
+MORE_ROWS = [Case("gpt2-1558m", 16, 1024, 67)]
+# One layer has all shapes. The CPU computes the same, so that there is one sequence.
+LAYERS = [
+    Case(GPT2, 1, 1024, 2, layers=1),
+    Case(LLAMA_1B, 1, 1024, 7, layers=1),
+    Case(LLAMA_7B, 1, 1024, 9, layers=1),
+    Case("qwen3_moe", 1, 1024, 12),
+    Case("deepseek_v3", 1, 1024, 13),
+    Case("mamba2", 1, 1024, 3),
+]
+MORE_LAYERS = [Case("gpt2-1558m", 1, 1024, 4, layers=1)]
+TINY = Case("byte", 1, 256, 1, layers=1, steps=1)
+
+
+def golden_curves():
+    """By case: [loss, gradient norm] of each step on a CPU."""
+    found = json.loads((HERE / "golden_curves.json").read_text())["curves"]
+    return {Case(**golden["case"]): golden["curve"] for golden in found}

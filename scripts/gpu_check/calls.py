@@ -149,11 +149,10 @@ class Programs:
         steps = self.runner.results["steps"]
         return next((step for step in steps if step["name"] == name), {})
 
-    def has_passed(self, gate, model):
-        """In this call, or in the earlier one if the model has not changed since."""
-        found = self.found(gate)
-        if not found and model not in self.changed:
-            found = self.before.get(gate, {})
+    def has_passed(self, gate):
+        """In this call, or in the earlier one. The gates of a model that has changed since are
+        steps of this call (second())."""
+        found = self.found(gate) or self.before.get(gate, {})
         return found.get("outcome") == PASSED
 
     def untrusted(self, case):
@@ -163,7 +162,7 @@ class Programs:
                  if layer.model == case.model]
         gates += [f"curve of {dataclasses.replace(curve, deterministic=case.deterministic)}"
                   for curve in self.curves if curve.model == case.model]
-        lacking = next((gate for gate in gates if not self.has_passed(gate, case.model)), "")
+        lacking = next((gate for gate in gates if not self.has_passed(gate)), "")
         return f"no speed, because '{lacking}' has not passed" if lacking else ""
 
     # Groups.

@@ -110,8 +110,8 @@ struct AttentionBackwardArgs {
   Write write_dsinks = Write::kOverwrite;
 };
 
-// Whether the call has neither documents, nor dropout, nor a soft cap. Libraries have this form, for
-// every mask; sinks can be added to their results (cuda/attention_sinks.h).
+// Whether the call has neither documents, nor dropout, nor a soft cap. Libraries have this form,
+// for every mask; sinks can be added to their results (cuda/attention_sinks.h).
 template <typename Args>
 bool IsPlain(const Args& args) {
   return args.dims.soft_cap == 0 && args.document_begins.data == nullptr &&

@@ -72,7 +72,7 @@ struct AttentionPartBackwardArgs {
   Write write_dq;
   Write write_dkv;
   bool deterministic = true;  // As in AttentionBackwardArgs.
-  ConstTensor sinks = {};  // As in forward.
+  ConstTensor sinks = {};     // As in forward.
   ConstTensor document_begins = {};
   ConstTensor document_ends = {};
   ConstTensor samples = {};

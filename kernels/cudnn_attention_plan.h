@@ -28,8 +28,9 @@ inline bool CudnnTakes(DType dtype, const AttentionDims& dims) {
          dims.value_dim <= dims.head_dim && whole;
 }
 
-// Returns the mask between the rows of a part, counted from the part's first rows, if cuDNN computes
-// the part, plain: the mask begins at the first rows, or every query sees all keys of the part.
+// Returns the mask between the rows of a part, counted from the part's first rows, if cuDNN
+// computes the part, plain: the mask begins at the first rows, or every query sees all keys of the
+// part.
 inline std::optional<AttentionMask> CudnnPartMask(DType dtype, AttentionDims dims,
                                                   const AttentionPart& part) {
   if (part.q_rows % kCudnnTokens != 0 || part.kv_rows % kCudnnTokens != 0) return std::nullopt;
@@ -61,8 +62,8 @@ inline int64_t PaddedSequence(DType dtype, const AttentionDims& dims, int64_t to
 
 enum class AttentionPass : uint8_t { kForward, kBackward };
 
-// The rows of a part, of each sequence, and the elements from row to row of queries, and of keys and
-// values. The part's gradients lie in rows of their own, those of keys and values side by side.
+// The rows of a part, of each sequence, and the elements from row to row of queries, and of keys
+// and values. The part's gradients lie in rows of their own, those of keys and values side by side.
 struct PartRows {
   int64_t queries;
   int64_t keys;
@@ -140,8 +141,8 @@ inline int64_t CudnnKeptBytes(DType dtype, CudnnAttentionPlan plan) {
   return plan.WorkspaceBytes() + copies;
 }
 
-// The bytes that a GPU keeps for the results of a part of B sequences of dims.sequence tokens, besides
-// the workspace of its plan (cuda/attention_by_parts.h).
+// The bytes that a GPU keeps for the results of a part of B sequences of dims.sequence tokens,
+// besides the workspace of its plan (cuda/attention_by_parts.h).
 inline int64_t CudnnPartBytes(AttentionPass pass, int64_t sequences, const AttentionDims& dims) {
   const int64_t tokens = sequences * dims.sequence;
   return pass == AttentionPass::kForward

@@ -58,9 +58,10 @@ struct MergeBody {
   }
 };
 
-// Rows [begin, begin + rows) of each sequence of `sequence` rows, with `columns` elements.
+// Rows [begin, begin + rows) of each of `sequences` sequences of `sequence` rows, with `columns`
+// elements.
 struct RowsOfPart {
-  int64_t sequence, begin, rows, columns;
+  int64_t sequences, sequence, begin, rows, columns;
 
   __device__ int64_t row(int64_t i) const {
     const int64_t n = i / columns;
@@ -85,9 +86,9 @@ struct AddBody {
 };
 
 template <typename T, typename A>
-void Add(Exec& exec, int64_t sequences, const RowsOfPart& rows, const Heads<T>& part,
-         const Heads<A>& to, Write write) {
-  ForEach(exec, sequences * rows.rows * rows.columns,
+void Add(Exec& exec, const RowsOfPart& rows, const Heads<T>& part, const Heads<A>& to,
+         Write write) {
+  ForEach(exec, rows.sequences * rows.rows * rows.columns,
           AddBody<T, A>{rows, {part.data, part.row}, to, write});
 }
 
@@ -153,11 +154,11 @@ bool AttentionByParts(Exec& exec, const AttentionBackwardCore<T, Accumulate<T>>&
   part.part.q_position = part.part.kv_position = 0;
   if (!attention(exec, part)) return false;
   const auto of = [&](int64_t begin, int64_t count, int64_t columns) {
-    return RowsOfPart{dims.sequence, begin, count, columns};
+    return RowsOfPart{core.sequences, dims.sequence, begin, count, columns};
   };
-  Add(exec, core.sequences, of(rows.q_begin, rows.q_rows, q), part.dq, core.dq, core.write_dq);
-  Add(exec, core.sequences, of(rows.kv_begin, rows.kv_rows, k), part.dk, core.dk, core.write_dkv);
-  Add(exec, core.sequences, of(rows.kv_begin, rows.kv_rows, v), part.dv, core.dv, core.write_dkv);
+  Add(exec, of(rows.q_begin, rows.q_rows, q), part.dq, core.dq, core.write_dq);
+  Add(exec, of(rows.kv_begin, rows.kv_rows, k), part.dk, core.dk, core.write_dkv);
+  Add(exec, of(rows.kv_begin, rows.kv_rows, v), part.dv, core.dv, core.write_dkv);
   if (core.dsinks != nullptr) SinkGradient(exec, core);
   return true;
 }

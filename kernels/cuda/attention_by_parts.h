@@ -1,6 +1,6 @@
-// Parts of attention (kernels/attention_part.h) by kernels that overwrite their results, in the dtype
-// of their inputs: libraries compute a part into memory of its own, and the results are merged into
-// those of all parts.
+// Parts of attention (kernels/attention_part.h) by kernels that overwrite their results, in the
+// dtype of their inputs: libraries compute a part into memory of its own, and the results are
+// merged into those of all parts.
 
 #pragma once
 
@@ -17,8 +17,8 @@ template <typename T>
 using BackwardPart = bool (*)(Exec&, const AttentionBackwardCore<T, T>&);
 
 // Compute what attention_part.h defines, and return true. Return false without doing anything if
-// `attention` refused. The part's mask becomes `mask` (CudnnPartMask). The part's own results lie in
-// memory that is kept with the stream (CudnnPartBytes). Throw DeviceError.
+// `attention` refused. The part's mask becomes `mask` (CudnnPartMask). The part's own results lie
+// in memory that is kept with the stream (CudnnPartBytes). Throw DeviceError.
 template <typename T>
 bool AttentionByParts(Exec& exec, const AttentionForwardCore<T, Accumulate<T>>& core,
                       const AttentionMask& mask, ForwardPart<T> attention);

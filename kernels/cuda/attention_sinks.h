@@ -13,8 +13,8 @@ namespace trainyard::cuda {
 //   out'[i,:] = out[i,:] exp(lse[i] - lse'[i])
 //
 // A backward kernel without sinks computes the right gradients of queries, keys and values if it is
-// given out' and lse'. `core` must be a whole call (attention.h), not a part. A head must have whole
-// packs of 16 bytes.
+// given out' and lse'. `core` must be a whole call (attention.h), not a part. A head must have
+// whole packs of 16 bytes.
 template <typename T>
 void AddSinks(Exec& exec, const AttentionForwardCore<T, T>& core);
 

@@ -16,8 +16,8 @@ namespace trainyard::cuda {
 bool CudnnAttention(Exec& exec, const PackedAttentionForwardArgs& args);
 bool CudnnAttention(Exec& exec, const PackedAttentionBackwardArgs& args);
 
-// The same for a part, plain and without sinks (attention_by_parts.h). The mask of core.part must be
-// that of CudnnPartMask. The gradients of values must follow those of keys in each row.
+// The same for a part, plain and without sinks (attention_by_parts.h). The mask of core.part must
+// be that of CudnnPartMask. The gradients of values must follow those of keys in each row.
 bool CudnnAttentionPart(Exec& exec, const AttentionForwardCore<bf16, bf16>& core);
 bool CudnnAttentionPart(Exec& exec, const AttentionBackwardCore<bf16, bf16>& core);
 

@@ -1,6 +1,6 @@
-// Proves kernels/cuda/attention_by_parts.h. Our own kernel, which overwrites, stands for a library's
-// kernel. Merged, its results must be those of our kernel for parts, and rows outside of a part must
-// stay as they are.
+// Proves kernels/cuda/attention_by_parts.h. Our own kernel, which overwrites, stands for a
+// library's kernel. Merged, its results must be those of our kernel for parts, and rows outside of
+// a part must stay as they are.
 
 #include "kernels/cuda/attention_by_parts.h"
 

@@ -283,8 +283,8 @@ TEST(PlanTest, WhatAttentionKeepsOnAGpuIsPlannedOnce) {
             planned(Precision::BF16(), 1024, true) + copies);
 }
 
-// A ring's rank works on its own rows, on half of the keys before, and of half of its queries on the
-// keys after. Each of these has a workspace. Results of a part have memory of their own.
+// A ring's rank works on its own rows, on half of the keys before, and of half of its queries on
+// the keys after. Each of these has a workspace. Results of a part have memory of their own.
 TEST(PlanTest, WhatPartsOfAttentionKeepOnAGpuIsPlanned) {
   const ModelConfig config = FindPreset("llama3-8b")->config;
   const auto planned = [&](int rank, int64_t sequence) {

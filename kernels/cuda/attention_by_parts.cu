@@ -44,9 +44,15 @@ struct MergeBody {
     core.lse[statistic] = after;
     A* const out = core.out.data + row * core.out.row + head * width;
     const T* const of_part = part.data + row * part.row + head * width;
-    for (int64_t c = 0; c < width; ++c) {
-      const A before = core.write == Write::kAdd ? before_factor * out[c] : A(0);
-      out[c] = before + factor * A(of_part[c]);
+    constexpr int kCount = kPackOf<T>;
+    for (int64_t c = 0; c < width; c += kCount) {
+      const auto values = LoadPack<T, kCount>(of_part + c);
+      Pack<A, kCount> sums = {};
+      if (core.write == Write::kAdd) sums = LoadPack<A, kCount>(out + c);
+      for (int n = 0; n < kCount; ++n) {
+        sums.v[n] = before_factor * sums.v[n] + factor * A(values.v[n]);
+      }
+      StorePack(out + c, sums);
     }
   }
 
@@ -69,26 +75,32 @@ struct RowsOfPart {
   }
 };
 
-// Adds one element of the part's gradients, or puts it in place.
+// Adds a pack of the part's gradients, or puts it in place.
 template <typename T, typename A>
 struct AddBody {
+  static constexpr int kCount = kPackOf<T>;
   RowsOfPart rows;
   Heads<const T> part;
   Heads<A> to;
   Write write;
 
-  __device__ void operator()(int64_t i) const {
-    const int64_t row = rows.row(i), column = i % rows.columns;
-    const A value = A(part.data[row * part.row + column]);
-    A& sum = to.data[row * to.row + column];
-    sum = write == Write::kAdd ? sum + value : value;
+  __device__ void operator()(int64_t pack) const {
+    const int64_t i = pack * kCount, row = rows.row(i), column = i % rows.columns;
+    const auto values = LoadPack<T, kCount>(part.data + row * part.row + column);
+    A* const at = to.data + row * to.row + column;
+    Pack<A, kCount> sums = {};
+    if (write == Write::kAdd) sums = LoadPack<A, kCount>(at);
+    for (int n = 0; n < kCount; ++n) sums.v[n] += A(values.v[n]);
+    StorePack(at, sums);
   }
 };
 
 template <typename T, typename A>
 void Add(Exec& exec, const RowsOfPart& rows, const Heads<T>& part, const Heads<A>& to,
          Write write) {
-  ForEach(exec, rows.sequences * rows.rows * rows.columns,
+  CHECK(CanPack<T>(rows.columns, part.data, to.data) && CanPack<T>(to.row))
+      << "gradients of a part: rows of " << rows.columns << " in rows of " << to.row;
+  ForEach(exec, rows.sequences * rows.rows * rows.columns / kPackOf<T>,
           AddBody<T, A>{rows, {part.data, part.row}, to, write});
 }
 
@@ -100,7 +112,9 @@ bool AttentionByParts(Exec& exec, const AttentionForwardCore<T, Accumulate<T>>& 
   using A = Accumulate<T>;
   const AttentionDims& dims = core.dims;
   const int64_t rows = core.sequences * dims.sequence, width = dims.out_columns();
-  A* const lse = MemoryOf<A>(exec, rows * (dims.heads + width));  // Enough for both.
+  // Enough for both.
+  T* const out = reinterpret_cast<T*>(MemoryOf<A>(exec, rows * (dims.heads + width)));
+  A* const lse = reinterpret_cast<A*>(out + rows * width);
   AttentionForwardCore<T, T> part = {.sequences = core.sequences,
                                      .dims = dims,
                                      .part = core.part,
@@ -110,11 +124,13 @@ bool AttentionByParts(Exec& exec, const AttentionForwardCore<T, Accumulate<T>>& 
                                      .sinks = nullptr,
                                      .documents = core.documents,
                                      .dropout = core.dropout,
-                                     .out = {reinterpret_cast<T*>(lse + rows * dims.heads), width},
+                                     .out = {out, width},
                                      .lse = lse,
                                      .write = Write::kOverwrite};
   part.part.mask = mask;
   part.part.q_position = part.part.kv_position = 0;
+  CHECK(CanPack<T>(dims.value_dim, part.out.data, core.out.data) && CanPack<T>(core.out.row))
+      << "a part of heads of " << dims.value_dim << " in rows of " << core.out.row;
   if (!attention(exec, part)) return false;
   ForEach(exec, core.sequences * core.part.q_rows * dims.heads,
           MergeBody<T>{core, {part.out.data, part.out.row}, lse});

@@ -18,7 +18,8 @@ using BackwardPart = bool (*)(Exec&, const AttentionBackwardCore<T, T>&);
 
 // Compute what attention_part.h defines, and return true. Return false without doing anything if
 // `attention` refused. The part's mask becomes `mask` (CudnnPartMask). The part's own results lie
-// in memory that is kept with the stream (CudnnPartBytes). Throw DeviceError.
+// in memory that is kept with the stream (CudnnPartBytes). Heads and rows must have whole packs of
+// 16 bytes of T. Throw DeviceError.
 template <typename T>
 bool AttentionByParts(Exec& exec, const AttentionForwardCore<T, Accumulate<T>>& core,
                       const AttentionMask& mask, ForwardPart<T> attention);

@@ -158,6 +158,8 @@ NARROW = (
     Excuse(r"attention_sinks\.cu ElementsKernel<AddBody<.*", "LDG.16:2 LDG.32:4 STG.32:2",
            "a head's sink, and a query's lse"),
     Excuse(r"attention_sinks\.cu ElementsKernel<DeltaBody<.*", "STG.32:2", "a query's delta"),
+    Excuse(r"attention_by_parts\.cu ElementsKernel<MergeBody<.*", "LDG.16:1 LDG.32:3 STG.32:1",
+           "lse of the part and of all parts, and a head's sink"),
     Excuse(r"attention_(forward|backward)\.cu .*", "LDG.16:* LDG.32:* LDG.64:2 STG.16:* STG.32:*",
            "for the dtypes and shapes that cuDNN does not have: bound by its sums; for dropout, the"
            " step's state"),

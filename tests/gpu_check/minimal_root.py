@@ -41,7 +41,7 @@ def make(root):
     for name in ("bin", "lib", "lib64", "sbin"):
         (root / "usr" / name).mkdir(parents=True)
         (root / name).symlink_to(f"usr/{name}")
-    for name in ("dev", "etc", "proc", "tmp", "usr/local/cuda", "work"):
+    for name in ("dev", "etc", "proc", "tmp", "usr/local/cuda", "check"):
         (root / name).mkdir(parents=True, exist_ok=True)
     ran = subprocess.run(["dpkg-query", "-L", *with_their_needs(PACKAGES)], capture_output=True,
                          text=True, check=True)
@@ -67,14 +67,14 @@ done
 mount -t proc proc "$1/proc"
 mount --rbind "$2" "$1/usr/local/cuda"
 ldconfig -r "$1"
-exec chroot "$1" /usr/bin/env -i HOME=/work PATH=/work/fake:/usr/sbin:/usr/bin \
-  PYTHONPATH=/work/fake \
-  bash -c "cd /work; $3"
+exec chroot "$1" /usr/bin/env -i HOME=/check PATH=/check/fake:/usr/sbin:/usr/bin \
+  PYTHONPATH=/check/fake \
+  bash -c "cd /check; $3"
 """
 
 
 def run(root, cuda, command, seconds):
-    """Runs a line of bash in the root, at /work, with nothing of this machine in its
+    """Runs a line of bash in the root, at /check, with nothing of this machine in its
     environment."""
     return subprocess.run(
         ["unshare", "--mount", "--pid", "--fork", "--kill-child", "bash", "-c", ENTER,

@@ -22,7 +22,7 @@ from fake_device import FakeDevice
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ["TRAINYARD_BUILD"])
 CUDA = pathlib.Path(os.environ["TRAINYARD_CUDA_ROOT"])
-WORK = BUILD / "gpu_rehearsal/root/work"
+PLACE = BUILD / "gpu_rehearsal/root/check"
 BUNDLE = "build/trainyard-gpu.tar.xz"
 SKIPPED = 77
 PYTHON = "/usr/bin/python3"
@@ -32,33 +32,33 @@ NEEDS = r"error while loading shared libraries.*|.*No such file or directory.*|T
 class Rehearsal(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        shutil.rmtree(WORK.parents[1], ignore_errors=True)
-        minimal_root.make(WORK.parent)
+        shutil.rmtree(PLACE.parents[1], ignore_errors=True)
+        minimal_root.make(PLACE.parent)
         said = subprocess.run([ROOT / "scripts/gpu_bundle.sh"], capture_output=True, text=True,
                               check=False)
         assert said.returncode == 0, said.stdout + said.stderr
         cls.first, cls.second = re.findall("^timeout .*$", said.stdout.replace(
             str(BUILD / "trainyard-gpu.tar.xz"), BUNDLE), re.M)
-        cls.device = FakeDevice(WORK / "fake", PYTHON)
+        cls.device = FakeDevice(PLACE / "fake", PYTHON)
         for name in ("compute-sanitizer", "ncu"):
             cls.device.program(name, fakes.TOOLS[name])
         for directory in ("build", "scripts"):
-            (WORK / directory).mkdir()
-        shutil.copy(ROOT / "scripts/gpu_check.sh", WORK / "scripts")
+            (PLACE / directory).mkdir()
+        shutil.copy(ROOT / "scripts/gpu_check.sh", PLACE / "scripts")
 
     def run_line(self, line, out):
         begin = time.monotonic()
-        ran = minimal_root.run(WORK.parent, CUDA, f"export OUT=/work/{out}; {line}", 500)
+        ran = minimal_root.run(PLACE.parent, CUDA, f"export OUT=/check/{out}; {line}", 500)
         seconds = time.monotonic() - begin
         print(f"figure: {out}: {seconds:.0f} s")
         limit = int(re.search(r"timeout -k 5 (\d+)", line)[1])
         self.assertLess(seconds, limit)
-        files = list((WORK / out).iterdir())
+        files = list((PLACE / out).iterdir())
         self.assertLessEqual(len(files), 8)
         self.assertLessEqual(max(file.stat().st_size for file in files), 16 << 20)
-        self.results = json.loads((WORK / out / "results.json").read_text())
+        self.results = json.loads((PLACE / out / "results.json").read_text())
         self.outcomes = {step["name"]: step["outcome"] for step in self.results["steps"]}
-        self.screen = (WORK / out / "summary.txt").read_text()
+        self.screen = (PLACE / out / "summary.txt").read_text()
         return ran
 
     def not_passed(self):
@@ -66,7 +66,7 @@ class Rehearsal(unittest.TestCase):
 
     def fake_bundle(self, programs):
         """In the place of the real one. It is not compressed much: only its names matter."""
-        tree = WORK.parents[1] / "fakes/trainyard"
+        tree = PLACE.parents[1] / "fakes/trainyard"
         shutil.rmtree(tree, ignore_errors=True)
         for name, python in programs.items():
             FakeDevice(tree / "made", PYTHON).program("one", python)
@@ -79,10 +79,10 @@ class Rehearsal(unittest.TestCase):
         self.device.program("torch.py", "")
         self.device.program("ldd", fakes.LDD)
         subprocess.run(["tar", "--create", "--use-compress-program=xz -0", "--directory",
-                        tree.parent, "--file", WORK / BUNDLE, "trainyard"], check=True)
+                        tree.parent, "--file", PLACE / BUNDLE, "trainyard"], check=True)
 
     def real_bundle(self):
-        shutil.copy(BUILD / "trainyard-gpu.tar.xz", WORK / BUNDLE)
+        shutil.copy(BUILD / "trainyard-gpu.tar.xz", PLACE / BUNDLE)
         for name in ("torch.py", "ldd"):
             (self.device.directory / name).unlink(missing_ok=True)
 
@@ -90,7 +90,7 @@ class Rehearsal(unittest.TestCase):
         self.real_bundle()
         ran = self.run_line(self.first, "real")
         self.assertEqual(ran.returncode, 1, ran.stdout)
-        log = (WORK / "real/check.log").read_text()
+        log = (PLACE / "real/check.log").read_text()
         self.assertEqual(re.findall(NEEDS, log), [])
         self.assertEqual(self.outcomes["libraries"], "passed", ran.stdout)
         passed = {name for name, outcome in self.outcomes.items() if outcome == "passed"}

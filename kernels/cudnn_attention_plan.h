@@ -143,11 +143,11 @@ inline int64_t CudnnKeptBytes(DType dtype, CudnnAttentionPlan plan) {
 
 // The bytes that a GPU keeps for the results of a part of B sequences of dims.sequence tokens,
 // besides the workspace of its plan (cuda/attention_by_parts.h).
-inline int64_t CudnnPartBytes(AttentionPass pass, int64_t sequences, const AttentionDims& dims) {
-  const int64_t tokens = sequences * dims.sequence;
-  return pass == AttentionPass::kForward
-             ? tokens * (dims.heads + dims.out_columns()) * int64_t{sizeof(float)}
-             : tokens * PackedWidth(dims) * int64_t{sizeof(uint16_t)};
+inline int64_t CudnnPartBytes(DType dtype, AttentionPass pass, int64_t sequences,
+                              const AttentionDims& dims) {
+  const int64_t tokens = sequences * dims.sequence, size = int64_t(SizeOf(dtype));
+  if (pass == AttentionPass::kBackward) return tokens * PackedWidth(dims) * size;
+  return tokens * (dims.out_columns() * size + dims.heads * int64_t{sizeof(float)});
 }
 
 }  // namespace trainyard

@@ -2,19 +2,29 @@
 #include "kernels/cuda/attention_sinks.h"
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cudnn_attention_plan.h"
 
 namespace trainyard::cuda {
 namespace {
 
-// Memory for the results of one part. It is not the scratch memory of the stream, which the kernel
-// that computes the part may use.
+// Memory for the results of one part, of each direction, as it is planned. It is not the scratch
+// memory of the stream, which the kernel that computes the part may use.
+template <AttentionPass pass>
 struct PartMemory {
   Context own;
 };
 
-template <typename T>
-T* MemoryOf(Exec& exec, int64_t elements) {
-  return reinterpret_cast<T*>(Kept<PartMemory>(exec).own.Scratch(size_t(elements) * sizeof(T)));
+template <AttentionPass pass, typename T>
+T* MemoryOf(Exec& exec, int64_t sequences, const AttentionDims& dims) {
+  const int64_t bytes = CudnnPartBytes(DTypeOf<T>::value, pass, sequences, dims);
+  return reinterpret_cast<T*>(Kept<PartMemory<pass>>(exec).own.Scratch(size_t(bytes)));
+}
+
+// The part by its rows alone: `mask` counts from the first of them.
+AttentionPart ByRows(AttentionPart part, const AttentionMask& mask) {
+  part.mask = mask;
+  part.q_position = part.kv_position = 0;
+  return part;
 }
 
 // Merges one head of one query.
@@ -112,23 +122,20 @@ bool AttentionByParts(Exec& exec, const AttentionForwardCore<T, Accumulate<T>>& 
   using A = Accumulate<T>;
   const AttentionDims& dims = core.dims;
   const int64_t rows = core.sequences * dims.sequence, width = dims.out_columns();
-  // Enough for both.
-  T* const out = reinterpret_cast<T*>(MemoryOf<A>(exec, rows * (dims.heads + width)));
+  T* const out = MemoryOf<AttentionPass::kForward, T>(exec, core.sequences, dims);
   A* const lse = reinterpret_cast<A*>(out + rows * width);
-  AttentionForwardCore<T, T> part = {.sequences = core.sequences,
-                                     .dims = dims,
-                                     .part = core.part,
-                                     .q = core.q,
-                                     .k = core.k,
-                                     .v = core.v,
-                                     .sinks = nullptr,
-                                     .documents = core.documents,
-                                     .dropout = core.dropout,
-                                     .out = {out, width},
-                                     .lse = lse,
-                                     .write = Write::kOverwrite};
-  part.part.mask = mask;
-  part.part.q_position = part.part.kv_position = 0;
+  const AttentionForwardCore<T, T> part = {.sequences = core.sequences,
+                                           .dims = dims,
+                                           .part = ByRows(core.part, mask),
+                                           .q = core.q,
+                                           .k = core.k,
+                                           .v = core.v,
+                                           .sinks = nullptr,
+                                           .documents = core.documents,
+                                           .dropout = core.dropout,
+                                           .out = {out, width},
+                                           .lse = lse,
+                                           .write = Write::kOverwrite};
   CHECK(CanPack<T>(dims.value_dim, part.out.data, core.out.data) && CanPack<T>(core.out.row))
       << "a part of heads of " << dims.value_dim << " in rows of " << core.out.row;
   if (!attention(exec, part)) return false;
@@ -144,30 +151,28 @@ bool AttentionByParts(Exec& exec, const AttentionBackwardCore<T, Accumulate<T>>&
   const AttentionPart& rows = core.part;
   const int64_t q = dims.query_columns(), k = dims.key_columns(), v = dims.value_columns();
   const int64_t tokens = core.sequences * dims.sequence;
-  T* const dq = MemoryOf<T>(exec, tokens * (q + k + v));
+  T* const dq = MemoryOf<AttentionPass::kBackward, T>(exec, core.sequences, dims);
   T* const dkv = dq + tokens * q;
-  AttentionBackwardCore<T, T> part = {.sequences = core.sequences,
-                                      .dims = dims,
-                                      .part = rows,
-                                      .q = core.q,
-                                      .k = core.k,
-                                      .v = core.v,
-                                      .out = core.out,
-                                      .dout = core.dout,
-                                      .sinks = nullptr,
-                                      .documents = core.documents,
-                                      .dropout = core.dropout,
-                                      .lse = core.lse,
-                                      .dq = {dq, q},
-                                      .dk = {dkv, k + v},
-                                      .dv = {dkv + k, k + v},
-                                      .write_dq = Write::kOverwrite,
-                                      .write_dkv = Write::kOverwrite,
-                                      .dsinks = nullptr,
-                                      .write_dsinks = Write::kOverwrite,
-                                      .deterministic = core.deterministic};
-  part.part.mask = mask;
-  part.part.q_position = part.part.kv_position = 0;
+  const AttentionBackwardCore<T, T> part = {.sequences = core.sequences,
+                                            .dims = dims,
+                                            .part = ByRows(rows, mask),
+                                            .q = core.q,
+                                            .k = core.k,
+                                            .v = core.v,
+                                            .out = core.out,
+                                            .dout = core.dout,
+                                            .sinks = nullptr,
+                                            .documents = core.documents,
+                                            .dropout = core.dropout,
+                                            .lse = core.lse,
+                                            .dq = {dq, q},
+                                            .dk = {dkv, k + v},
+                                            .dv = {dkv + k, k + v},
+                                            .write_dq = Write::kOverwrite,
+                                            .write_dkv = Write::kOverwrite,
+                                            .dsinks = nullptr,
+                                            .write_dsinks = Write::kOverwrite,
+                                            .deterministic = core.deterministic};
   if (!attention(exec, part)) return false;
   const auto of = [&](int64_t begin, int64_t count, int64_t columns) {
     return RowsOfPart{core.sequences, dims.sequence, begin, count, columns};

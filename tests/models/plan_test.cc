@@ -297,7 +297,7 @@ TEST(PlanTest, WhatPartsOfAttentionKeepOnAGpuIsPlanned) {
   };
   // Rows of this rank: 1,024, of 32 heads of 128 and 8 key heads.
   constexpr size_t kRows = 1024, kHeads = 32, kShared = kHeads * 2 * 128 * 2;
-  constexpr size_t kForward = kRows * (kHeads + kHeads * 128) * 4 + 2 * 256;
+  constexpr size_t kForward = kRows * kHeads * (128 * 2 + 4) + 2 * 256;
   constexpr size_t kBackward = kRows * (kHeads + 16) * 128 * 2;
   const auto workspace = [](size_t queries, size_t keys) {
     return 256 + kHeads * queries * 4 + keys * kShared + kHeads * queries * keys * 2;

@@ -84,7 +84,7 @@ class ContextAttentionBase : public Op {
       }
     }
     if (workspaces.empty()) return std::nullopt;
-    int64_t bytes = CudnnPartBytes(pass, plan.sequences, dims);
+    int64_t bytes = CudnnPartBytes(qkv.dtype, pass, plan.sequences, dims);
     for (const auto& [key, workspace] : workspaces) bytes += workspace;
     return Kept{absl::StrCat(name(), " ", ToString(heads_), traits_.ToString(), " of ",
                              plan.sequences, deterministic ? "" : " in any order"),

@@ -28,7 +28,7 @@ namespace {
 
 // How much a newcomer may send at once: gRPC works on all of it before anybody notices. Callers may
 // send more (flood_guard.cc).
-constexpr int kNewcomerBuffer = 4 << 10;
+constexpr int kNewcomerBuffer = 2 << 10;
 
 // The kernel cuts this to its own limit, net.core.somaxconn.
 constexpr int kBacklog = 4096;
@@ -56,9 +56,10 @@ constexpr absl::Duration kYoung = absl::Seconds(8);
 constexpr size_t kMostWaiting = 64;
 // Looking costs a system call for each young connection, and two for each that has new bytes.
 constexpr absl::Duration kLookEvery = absl::Milliseconds(5);
+constexpr absl::Duration kHurriedLook = absl::Milliseconds(1);
 // From an address that owes too much, one newcomer is let in at a time, and few wait for it.
-constexpr absl::Duration kLetInEvery = absl::Milliseconds(50);
-constexpr size_t kMostHeld = 64;
+constexpr absl::Duration kLetInEvery = absl::Milliseconds(500);
+constexpr size_t kMostHeld = 16;
 constexpr absl::Duration kLogCutsEvery = absl::Seconds(1);
 
 // What poll takes: -1 is for ever. Rounded up, so that the time has come afterwards.
@@ -271,15 +272,18 @@ void Acceptor::Run(size_t most) {
 void Acceptor::Watch() {
   std::array<pollfd, 2> polled = {{{.fd = stop_.fd(), .events = POLLIN, .revents = 0},
                                    {.fd = guard_.fd(), .events = POLLIN, .revents = 0}}};
-  for (bool waiting = false; polled.front().revents == 0;) {
+  bool waiting = false;
+  absl::Duration pause;
+  while (polled.front().revents == 0) {
     // While bytes are unread, a look is due whether or not new ones come.
     if (!waiting && ::poll(polled.data(), 2, -1) < 0) continue;
     {
       const MutexLock lock(mutex_);
       CutFloods(RealClock().Monotonic());
       waiting = guard_.waiting();
+      pause = guard_.hurries() ? kHurriedLook : kLookEvery;
     }
-    ::poll(polled.data(), 1, Milliseconds(kLookEvery));
+    ::poll(polled.data(), 1, Milliseconds(pause));
   }
 }
 
@@ -359,7 +363,7 @@ void Acceptor::HandOver(Newcomer newcomer) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   {
     const MutexLock lock(mutex_);
-    guard_.Add(fd, newcomer.peer, open_.Add(fd, newcomer.peer));
+    guard_.Add(fd, newcomer.peer, open_.Add(fd, newcomer.peer), RealClock().Monotonic());
     connections_ = open_.size();
   }
   // gRPC may do other connections' work in these calls, for as long as there is some.

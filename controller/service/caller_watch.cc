@@ -53,6 +53,7 @@ class CallerWatch final : public grpc::experimental::Interceptor {
     const std::string peer = PeerOf(context_.peer());
     use_ = parts_.users.UseOf(peer);
     use_->useful_bytes += kCallOverhead;
+    ++use_->calls_begun;
     if (parts_.users.Of(peer).empty()) {
       const absl::StatusOr<Principal> caller = parts_.gate.CallerOf(context_);
       if (caller.ok()) parts_.users.Used(peer, caller->account());

@@ -30,7 +30,8 @@ std::string SourceOf(const std::string& peer);
 // What a connection is good for. The handlers' side and the acceptor's tell each other.
 struct ConnectionUse {
   std::atomic<uint64_t> useful_bytes = 0;  // Of calls and messages that reached a handler.
-  std::atomic<uint64_t> calls_ended = 0;   // Of the calls that had reached a handler.
+  std::atomic<uint64_t> calls_begun = 0;   // Calls that reached a handler.
+  std::atomic<uint64_t> calls_ended = 0;   // Of these.
   std::atomic<bool> unread = false;        // The peer has sent bytes that gRPC has not read.
 };
 

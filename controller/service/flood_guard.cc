@@ -30,11 +30,16 @@ constexpr double kForgivenOfOne = 0.001;
 constexpr int kCallerBuffer = 1 << 20;
 
 // To count the streams of a connection takes 20 microseconds.
-constexpr uint64_t kCountEvery = 4 << 10;
+constexpr double kCountFrom = 512;  // Bytes of which nothing has come.
+constexpr uint64_t kCountEvery = 16 << 10;
 // To ask gRPC for the numbers of connections takes up to a millisecond.
-constexpr absl::Duration kLearnEvery = absl::Milliseconds(20);
+constexpr absl::Duration kLearnEvery = absl::Milliseconds(2);
 
-constexpr absl::Duration kSweepEvery = absl::Seconds(10);
+constexpr absl::Duration kSweepEvery = absl::Seconds(1);
+
+// A connection without a call has cost a handshake.
+constexpr absl::Duration kHandshake = absl::Milliseconds(1);
+constexpr absl::Duration kYoung = absl::Milliseconds(500);
 
 // No caller has such a name.
 std::string NameOfSource(const std::string& peer) {
@@ -50,16 +55,23 @@ FloodGuard::FloodGuard(const ConnectionUsers& users)
 
 FloodGuard::~FloodGuard() { ::close(epoll_); }
 
-void FloodGuard::Add(int fd, const std::string& peer, std::shared_ptr<ConnectionUse> use) {
+void FloodGuard::Add(int fd, const std::string& peer, std::shared_ptr<ConnectionUse> use,
+                     absl::Duration now) {
   if (const auto old = connections_.find(fd); old != connections_.end()) {
+    End(old->second, now);
     const auto named = by_peer_.find(old->second.peer);
     if (named != by_peer_.end() && named->second == fd) by_peer_.erase(named);
     connections_.erase(old);
   }
-  connections_.emplace(
-      fd,
-      Connection{.peer = peer, .use = std::move(use), .work = {}, .debt = Debt(kForgivenOfOne)});
+  connections_.emplace(fd, Connection{.peer = peer,
+                                      .use = std::move(use),
+                                      .since = now,
+                                      .work = {},
+                                      .held = {},
+                                      .debt = Debt(kForgivenOfOne),
+                                      .payer = NameOfSource(peer)});
   by_peer_[peer] = fd;
+  young_.emplace_back(now, fd);
   // The kernel takes the descriptor out when gRPC closes it.
   epoll_event event{};
   // With EPOLLIN alone, the kernel would not tell of bytes that gRPC has read since.
@@ -75,6 +87,8 @@ std::vector<int> FloodGuard::Look(absl::Duration now) {
     found = ::epoll_wait(epoll_, events.data(), int(events.size()), 0);
     for (int i = 0; i < found; ++i) active_.insert(events[size_t(i)].data.fd);
   } while (found == int(events.size()));
+  LookAtQuietOnes(now);
+  hurries_ = false;
   std::vector<int> go;
   std::erase_if(active_, [&](int fd) {
     Connection& connection = connections_.at(fd);
@@ -82,13 +96,33 @@ std::vector<int> FloodGuard::Look(absl::Duration now) {
     bytes.useful = connection.use->useful_bytes;  // First: what is read later may become useful.
     const bool open = Measure(fd, bytes);
     connection.use->unread = bytes.unread > 0;
-    if (open && !connection.gone && MustGo(fd, connection, bytes, now)) {
+    const bool must_go = open && !connection.gone && MustGo(fd, connection, bytes, now);
+    if (must_go && connection.payer != ConnectionUsers::kOwner) {
       connection.gone = true;
+      End(connection, now);
       go.push_back(fd);
     }
-    return bytes.unread == 0 || connection.gone;
+    hurries_ |= !connection.known && connection.work.pending() >= kCountFrom;
+    return connection.gone || (bytes.unread == 0 && !connection.busy);
   });
   return go;
+}
+
+void FloodGuard::LookAtQuietOnes(absl::Duration now) {
+  for (; !young_.empty() && now - young_.front().first >= kYoung; young_.pop_front()) {
+    const auto found = connections_.find(young_.front().second);
+    // Another connection may have the descriptor by now.
+    if (found->second.since != young_.front().first) continue;
+    FindPayer(found->first, found->second, now);
+    if (!found->second.known) ChargeHandshake(found->second, now);
+  }
+  if (now < sweep_) return;
+  sweep_ = now + kSweepEvery;
+  for (const auto& [fd, connection] : connections_) {
+    if (connection.held > absl::ZeroDuration()) active_.insert(fd);
+  }
+  std::erase_if(debts_,
+                [&](const auto& each) { return each.second.At(now) == absl::ZeroDuration(); });
 }
 
 bool FloodGuard::Owes(const std::string& peer, absl::Duration now) const {
@@ -112,22 +146,21 @@ bool FloodGuard::Measure(int fd, FruitlessWork::Bytes& bytes) const {
 
 bool FloodGuard::MustGo(int fd, Connection& connection, const FruitlessWork::Bytes& bytes,
                         absl::Duration now) {
-  Debt& debt = DebtOf(fd, connection, now);
-  absl::Duration work;
+  FindPayer(fd, connection, now);
+  absl::Duration work = connection.work.Of(bytes, now);
   // After a large read, streams go on to start for a while.
-  if (bytes.read >= connection.counted + kCountEvery || connection.busy) {
+  if (connection.work.pending() >= kCountFrom || bytes.read >= connection.counted + kCountEvery ||
+      connection.busy || connection.held > absl::ZeroDuration()) {
     connection.counted = bytes.read;
     work += CountStreams(connection, now);
   }
-  work += connection.work.Of(bytes, now);
-  debt.Add(work, now);
-  connection.debt.Add(work, now);
+  Charge(connection, work, now);
   return connection.work.HoldsTooMuch() ||
-         (debt.At(now) > kMostDebt && connection.debt.At(now) > kFree);
+         (DebtOf(connection.payer).At(now) > kMostDebt && connection.debt.At(now) > kFree);
 }
 
 absl::Duration FloodGuard::CountStreams(Connection& connection, absl::Duration now) {
-  const uint64_t calls_ended = connection.use->calls_ended;
+  const uint64_t ended = connection.use->calls_ended;
   if (connection.transport == 0) {
     if (now < learn_) return absl::ZeroDuration();
     learn_ = now + kLearnEvery;
@@ -136,28 +169,57 @@ absl::Duration FloodGuard::CountStreams(Connection& connection, absl::Duration n
       if (found != by_peer_.end()) connections_.at(found->second).transport = number;
     });
   }
+  if (connection.transport == 0) return absl::ZeroDuration();
   const auto counts = CountsOf(connection.transport);
   if (counts) {
     connection.busy = counts->started != std::exchange(connection.started, counts->started);
-    return connection.work.Of(*counts, calls_ended);
+    return connection.work.Of(*counts, {.begun = connection.use->calls_begun, .ended = ended});
   }
   // An earlier connection from the same peer had this number, or gRPC has closed this one.
   connection.transport = 0;
-  return absl::ZeroDuration();
+  connection.busy = false;
+  return connection.work.OfItsEnd();
 }
 
-Debt& FloodGuard::DebtOf(int fd, Connection& connection, absl::Duration now) {
-  if (now >= sweep_) {
-    sweep_ = now + kSweepEvery;
-    std::erase_if(debts_,
-                  [&](const auto& each) { return each.second.At(now) == absl::ZeroDuration(); });
+void FloodGuard::FindPayer(int fd, Connection& connection, absl::Duration now) {
+  if (connection.known) return;
+  std::string caller = users_.Of(connection.peer);
+  if (caller.empty()) return;
+  connection.known = true;
+  connection.work.IsKnown();
+  // What the connection owes goes with it.
+  const absl::Duration owed = connection.debt.At(now) - connection.held;
+  Debt& source = DebtOf(connection.payer);
+  source.Hold(-connection.held);
+  source.Add(-owed, now);
+  connection.payer = std::move(caller);
+  Debt& debt = DebtOf(connection.payer);
+  debt.Hold(connection.held);
+  debt.Add(owed, now);
+  if (debt.At(now) > kMostDebt) return;
+  ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kCallerBuffer, sizeof(kCallerBuffer));
+}
+
+Debt& FloodGuard::DebtOf(const std::string& payer) {
+  return debts_.try_emplace(payer, kForgiven).first->second;
+}
+
+void FloodGuard::Charge(Connection& connection, absl::Duration work, absl::Duration now) {
+  const absl::Duration held = connection.work.OfWaitingStreams();
+  for (Debt* debt : {&connection.debt, &DebtOf(connection.payer)}) {
+    debt->Hold(held - connection.held);
+    debt->Add(work, now);
   }
-  std::string who = users_.Of(connection.peer);
-  if (!who.empty() && !std::exchange(connection.known, true)) {
-    ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kCallerBuffer, sizeof(kCallerBuffer));
-  }
-  if (who.empty()) who = NameOfSource(connection.peer);
-  return debts_.try_emplace(std::move(who), kForgiven).first->second;
+  connection.held = held;
+}
+
+void FloodGuard::ChargeHandshake(Connection& connection, absl::Duration now) {
+  if (!std::exchange(connection.paid, true)) Charge(connection, kHandshake, now);
+}
+
+void FloodGuard::End(Connection& connection, absl::Duration now) {
+  if (!connection.known) ChargeHandshake(connection, now);
+  Charge(connection, connection.work.OfItsEnd(), now);
 }
 
 }  // namespace trainyard::controller

@@ -8,6 +8,7 @@
 
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <set>
@@ -34,9 +35,12 @@ class FloodGuard {
   // Whether gRPC had not read all bytes of some connection at the last look. The next look is then
   // due even if nothing new comes.
   bool waiting() const { return !active_.empty(); }
+  // Whether somebody who has not called yet sent more than a first call takes. In a millisecond,
+  // gRPC makes hundreds of streams of it.
+  bool hurries() const { return hurries_; }
 
   // Watches the new connection `fd`, until it is closed.
-  void Add(int fd, const std::string& peer, std::shared_ptr<ConnectionUse> use);
+  void Add(int fd, const std::string& peer, std::shared_ptr<ConnectionUse> use, absl::Duration now);
   // Looks at the connections that have new or unread bytes. Returns those that must go. gRPC may
   // have closed them meanwhile.
   std::vector<int> Look(absl::Duration now);
@@ -48,14 +52,18 @@ class FloodGuard {
   struct Connection {
     std::string peer;
     std::shared_ptr<ConnectionUse> use;
+    absl::Duration since;
     int64_t transport = 0;  // gRPC's number of it, once that is known.
     uint64_t counted = 0;   // How many bytes gRPC had read when the streams were counted.
     uint64_t started = 0;   // Streams, at that time.
     bool busy = false;      // There were more than the time before.
     bool gone = false;      // It was found to have to go.
     bool known = false;     // Somebody has called.
+    bool paid = false;      // For the handshake.
     FruitlessWork work;
+    absl::Duration held;  // Of the debt.
     Debt debt;
+    std::string payer;
   };
 
   // Returns false if the descriptor is no connection any more.
@@ -63,13 +71,22 @@ class FloodGuard {
   bool MustGo(int fd, Connection& connection, const FruitlessWork::Bytes& bytes,
               absl::Duration now);
   absl::Duration CountStreams(Connection& connection, absl::Duration now);
-  Debt& DebtOf(int fd, Connection& connection, absl::Duration now);
+  // Charges connections that nobody has called by, and looks again at those that hold streams.
+  void LookAtQuietOnes(absl::Duration now);
+  void FindPayer(int fd, Connection& connection, absl::Duration now);
+  // Charges the connection, and the caller or source that pays for it.
+  void Charge(Connection& connection, absl::Duration work, absl::Duration now);
+  void End(Connection& connection, absl::Duration now);
+  void ChargeHandshake(Connection& connection, absl::Duration now);
+  Debt& DebtOf(const std::string& payer);
 
   const ConnectionUsers& users_;
   const int epoll_;
   std::map<int, Connection> connections_;  // By descriptor. Some may be closed.
   std::map<std::string, int> by_peer_;     // Their descriptors.
-  std::set<int> active_;                   // Those with unread bytes.
+  bool hurries_ = false;
+  std::set<int> active_;                              // Those with unread bytes.
+  std::deque<std::pair<absl::Duration, int>> young_;  // When each of them was new.
   Transports transports_;
   absl::Duration learn_;               // When to ask them again.
   std::map<std::string, Debt> debts_;  // By caller or source address.

@@ -11,7 +11,10 @@ namespace {
 // What gRPC does for a stream that comes to nothing, and for each byte of frames that do, measured
 // on one core (docs/adr/0020-floods-below-the-gate.md).
 constexpr absl::Duration kStream = absl::Microseconds(100);
-constexpr absl::Duration kByte = absl::Nanoseconds(8);
+constexpr absl::Duration kByte = absl::Nanoseconds(16);
+// Nobody who has not called yet needs to send much, and what lies in memory makes gRPC close
+// connections that are between two calls.
+constexpr absl::Duration kByteOfStranger = absl::Nanoseconds(32);
 
 // gRPC goes on to read as long as more is there. If it does not do so within this time, it works on
 // what it has read: on thousands of streams, or on half a header, through which it goes again with
@@ -26,7 +29,7 @@ constexpr absl::Duration kLargestDebt = absl::Milliseconds(500);
 // A request on its way, with its frames and its share of TLS.
 constexpr double kRequest = 1.1 * kMaxReceiveBytes;
 // Half a header block stays in memory, and so does half a request.
-constexpr double kMostPending = 1 << 20;
+constexpr double kMostPending = 256 << 10;
 constexpr uint64_t kMostRequests = 8;
 
 // Who reads long answers says now and then that it has read them. Others ping to see whether the
@@ -37,12 +40,12 @@ constexpr double kForgivenBytesPerSecond = 16;
 }  // namespace
 
 void Debt::Add(absl::Duration work, absl::Duration now) {
-  work_ = std::clamp(At(now) + work, absl::ZeroDuration(), kLargestDebt);
+  work_ = std::clamp(At(now) - held_ + work, absl::ZeroDuration(), kLargestDebt);
   at_ = now;
 }
 
 absl::Duration Debt::At(absl::Duration now) const {
-  return std::max(work_ - forgiven_ * (now - at_), absl::ZeroDuration());
+  return held_ + std::max(work_ - forgiven_ * (now - at_), absl::ZeroDuration());
 }
 
 absl::Duration FruitlessWork::Of(const Bytes& bytes, absl::Duration now) {
@@ -53,8 +56,9 @@ absl::Duration FruitlessWork::Of(const Bytes& bytes, absl::Duration now) {
   const absl::Duration standstill = OfStandstill(bytes, now);
   bytes_ = bytes;
   at_ = now;
-  const double pending = std::max(pending_ + read - good, 0.0);
-  return standstill + (pending - std::exchange(pending_, pending)) * kByte;
+  pending_ = std::max(pending_ + read - good, 0.0);
+  const absl::Duration charged = pending_ * (known_ ? kByte : kByteOfStranger);
+  return standstill + charged - std::exchange(charged_, charged);
 }
 
 absl::Duration FruitlessWork::OfStandstill(const Bytes& bytes, absl::Duration now) {
@@ -66,19 +70,21 @@ absl::Duration FruitlessWork::OfStandstill(const Bytes& bytes, absl::Duration no
   return std::max(now - std::max(at_, overdue), absl::ZeroDuration());
 }
 
-absl::Duration FruitlessWork::Of(const StreamCounts& streams, uint64_t calls_ended) {
+absl::Duration FruitlessWork::Of(const StreamCounts& streams, const Calls& calls) {
   open_ = streams.started - std::min(streams.started, streams.ended);
+  waiting_ = open_ - std::min(open_, calls.begun - std::min(calls.begun, calls.ended));
   // A stream ends a little before its call. So only those count that are still there the next time.
-  const uint64_t perhaps = streams.ended - std::min(streams.ended, calls_ended);
+  const uint64_t perhaps = streams.ended - std::min(streams.ended, calls.ended);
   const uint64_t fruitless = std::max(fruitless_, std::min(perhaps, perhaps_));
   perhaps_ = perhaps;
-  // A client that has not acknowledged our settings is held to none of them.
-  const uint64_t beyond =
-      std::max(beyond_, open_ - std::min<uint64_t>(open_, kMaxCallsPerConnection));
-  const uint64_t more = fruitless - fruitless_ + beyond - beyond_;
-  fruitless_ = fruitless;
-  beyond_ = beyond;
-  return double(more) * kStream;
+  return double(fruitless - std::exchange(fruitless_, fruitless)) * kStream;
+}
+
+absl::Duration FruitlessWork::OfWaitingStreams() const { return double(waiting_) * kStream; }
+
+absl::Duration FruitlessWork::OfItsEnd() {
+  open_ = 1;  // Another connection may have been counted in its place.
+  return double(std::exchange(waiting_, 0)) * kStream;
 }
 
 bool FruitlessWork::HoldsTooMuch() const {

@@ -18,10 +18,13 @@ class Debt {
 
   // Adds work, or takes back work that proved useful. `now` never goes back.
   void Add(absl::Duration work, absl::Duration now);
+  // Adds work that is not forgiven, or takes it back.
+  void Hold(absl::Duration work) { held_ += work; }
   absl::Duration At(absl::Duration now) const;
 
  private:
   double forgiven_;
+  absl::Duration held_;
   absl::Duration work_;
   absl::Duration at_;
 };
@@ -30,6 +33,10 @@ class Debt {
 class FruitlessWork {
  public:
   // What a connection has done since its start.
+  struct Calls {  // Those that reached a handler.
+    uint64_t begun = 0;
+    uint64_t ended = 0;
+  };
   struct Bytes {
     uint64_t read = 0;    // By gRPC, from the peer.
     uint64_t useful = 0;  // Of calls and messages that reached a handler.
@@ -40,10 +47,17 @@ class FruitlessWork {
   // Takes newer counts. Returns the work since the last ones. It is negative if a message has
   // arrived for whose parts there was a charge.
   absl::Duration Of(const Bytes& bytes, absl::Duration now);
-  // `calls_ended`: how many calls that had reached a handler have ended. Count these first.
-  // Takes two counts to see a stream.
-  absl::Duration Of(const StreamCounts& streams, uint64_t calls_ended);
+  // Streams that ended without a call. Takes two counts to see one.
+  absl::Duration Of(const StreamCounts& streams, const Calls& calls);
+  // The streams that were open without a call at the last count. Calls may come of them.
+  absl::Duration OfWaitingStreams() const;
+  // The connection is over, so nothing comes of them.
+  absl::Duration OfItsEnd();
 
+  // Somebody has called by the connection.
+  void IsKnown() { known_ = true; }
+  // Bytes of which nothing has come so far.
+  double pending() const { return pending_; }
   // Whether so many bytes may lie in memory that the connection must end, whatever they cost.
   bool HoldsTooMuch() const;
 
@@ -54,11 +68,13 @@ class FruitlessWork {
   absl::Duration at_;
   // From when on the rest should have been read. Only if gRPC has read some and left some.
   absl::Duration overdue_ = absl::InfiniteDuration();
-  double pending_ = 0;  // Bytes of which nothing has come so far.
-  uint64_t open_ = 0;   // Streams.
+  bool known_ = false;
+  double pending_ = 0;
+  absl::Duration charged_;  // For these.
+  uint64_t open_ = 1;       // Streams. Until they are counted, there may be one.
+  uint64_t waiting_ = 0;
   uint64_t fruitless_ = 0;
   uint64_t perhaps_ = 0;
-  uint64_t beyond_ = 0;
 };
 
 }  // namespace trainyard::controller

@@ -18,15 +18,16 @@
 namespace trainyard::controller {
 namespace {
 
-// Both sides must set these, or the server cuts off clients that ping.
 constexpr int kKeepaliveMilliseconds = 20'000;
 constexpr int kKeepaliveTimeoutMilliseconds = 10'000;
-constexpr int kMinPingIntervalMilliseconds = 10'000;
 
 // A peer that has not begun to speak HTTP/2 within this time is cut off. Later, a peer without a
 // call is cut off. Clients then connect again when they need to. An open stream is a call.
 constexpr int kHandshakeMilliseconds = 8'000;
 constexpr int kIdleMilliseconds = 60'000;
+
+// How much gRPC reads at once of one connection, and works on before it looks at another.
+constexpr int kMaxReadBytes = 16 << 10;
 
 constexpr absl::Duration kLookAtNamespacesEvery = absl::Seconds(1);
 constexpr absl::Duration kLookAtCallersEvery = absl::Seconds(1);
@@ -53,11 +54,13 @@ void Configure(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMilliseconds);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-                             kMinPingIntervalMilliseconds);
+  // Any number of pings: gRPC would refuse each of too many on its own, in a kilobyte of memory and
+  // a time that grows with those before. Floods are the acceptor's business (flood_guard.h).
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMilliseconds);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMilliseconds);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+  builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kMaxReadBytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCallsPerConnection);
 }
 

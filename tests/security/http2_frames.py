@@ -72,6 +72,11 @@ def half_open(rng, token):
     return _streams(PATH, token, lambda n: b"")
 
 
+def late_half_open(rng, token):
+    """After a whole call, by which its sender is known and may send more at once."""
+    return _streams(PATH, token, lambda n: frame(DATA, END_STREAM, n, message()) if n == 1 else b"")
+
+
 def calls_cut_short(rng, token):
     """Whole calls, each reset at once."""
     code = struct.pack(">I", 8)
@@ -85,65 +90,91 @@ def _repeat(opening, piece, size=1 << 16):
         yield block
 
 
-def _call(token):
-    """A call that stays open."""
-    return frame(HEADERS, END_HEADERS, 1, request(PATH, token)[0])
+def _opened(token, rest=b"", flags=END_HEADERS):
+    """The headers of a call on stream 3, of which no message comes. With a token, a whole call precedes it, so that its sender is
+    known and may send more at once."""
+    first, again = request(PATH, token)
+    if not token:
+        return frame(HEADERS, flags, 3, first + rest)
+    whole = frame(HEADERS, END_HEADERS, 1, first) + frame(DATA, END_STREAM, 1, message())
+    return whole + frame(HEADERS, flags, 3, again + rest)
 
 
 def settings(rng, token):
     pairs = b"".join(struct.pack(">HI", rng.choice([3, 4, 6]), rng.randrange(1 << 16, 1 << 17)) for _ in range(rng.choice([0, 1, 4])))
-    return _repeat(_call(token), frame(SETTINGS, 0, 0, pairs))
+    return _repeat(_opened(token), frame(SETTINGS, 0, 0, pairs))
 
 
 def ping(rng, token):
-    return _repeat(_call(token), frame(PING, rng.choice([0, ACK]), 0, rng.randbytes(8)))
+    return _repeat(_opened(token), frame(PING, rng.choice([0, ACK]), 0, rng.randbytes(8)))
 
 
 def priority(rng, token):
-    return _repeat(_call(token), frame(PRIORITY, 0, rng.choice([1, 3, 101]), struct.pack(">IB", 0, rng.randrange(256))))
+    return _repeat(_opened(token), frame(PRIORITY, 0, rng.choice([3, 5, 101]), struct.pack(">IB", 0, rng.randrange(256))))
 
 
 def window_update(rng, token):
-    return _repeat(_call(token), frame(WINDOW_UPDATE, 0, rng.choice([1, 5]), struct.pack(">I", 1)))
+    return _repeat(_opened(token), frame(WINDOW_UPDATE, 0, rng.choice([3, 7]), struct.pack(">I", 1)))
 
 
 def empty_data(rng, token):
-    return _repeat(_call(token), frame(DATA, 0, 1))
+    return _repeat(_opened(token), frame(DATA, 0, 3))
 
 
 def unknown(rng, token):
-    return _repeat(_call(token), frame(rng.randrange(11, 256), rng.randrange(256), 1, rng.randbytes(rng.choice([0, 3]))))
+    return _repeat(_opened(token), frame(rng.randrange(11, 256), rng.randrange(256), 3, rng.randbytes(rng.choice([0, 3]))))
 
 
 def continuation(rng, token):
     """A header block that never ends, of many small headers."""
     piece = b"".join(b"\0" + text(b"x%03d" % i) + text(rng.randbytes(4).hex().encode()) for i in range(900))
-    return _repeat(frame(HEADERS, 0, 1, request(PATH, token)[0]), frame(CONTINUATION, 0, 1, piece))
+    return _repeat(_opened(token, flags=0), frame(CONTINUATION, 0, 3, piece))
 
 
 def empty_continuation(rng, token):
-    return _repeat(frame(HEADERS, 0, 1, request(PATH, token)[0]), frame(CONTINUATION, 0, 1))
+    return _repeat(_opened(token, flags=0), frame(CONTINUATION, 0, 3))
 
 
 def endless_string(rng, token):
     """One header whose value is said to have two gigabytes."""
-    opening = request(PATH, token)[0] + b"\0" + text(b"x") + integer((1 << 31) - 1, 7)
-    return _repeat(frame(HEADERS, 0, 1, opening), frame(CONTINUATION, 0, 1, b"a" * rng.choice([100, 1000, 16000])))
+    opening = b"\0" + text(b"x") + integer((1 << 31) - 1, 7)
+    return _repeat(_opened(token, opening, flags=0), frame(CONTINUATION, 0, 3, b"a" * rng.choice([100, 1000, 16000])))
 
 
 def endless_integer(rng, token):
-    return _repeat(frame(HEADERS, 0, 1, request(PATH, token)[0] + b"\xff"), frame(CONTINUATION, 0, 1, b"\x80" * 1000))
+    return _repeat(_opened(token, b"\xff", flags=0), frame(CONTINUATION, 0, 3, b"\x80" * 1000))
 
 
 def bomb(rng, token):
     """Each byte names a header of 4,000 bytes."""
-    opening = request(PATH, token)[0] + remembered(b"x", b"a" * 3900)
-    return _repeat(frame(HEADERS, 0, 1, opening), frame(CONTINUATION, 0, 1, b"\xbe" * 16000))
+    return _repeat(_opened(token, remembered(b"x", b"a" * 3900), flags=0), frame(CONTINUATION, 0, 3, b"\xbe" * 16000))
 
 
 def table_sizes(rng, token):
-    return _repeat(frame(HEADERS, 0, 1, request(PATH, token)[0]), frame(CONTINUATION, 0, 1, (b"\x20" + integer(4096, 5, 0x20)) * 3000))
+    return _repeat(_opened(token, flags=0), frame(CONTINUATION, 0, 3, (b"\x20" + integer(4096, 5, 0x20)) * 3000))
 
 
-FLOODS = [rapid_reset, half_open, calls_cut_short, settings, ping, priority, window_update, empty_data, unknown, continuation,
-          empty_continuation, endless_string, endless_integer, bomb, table_sizes]
+def opening_alone(rng, token):
+    """A handshake, and no call."""
+    return iter([b""])
+
+
+def anything(rng, token):
+    """Frames drawn by chance, some of them within their bounds: kinds, flags, streams, lengths, blocks of headers with bytes flipped. gRPC
+    ends most such connections soon, so one is short."""
+    first, again = request(PATH, token)
+    blocks = [first, again, first[:rng.randrange(len(first))], b"", b"\xbe" * 50, b"\0" + integer(rng.randrange(1 << 31), 7)]
+    yield _opened(token, flags=rng.choice([0, END_HEADERS]))
+    for _ in range(rng.randrange(1, 60)):
+        content = bytearray(rng.choice([*blocks, message(), message(rng.randbytes(9)), rng.randbytes(rng.randrange(40)), b"\0" * 4]))
+        if content and rng.random() < 0.3:
+            content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        kind, flags = rng.choice([*range(10), rng.randrange(256)]), rng.choice([0, 1, 4, 5, 8, 0x20, rng.randrange(256)])
+        whole = frame(kind, flags, rng.choice([0, 1, 3, 5, 2, rng.randrange(1 << 31)]), bytes(content))
+        if rng.random() < 0.05:  # A length that is wrong.
+            whole = rng.randbytes(3) + whole[3:]
+        yield whole * rng.choice([1, 1, 1, 2, 100])
+
+
+FLOODS = [rapid_reset, half_open, late_half_open, calls_cut_short, settings, ping, priority, window_update, empty_data, unknown,
+          continuation, empty_continuation, endless_string, endless_integer, bomb, table_sizes, opening_alone, anything]

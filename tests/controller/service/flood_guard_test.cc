@@ -8,6 +8,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <vector>
+
 #include "common/check.h"
 #include "controller/service/acceptor.h"
 
@@ -46,7 +48,7 @@ class FloodGuardTest : public ::testing::Test {
     made.near = Socket(::accept(listener_.fd(), reinterpret_cast<sockaddr*>(&from), &size));
     made.peer = PeerOf(from);
     made.use = users_.Opened(made.peer, ++number_);
-    guard_.Add(made.near.fd(), made.peer, made.use);
+    guard_.Add(made.near.fd(), made.peer, made.use, now_);
     return made;
   }
   // The peer sends so much, and gRPC reads all of it.
@@ -76,11 +78,46 @@ TEST_F(FloodGuardTest, WhoSendsForNothingMustGoAndOthersFromTherePay) {
   Pass(other, 4 << 10);
   EXPECT_THAT(Look(), ElementsAre(flooder.near.fd()));
   EXPECT_TRUE(guard_.Owes(other.peer, now_));
-  Pass(next, 300 << 10);
+  Pass(next, 100 << 10);
   Pass(other, 4 << 10);
   EXPECT_THAT(Look(), ElementsAre(next.near.fd())) << "and not one that makes a small call";
   now_ += absl::Seconds(20);
   EXPECT_FALSE(guard_.Owes(other.peer, now_));
+}
+
+// Bug it must catch: over TLS, peers that only connect keep a core busy.
+TEST_F(FloodGuardTest, ConnectionsWithoutACallArePaidBySource) {
+  std::vector<Connection> silent;
+  for (int i = 0; i < 100; ++i) silent.push_back(Connect());
+  EXPECT_THAT(Look(), IsEmpty());
+  EXPECT_FALSE(guard_.Owes(silent[0].peer, now_)) << "they may still call";
+  now_ += absl::Seconds(1);
+  EXPECT_THAT(Look(), IsEmpty());
+  EXPECT_TRUE(guard_.Owes(silent[0].peer, now_));
+  // A call shows that the handshake was worth its time.
+  for (const Connection& each : silent) {
+    users_.Used(each.peer, "alice");
+    Pass(each, 10);
+  }
+  EXPECT_THAT(Look(), IsEmpty());
+  EXPECT_FALSE(guard_.Owes(silent[0].peer, now_));
+}
+
+TEST_F(FloodGuardTest, AConnectionThatEndsWithoutACallIsPaidAtOnce) {
+  std::string peer;
+  for (int i = 0; i < 100; ++i) peer = Connect().peer;
+  EXPECT_TRUE(guard_.Owes(peer, now_)) << "each had the descriptor of the one before";
+}
+
+TEST_F(FloodGuardTest, CallersHaveNotPaidForTheirHandshakes) {
+  std::vector<Connection> callers;
+  for (int i = 0; i < 100; ++i) {
+    callers.push_back(Connect());
+    users_.Used(callers.back().peer, "alice");
+  }
+  now_ += absl::Seconds(1);
+  EXPECT_THAT(Look(), IsEmpty());
+  EXPECT_FALSE(guard_.Owes(callers[0].peer, now_));
 }
 
 TEST_F(FloodGuardTest, WhoIsUsefulMaySendWithoutEnd) {
@@ -119,14 +156,14 @@ TEST_F(FloodGuardTest, SaysWhoseBytesAreUnread) {
 
 TEST_F(FloodGuardTest, ADescriptorThatIsGivenOutAgainIsAnotherConnection) {
   Connection first = Connect();
-  Pass(first, 600 << 10);
+  Pass(first, 710 << 10);
   EXPECT_THAT(Look(), IsEmpty());
   const int fd = first.near.fd();
   Socket far = NewSocket();
   first.near = Socket();
   Connection second = Connect(std::move(far));
   ASSERT_EQ(second.near.fd(), fd);
-  Pass(second, 600 << 10);
+  Pass(second, 710 << 10);
   EXPECT_THAT(Look(), IsEmpty()) << "it holds half of what one may";
 }
 

@@ -5,8 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include "controller/service/limits.h"
-
 namespace trainyard::controller {
 namespace {
 
@@ -36,7 +34,7 @@ TEST_F(FruitlessWorkTest, MessagesCostNothing) {
 // Bug it must catch: a large request costs its sender the connection.
 TEST_F(FruitlessWorkTest, ARequestThatArrivesInPartsCostsNothingOnceItIsThere) {
   EXPECT_GT(After(absl::Milliseconds(5), {.read = 400'000}), absl::Milliseconds(1));
-  EXPECT_LT(After(absl::Milliseconds(5), {.read = 1'000'000}), absl::Milliseconds(10));
+  EXPECT_LT(After(absl::Milliseconds(5), {.read = 1'000'000}), absl::Milliseconds(20));
   EXPECT_LT(After(absl::Milliseconds(5), {.read = 1'000'000, .useful = 1'002'000}),
             absl::Milliseconds(-5));
   EXPECT_FALSE(work_.HoldsTooMuch());
@@ -62,26 +60,43 @@ TEST_F(FruitlessWorkTest, ReadersOfLongAnswersAndPingsMayGoOnForEver) {
 
 TEST_F(FruitlessWorkTest, StreamsWhoseCallsReachedAHandlerCostNothing) {
   for (uint64_t i = 0; i < 1000; ++i) {
-    EXPECT_EQ(work_.Of({.started = i + 3, .ended = i}, i), absl::ZeroDuration());
+    EXPECT_EQ(work_.Of({.started = i + 3, .ended = i}, {.begun = i + 3, .ended = i}),
+              absl::ZeroDuration());
+    EXPECT_EQ(work_.OfWaitingStreams(), absl::ZeroDuration());
   }
 }
 
 TEST_F(FruitlessWorkTest, StreamsThatComeToNothingCount) {
-  work_.Of(StreamCounts{.started = 1'000, .ended = 1'000}, 0);
-  EXPECT_EQ(work_.Of({.started = 1'000, .ended = 1'000}, 0), absl::Milliseconds(100));
-  EXPECT_EQ(work_.Of({.started = 1'000, .ended = 1'000}, 0), absl::ZeroDuration()) << "once";
+  const StreamCounts reset = {.started = 1'000, .ended = 1'000};
+  work_.Of(reset, {});
+  EXPECT_EQ(work_.Of(reset, {}), absl::Milliseconds(100));
+  EXPECT_EQ(work_.Of(reset, {}), absl::ZeroDuration()) << "once";
 }
 
 // Bug it must catch: calls that end just when they are counted cost their caller the connection.
 TEST_F(FruitlessWorkTest, AStreamThatEndsBeforeItsCallDoesNotCount) {
-  work_.Of(StreamCounts{.started = 50, .ended = 50}, 20);
-  EXPECT_EQ(work_.Of({.started = 50, .ended = 50}, 50), absl::ZeroDuration());
+  const StreamCounts over = {.started = 50, .ended = 50};
+  work_.Of(over, {.begun = 50, .ended = 20});
+  EXPECT_EQ(work_.Of(over, {.begun = 50, .ended = 50}), absl::ZeroDuration());
 }
 
-// gRPC 1.51 holds a peer to its limit of streams only once the peer has acknowledged it.
-TEST_F(FruitlessWorkTest, MoreOpenStreamsThanAreAllowedCount) {
-  EXPECT_EQ(work_.Of({.started = kMaxCallsPerConnection, .ended = 0}, 0), absl::ZeroDuration());
-  EXPECT_GT(work_.Of({.started = 1'000, .ended = 0}, 0), absl::Milliseconds(50));
+TEST_F(FruitlessWorkTest, StreamsThatWaitForACallCountUntilItComes) {
+  work_.Of({.started = 1'000, .ended = 0}, {.begun = 400});
+  EXPECT_EQ(work_.OfWaitingStreams(), absl::Milliseconds(60));
+  work_.Of({.started = 1'000, .ended = 0}, {.begun = 1'000});
+  EXPECT_EQ(work_.OfWaitingStreams(), absl::ZeroDuration());
+}
+
+TEST_F(FruitlessWorkTest, StreamsThatStillWaitAtTheEndCameToNothing) {
+  work_.Of({.started = 1'000, .ended = 100}, {.begun = 200, .ended = 100});
+  EXPECT_EQ(work_.OfItsEnd(), absl::Milliseconds(80));
+  EXPECT_EQ(work_.OfItsEnd(), absl::ZeroDuration()) << "once";
+}
+
+TEST_F(FruitlessWorkTest, ABytePaysLessOnceItsSenderIsKnown) {
+  const absl::Duration stranger = After(absl::Milliseconds(5), {.read = 100'000});
+  work_.IsKnown();
+  EXPECT_LT(stranger + After(absl::ZeroDuration(), {.read = 100'000}), stranger / 2 * 1.01);
 }
 
 // Half a header: few bytes, and gRPC goes through all of them again with each frame.
@@ -115,6 +130,15 @@ TEST(DebtTest, IsForgivenAndHasABound) {
   EXPECT_EQ(debt.At(absl::Seconds(21)), absl::ZeroDuration());
   debt.Add(-absl::Seconds(1), absl::Seconds(21));
   EXPECT_EQ(debt.At(absl::Seconds(21)), absl::ZeroDuration()) << "nobody gains by good deeds";
+}
+
+TEST(DebtTest, WhatIsHeldIsNotForgiven) {
+  Debt debt(0.05);
+  debt.Hold(absl::Milliseconds(300));
+  debt.Add(absl::Milliseconds(100), absl::Seconds(1));
+  EXPECT_EQ(debt.At(absl::Seconds(100)), absl::Milliseconds(300));
+  debt.Hold(-absl::Milliseconds(300));
+  EXPECT_EQ(debt.At(absl::Seconds(100)), absl::ZeroDuration());
 }
 
 }  // namespace

@@ -20,8 +20,8 @@ constexpr absl::Duration kByteOfStranger = absl::Nanoseconds(32);
 // what it has read: on thousands of streams, or on half a header, through which it goes again with
 // each frame. Or it has no processor, so a little of this must cost nothing.
 constexpr absl::Duration kReadOn = absl::Milliseconds(5);
-// Fewer bytes may have come after gRPC had read all.
-constexpr uint64_t kMore = 1 << 10;
+// Of fewer bytes a call may still come, and what is unread may be the next call.
+constexpr double kMore = 2 << 10;
 
 // So that a debt is forgiven within ten seconds at a twentieth of a core.
 constexpr absl::Duration kLargestDebt = absl::Milliseconds(500);
@@ -53,17 +53,17 @@ absl::Duration FruitlessWork::Of(const Bytes& bytes, absl::Duration now) {
   const double good = double(bytes.useful) - double(bytes_.useful) +
                       (double(bytes.sent) - double(bytes_.sent)) / kSentForOne +
                       kForgivenBytesPerSecond * absl::ToDoubleSeconds(now - at_);
+  pending_ = std::max(pending_ + read - good, 0.0);
   const absl::Duration standstill = OfStandstill(bytes, now);
   bytes_ = bytes;
   at_ = now;
-  pending_ = std::max(pending_ + read - good, 0.0);
   const absl::Duration charged = pending_ * (known_ ? kByte : kByteOfStranger);
   return standstill + charged - std::exchange(charged_, charged);
 }
 
 absl::Duration FruitlessWork::OfStandstill(const Bytes& bytes, absl::Duration now) {
   const absl::Duration overdue = overdue_;
-  const bool more = std::min(bytes_.unread, bytes.unread) >= kMore;
+  const bool more = std::min(bytes_.unread, bytes.unread) > 0 && pending_ >= kMore;
   if (!more) overdue_ = absl::InfiniteDuration();
   if (more && bytes.read != bytes_.read) overdue_ = now + kReadOn;
   if (!more || bytes.useful != bytes_.useful) return absl::ZeroDuration();

@@ -110,6 +110,18 @@ TEST_F(FruitlessWorkTest, TimeCountsInWhichGrpcReadsNoFurther) {
   EXPECT_GT(sum, absl::Milliseconds(80));
 }
 
+// Bug it must catch: a newcomer's buffer is so small that little is ever unread, and half a header
+// of a megabyte, for which gRPC takes ten seconds, costs its bytes alone.
+TEST_F(FruitlessWorkTest, TimeCountsHoweverLittleIsUnread) {
+  After(absl::Milliseconds(5), {.read = 100'000, .unread = 160});
+  absl::Duration sum;
+  for (uint64_t i = 1; i <= 20; ++i) {
+    const Bytes chunk = {.read = 100'000 + 2'000 * i, .unread = 160};
+    for (int look = 0; look < 4; ++look) sum += After(absl::Milliseconds(5), chunk);
+  }
+  EXPECT_GT(sum, absl::Milliseconds(180));
+}
+
 // Bug it must catch: the victims of a flood are cut off, for gRPC does not come to them.
 TEST_F(FruitlessWorkTest, WhoWaitsToBeReadOwesNothing) {
   absl::Duration sum;

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -9,14 +11,16 @@
 namespace trainyard {
 namespace {
 
+// A terminal obeys some of the other characters.
+bool StandsAsItIs(char c) { return absl::ascii_isgraph(c) && c != '"' && c != '='; }
+
 void Write(absl::string_view level, absl::string_view event,
            std::initializer_list<LogField> fields) {
   std::string line =
       absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone()), " ",
                    level, " ", event);
   for (const LogField& field : fields) {
-    const bool quote =
-        field.value.empty() || field.value.find_first_of(" \"\n\r\t=") != std::string::npos;
+    const bool quote = field.value.empty() || !absl::c_all_of(field.value, StandsAsItIs);
     absl::StrAppend(&line, " ", field.key, "=",
                     quote ? absl::StrCat("\"", absl::CEscape(field.value), "\"") : field.value);
   }

@@ -20,7 +20,7 @@ struct LogField {
   template <typename T>
   LogField(absl::string_view key, const T& value) : key(key), value(absl::StrCat(value)) {}
   std::string key;
-  std::string value;  // Quoted in the line if it contains spaces, quotes or line breaks.
+  std::string value;  // Quoted and escaped if a character is not visible ASCII, or is " or =.
 };
 
 void LogInfo(absl::string_view event, std::initializer_list<LogField> fields = {});

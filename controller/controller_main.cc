@@ -17,6 +17,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "controller/access/owner_commands.h"
+#include "controller/service/grpc_log.h"
 #include "controller/service/server.h"
 #include "controller/store/backup.h"
 #include "security/credentials.h"
@@ -72,6 +73,7 @@ absl::Status Serve(const ServerOptions& options, const Address& metrics_listen) 
   RaiseDescriptorLimit();
   GiveMemoryBack();
   LockFast();
+  LogWhatGrpcSays();
   ASSIGN_OR_RETURN(std::unique_ptr<Server> server, Server::Start(options, RealClock()));
   ASSIGN_OR_RETURN(const std::optional<TlsMaterial> tls, server->access().PageTls());
   ASSIGN_OR_RETURN(

@@ -154,6 +154,12 @@ def table_sizes(rng, token):
     return _repeat(_opened(token, flags=0), frame(CONTINUATION, 0, 3, (b"\x20" + integer(4096, 5, 0x20)) * 3000))
 
 
+def ill_fields(rng, token):
+    """Headers whose values gRPC quotes in its log. Bytes of a value clear a terminal."""
+    field = b"\0" + text(b":status") + text(b"\x1b[2J\n\xd6" + rng.randbytes(2))
+    return _repeat(_opened(token, flags=0), frame(CONTINUATION, 0, 3, field * 900))
+
+
 def opening_alone(rng, token):
     """A handshake, and no call."""
     return iter([b""])
@@ -177,4 +183,4 @@ def anything(rng, token):
 
 
 FLOODS = [rapid_reset, half_open, late_half_open, calls_cut_short, settings, ping, priority, window_update, empty_data, unknown,
-          continuation, empty_continuation, endless_string, endless_integer, bomb, table_sizes, opening_alone, anything]
+          continuation, empty_continuation, endless_string, endless_integer, bomb, table_sizes, ill_fields, opening_alone, anything]

@@ -213,7 +213,7 @@ class Rank {
   StepState Step(int step) {
     const BatchConfig& batch = case_.job.batch;
     const StepState state = InitialState({.step = step,
-                                          .learning_rate = 0.01,
+                                          .learning_rate = case_.learning_rate,
                                           .clip_norm = 0.05,
                                           .tokens = batch.global * batch.sequence,
                                           .seed = 7});

@@ -25,6 +25,7 @@ struct LayoutCase {
   // Not 0: a seed. Communication is held up at random (held_up.h). After the first two steps, four
   // more follow each other without a stop, with validation before the second and the last of them.
   uint64_t held_up = 0;
+  double learning_rate = 0.01;
   // A model that no family has, of the sizes of `model`; null: the one of `model`.
   std::unique_ptr<Model> (*make_model)(const ModelConfig& model) = nullptr;
   // Every expert gets the same number of rows, in one round: then what is sent is known beforehand.

@@ -11,7 +11,7 @@
 namespace trainyard {
 namespace {
 
-// A terminal obeys some of the other characters.
+// Other characters are escaped, because a terminal may obey them.
 bool StandsAsItIs(char c) { return absl::ascii_isgraph(c) && c != '"' && c != '='; }
 
 void Write(absl::string_view level, absl::string_view event,

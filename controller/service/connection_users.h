@@ -31,7 +31,7 @@ std::string SourceOf(const std::string& peer);
 struct ConnectionUse {
   std::atomic<uint64_t> useful_bytes = 0;  // Of calls and messages that reached a handler.
   std::atomic<uint64_t> calls_begun = 0;   // Calls that reached a handler.
-  std::atomic<uint64_t> calls_ended = 0;   // Of these.
+  std::atomic<uint64_t> calls_ended = 0;   // Those of them that have ended.
   std::atomic<bool> unread = false;        // The peer has sent bytes that gRPC has not read.
 };
 

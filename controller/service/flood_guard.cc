@@ -21,25 +21,26 @@ namespace {
 // What a caller or an address may owe. A twentieth of a core is forgiven.
 constexpr absl::Duration kMostDebt = absl::Milliseconds(50);
 constexpr double kForgiven = 0.05;
-// What one connection may cost while its caller or address owes more. A handshake and a small call
-// cost a tenth of this.
-constexpr absl::Duration kFree = absl::Milliseconds(1);
+// What one connection may still cost while its caller or address owes more: a handshake and the
+// bytes of a first call.
+constexpr absl::Duration kFree = absl::Milliseconds(3);
 constexpr double kForgivenOfOne = 0.001;
 
 // How much a caller may send at once, of large requests. The kernel has a limit of its own.
 constexpr int kCallerBuffer = 1 << 20;
 
-// To count the streams of a connection takes 20 microseconds.
-constexpr double kCountFrom = 512;  // Bytes of which nothing has come.
+// To count the streams of a connection takes 20 microseconds. They are counted each time that so
+// many bytes have come: more often once so many of a connection's bytes have led to no call.
 constexpr uint64_t kCountEvery = 16 << 10;
+constexpr uint64_t kFruitless = 512;
 // To ask gRPC for the numbers of connections takes up to a millisecond.
 constexpr absl::Duration kLearnEvery = absl::Milliseconds(2);
 
 constexpr absl::Duration kSweepEvery = absl::Seconds(1);
 
-// A connection without a call has cost a handshake.
+// The price of a connection that has brought no call after so long, or at its end.
 constexpr absl::Duration kHandshake = absl::Milliseconds(1);
-constexpr absl::Duration kYoung = absl::Milliseconds(500);
+constexpr absl::Duration kTimeToCall = absl::Milliseconds(500);
 
 // No caller has such a name.
 std::string NameOfSource(const std::string& peer) {
@@ -97,24 +98,22 @@ std::vector<int> FloodGuard::Look(absl::Duration now) {
     const bool open = Measure(fd, bytes);
     connection.use->unread = bytes.unread > 0;
     const bool must_go = open && !connection.gone && MustGo(fd, connection, bytes, now);
-    if (must_go && connection.payer != ConnectionUsers::kOwner) {
-      connection.gone = true;
-      End(connection, now);
-      go.push_back(fd);
-    }
-    hurries_ |= !connection.known && connection.work.pending() >= kCountFrom;
+    const bool cut = must_go && connection.payer != ConnectionUsers::kOwner;
+    if (cut) go.push_back(fd);
+    if ((cut || !open) && !std::exchange(connection.gone, true)) End(connection, now);
+    hurries_ |= !connection.gone && !connection.known && connection.work.pending() >= kFruitless;
     return connection.gone || (bytes.unread == 0 && !connection.busy);
   });
   return go;
 }
 
 void FloodGuard::LookAtQuietOnes(absl::Duration now) {
-  for (; !young_.empty() && now - young_.front().first >= kYoung; young_.pop_front()) {
+  for (; !young_.empty() && now - young_.front().first >= kTimeToCall; young_.pop_front()) {
     const auto found = connections_.find(young_.front().second);
     // Another connection may have the descriptor by now.
     if (found->second.since != young_.front().first) continue;
-    FindPayer(found->first, found->second, now);
-    if (!found->second.known) ChargeHandshake(found->second, now);
+    FindPayer(found->second, now);
+    ChargeHandshake(found->second, now);
   }
   if (now < sweep_) return;
   sweep_ = now + kSweepEvery;
@@ -146,11 +145,13 @@ bool FloodGuard::Measure(int fd, FruitlessWork::Bytes& bytes) const {
 
 bool FloodGuard::MustGo(int fd, Connection& connection, const FruitlessWork::Bytes& bytes,
                         absl::Duration now) {
-  FindPayer(fd, connection, now);
+  FindPayer(connection, now);
+  Widen(fd, connection, now);
   absl::Duration work = connection.work.Of(bytes, now);
   // After a large read, streams go on to start for a while.
-  if (connection.work.pending() >= kCountFrom || bytes.read >= connection.counted + kCountEvery ||
-      connection.busy || connection.held > absl::ZeroDuration()) {
+  const uint64_t every = connection.work.pending() >= kFruitless ? kFruitless : kCountEvery;
+  if (bytes.read >= connection.counted + every || connection.busy ||
+      connection.held > absl::ZeroDuration()) {
     connection.counted = bytes.read;
     work += CountStreams(connection, now);
   }
@@ -162,7 +163,8 @@ bool FloodGuard::MustGo(int fd, Connection& connection, const FruitlessWork::Byt
 absl::Duration FloodGuard::CountStreams(Connection& connection, absl::Duration now) {
   const uint64_t ended = connection.use->calls_ended;
   if (connection.transport == 0) {
-    if (now < learn_) return absl::ZeroDuration();
+    connection.busy = now < learn_;  // Then the next look asks.
+    if (connection.busy) return absl::ZeroDuration();
     learn_ = now + kLearnEvery;
     transports_.ForEachNew([this](const std::string& peer, int64_t number) {
       const auto found = by_peer_.find(peer);
@@ -181,7 +183,7 @@ absl::Duration FloodGuard::CountStreams(Connection& connection, absl::Duration n
   return connection.work.OfItsEnd();
 }
 
-void FloodGuard::FindPayer(int fd, Connection& connection, absl::Duration now) {
+void FloodGuard::FindPayer(Connection& connection, absl::Duration now) {
   if (connection.known) return;
   std::string caller = users_.Of(connection.peer);
   if (caller.empty()) return;
@@ -196,7 +198,11 @@ void FloodGuard::FindPayer(int fd, Connection& connection, absl::Duration now) {
   Debt& debt = DebtOf(connection.payer);
   debt.Hold(connection.held);
   debt.Add(owed, now);
-  if (debt.At(now) > kMostDebt) return;
+}
+
+void FloodGuard::Widen(int fd, Connection& connection, absl::Duration now) {
+  if (!connection.known || connection.wide || DebtOf(connection.payer).At(now) > kMostDebt) return;
+  connection.wide = true;
   ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kCallerBuffer, sizeof(kCallerBuffer));
 }
 
@@ -214,11 +220,13 @@ void FloodGuard::Charge(Connection& connection, absl::Duration work, absl::Durat
 }
 
 void FloodGuard::ChargeHandshake(Connection& connection, absl::Duration now) {
-  if (!std::exchange(connection.paid, true)) Charge(connection, kHandshake, now);
+  // A call may have come and gone between two looks, so that nobody knows the caller.
+  if (connection.use->calls_begun > 0 || std::exchange(connection.paid, true)) return;
+  Charge(connection, kHandshake, now);
 }
 
 void FloodGuard::End(Connection& connection, absl::Duration now) {
-  if (!connection.known) ChargeHandshake(connection, now);
+  ChargeHandshake(connection, now);
   Charge(connection, connection.work.OfItsEnd(), now);
 }
 

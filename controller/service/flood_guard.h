@@ -32,11 +32,10 @@ class FloodGuard {
 
   // Becomes readable when a connection has new bytes.
   int fd() const { return epoll_; }
-  // Whether gRPC had not read all bytes of some connection at the last look. The next look is then
-  // due even if nothing new comes.
+  // Whether some connection must be looked at again even if no new bytes come.
   bool waiting() const { return !active_.empty(); }
-  // Whether somebody who has not called yet sent more than a first call takes. In a millisecond,
-  // gRPC makes hundreds of streams of it.
+  // Whether a connection without a call has sent more than 512 bytes. The next look is then due
+  // within a millisecond, in which gRPC can begin hundreds of streams.
   bool hurries() const { return hurries_; }
 
   // Watches the new connection `fd`, until it is closed.
@@ -45,7 +44,7 @@ class FloodGuard {
   // have closed them meanwhile.
   std::vector<int> Look(absl::Duration now);
 
-  // Whether nobody who comes from the peer's address may be expected to have good intentions.
+  // Whether the peer's address owes too much.
   bool Owes(const std::string& peer, absl::Duration now) const;
 
  private:
@@ -57,13 +56,14 @@ class FloodGuard {
     uint64_t counted = 0;   // How many bytes gRPC had read when the streams were counted.
     uint64_t started = 0;   // Streams, at that time.
     bool busy = false;      // There were more than the time before.
-    bool gone = false;      // It was found to have to go.
+    bool gone = false;      // It was found to have to go, or is closed.
     bool known = false;     // Somebody has called.
-    bool paid = false;      // For the handshake.
+    bool wide = false;      // The buffer is that of a caller.
+    bool paid = false;      // The handshake was charged.
     FruitlessWork work;
-    absl::Duration held;  // Of the debt.
+    absl::Duration held;  // What waiting streams cost, in `debt` and in the payer's.
     Debt debt;
-    std::string payer;
+    std::string payer;  // The caller's account, or NameOfSource.
   };
 
   // Returns false if the descriptor is no connection any more.
@@ -71,9 +71,11 @@ class FloodGuard {
   bool MustGo(int fd, Connection& connection, const FruitlessWork::Bytes& bytes,
               absl::Duration now);
   absl::Duration CountStreams(Connection& connection, absl::Duration now);
-  // Charges connections that nobody has called by, and looks again at those that hold streams.
+  // Charges for handshakes without a call, and makes connections with waiting streams active.
   void LookAtQuietOnes(absl::Duration now);
-  void FindPayer(int fd, Connection& connection, absl::Duration now);
+  void FindPayer(Connection& connection, absl::Duration now);
+  // Lets a caller who owes little send more at once.
+  void Widen(int fd, Connection& connection, absl::Duration now);
   // Charges the connection, and the caller or source that pays for it.
   void Charge(Connection& connection, absl::Duration work, absl::Duration now);
   void End(Connection& connection, absl::Duration now);
@@ -85,12 +87,12 @@ class FloodGuard {
   std::map<int, Connection> connections_;  // By descriptor. Some may be closed.
   std::map<std::string, int> by_peer_;     // Their descriptors.
   bool hurries_ = false;
-  std::set<int> active_;                              // Those with unread bytes.
+  std::set<int> active_;  // Those with unread bytes, new streams, or waiting streams.
   std::deque<std::pair<absl::Duration, int>> young_;  // When each of them was new.
   Transports transports_;
   absl::Duration learn_;               // When to ask them again.
   std::map<std::string, Debt> debts_;  // By caller or source address.
-  absl::Duration sweep_;               // When to forget those who owe nothing.
+  absl::Duration sweep_;  // When to look at waiting streams, and to forget who owes nothing.
 };
 
 }  // namespace trainyard::controller

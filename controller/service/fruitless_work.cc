@@ -20,8 +20,11 @@ constexpr absl::Duration kByteOfStranger = absl::Nanoseconds(32);
 // what it has read: on thousands of streams, or on half a header, through which it goes again with
 // each frame. Or it has no processor, so a little of this must cost nothing.
 constexpr absl::Duration kReadOn = absl::Milliseconds(5);
-// Of fewer bytes a call may still come, and what is unread may be the next call.
+// Below this many bytes there is no charge: the bytes may be a call on its way, and the unread ones
+// the next call.
 constexpr double kMore = 2 << 10;
+// What one look may charge for it. If looks are further apart, nobody had a processor.
+constexpr absl::Duration kMostOfALook = absl::Milliseconds(20);
 
 // So that a debt is forgiven within ten seconds at a twentieth of a core.
 constexpr absl::Duration kLargestDebt = absl::Milliseconds(500);
@@ -67,7 +70,7 @@ absl::Duration FruitlessWork::OfStandstill(const Bytes& bytes, absl::Duration no
   if (!more) overdue_ = absl::InfiniteDuration();
   if (more && bytes.read != bytes_.read) overdue_ = now + kReadOn;
   if (!more || bytes.useful != bytes_.useful) return absl::ZeroDuration();
-  return std::max(now - std::max(at_, overdue), absl::ZeroDuration());
+  return std::clamp(now - std::max(at_, overdue), absl::ZeroDuration(), kMostOfALook);
 }
 
 absl::Duration FruitlessWork::Of(const StreamCounts& streams, const Calls& calls) {
@@ -83,7 +86,7 @@ absl::Duration FruitlessWork::Of(const StreamCounts& streams, const Calls& calls
 absl::Duration FruitlessWork::OfWaitingStreams() const { return double(waiting_) * kStream; }
 
 absl::Duration FruitlessWork::OfItsEnd() {
-  open_ = 1;  // Another connection may have been counted in its place.
+  open_ = 1;  // The count may have been that of an earlier connection from the same peer.
   return double(std::exchange(waiting_, 0)) * kStream;
 }
 

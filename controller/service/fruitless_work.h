@@ -18,7 +18,7 @@ class Debt {
 
   // Adds work, or takes back work that proved useful. `now` never goes back.
   void Add(absl::Duration work, absl::Duration now);
-  // Adds work that is not forgiven, or takes it back.
+  // Adds work that stays owed until it is taken back, by a negative value.
   void Hold(absl::Duration work) { held_ += work; }
   absl::Duration At(absl::Duration now) const;
 
@@ -47,7 +47,8 @@ class FruitlessWork {
   // Takes newer counts. Returns the work since the last ones. It is negative if a message has
   // arrived for whose parts there was a charge.
   absl::Duration Of(const Bytes& bytes, absl::Duration now);
-  // Streams that ended without a call. Takes two counts to see one.
+  // Returns the price of streams that ended without a call. A stream is charged at the second count
+  // that sees it.
   absl::Duration Of(const StreamCounts& streams, const Calls& calls);
   // The streams that were open without a call at the last count. Calls may come of them.
   absl::Duration OfWaitingStreams() const;

@@ -3,9 +3,11 @@
 #include <grpc/support/log.h>
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
@@ -21,6 +23,22 @@ constexpr size_t kMostBytes = 300;
 class GrpcLog {
  public:
   void Write(const gpr_log_func_args& said) {
+    const absl::string_view text = said.message;
+    // gRPC ends the process after these words.
+    const bool last = absl::StartsWith(text, "assertion failed");
+    const std::optional<uint64_t> left_out = Take();
+    if (!left_out && !last) return;
+    absl::string_view file = said.file;
+    file.remove_prefix(file.rfind('/') + 1);  // The whole text where there is none.
+    LogWarning("grpc", {{"file", file},
+                        {"line", said.line},
+                        {"said", text.substr(0, kMostBytes)},
+                        {"left_out", left_out.value_or(0)}});
+  }
+
+ private:
+  // Returns how many lines were left out before this one. Nothing: this one is, too.
+  std::optional<uint64_t> Take() {
     const MutexLock lock(mutex_);
     const absl::Duration now = RealClock().Monotonic();
     if (now - second_ >= absl::Seconds(1)) {
@@ -29,18 +47,12 @@ class GrpcLog {
     }
     if (written_ == kMostInASecond) {
       ++left_out_;
-      return;
+      return std::nullopt;
     }
     ++written_;
-    absl::string_view file = said.file;
-    file.remove_prefix(file.rfind('/') + 1);  // The whole text where there is none.
-    LogWarning("grpc", {{"file", file},
-                        {"line", said.line},
-                        {"said", absl::string_view(said.message).substr(0, kMostBytes)},
-                        {"left_out", std::exchange(left_out_, 0)}});
+    return std::exchange(left_out_, 0);
   }
 
- private:
   Mutex mutex_;
   absl::Duration second_ ABSL_GUARDED_BY(mutex_);
   int written_ ABSL_GUARDED_BY(mutex_) = 0;  // In this second.

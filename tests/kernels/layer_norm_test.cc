@@ -241,8 +241,8 @@ void ExpectPlain(const Inputs& exact) {
 
 // Wide and narrow rows, many and few: kernels divide each kind otherwise.
 TEST(LayerNorm, LargeSizesMatchTheFormula) {
-  for (const Size size :
-       {Size{150, 7}, Size{9000, 8}, Size{3, 2056}, Size{2, 4096}, Size{2, 8192}, Size{2, 20007}}) {
+  for (const Size size : {Size{150, 7}, Size{9000, 8}, Size{3, 2056}, Size{2, 4096}, Size{2, 8192},
+                          Size{2, 12288}, Size{2, 16384}, Size{2, 20007}}) {
     SCOPED_TRACE(size.d);
     ExpectPlain<double>(Make(size));
     ExpectPlain<float>(Make(size));

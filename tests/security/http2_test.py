@@ -24,6 +24,7 @@ PEERS = 8
 ELSEWHERE = "127.0.0.2"  # The other caller's address.
 MOST_MEMORY = 64 << 20
 MOST_LOGGED = 10_000  # Bytes a second.
+PAUSE = 0.025  # Seconds between two calls: a token has 50 a second.
 ADDRESS_SPACE = 6 << 30  # Threads and libraries take most of it.
 
 
@@ -116,6 +117,7 @@ class Caller:
 
     def _call(self):
         self._stream += 2
+        answered = False
         block = self._first if self._stream == 1 else self._again
         self._peer.settimeout(10)
         self._peer.sendall(http2.frame(http2.HEADERS, http2.END_HEADERS, self._stream, block) +
@@ -124,10 +126,13 @@ class Caller:
             kind, flags, stream, content = self._frame()
             if kind in (http2.SETTINGS, http2.PING) and not flags & http2.ACK:
                 self._peer.sendall(http2.frame(kind, http2.ACK, 0, content if kind == http2.PING else b""))
+            answered |= kind == http2.DATA
             if kind == http2.DATA and content:
                 update = len(content).to_bytes(4, "big")
                 self._peer.sendall(http2.frame(http2.WINDOW_UPDATE, 0, 0, update))
             if stream == self._stream and (kind == http2.RST_STREAM or (kind == http2.HEADERS and flags & http2.END_STREAM)):
+                if not answered:
+                    raise AssertionError(f"the caller was refused: {content}")
                 return
 
 
@@ -139,7 +144,8 @@ class Floods(RealService):
         tokens = [self.tool("token", "--name", name, "--role", "admin").strip() for name in ("caller", "flooder")]
         self.start_controller(listen="0.0.0.0:0" if tls else "127.0.0.1:0", **limit)
         self.authority = str(next(self.directory.rglob("authority.pem"))) if tls else None
-        self.caller_token, self.flooder_token = (token.encode() for token in tokens)
+        # What follows a token is the fingerprint of the authority.
+        self.caller_token, self.flooder_token = (token.split()[0].encode() for token in tokens)
         if tls:
             self.trainyard("login", self.address, stdin=tokens[0])
             (self.directory / "joiner").write_text(self.trainyard("token", "create", "rack", "--role", "joiner"))
@@ -161,7 +167,7 @@ class Floods(RealService):
         while time.monotonic() < end:
             took.append(caller.call())
             most = max(most, self._memory())
-            time.sleep(0.002)
+            time.sleep(PAUSE)
         return sorted(took), most
 
     def _beside(self, name, seed, token):
@@ -180,7 +186,9 @@ class Floods(RealService):
               f"cut off {caller.cut_off} times, {(most - before) / 1e6:.1f} MB more", file=sys.stderr, flush=True)
         with self.subTest(kind):
             self.assertIsNone(self.controller.poll(), "the controller has ended")
+            self.assertGreater(sent[0], 0, "nobody flooded")
             self.assertLessEqual(most - before, MOST_MEMORY)
+            self.assertEqual(caller.cut_off, 0)
 
     def _flood_all(self, tls):
         begun = time.monotonic()

@@ -40,8 +40,9 @@ TEST_P(Layouts, StepsEqualThoseOfOneRankAndSendWhatTheFormulaSays) {
   RecordProperty("difference", absl::StrCat(difference));  // For scripts/families_table.py.
 }
 
-// A learning rate that is larger by some units in the last place changes the weights of one rank by
-// up to 2.4e-7 in six steps, and those of the other families by at most 8e-12. So a layout may, too.
+// A learning rate that is larger by 45 units in the last place changes the weights of one rank by
+// up to 2.4e-7 in six steps, and those of the other families by at most 8e-12. So the order of sums
+// in another layout may change them as much.
 TEST(Conditioning, WhatHasAWiderToleranceAmplifiesRounding) {
   double largest = 0;
   for (const LayoutCase& c : SomeLayouts("nemotron_h")) {

@@ -174,8 +174,10 @@ absl::Duration FloodGuard::CountStreams(Connection& connection, absl::Duration n
   if (connection.transport == 0) return absl::ZeroDuration();
   const auto counts = CountsOf(connection.transport);
   if (counts) {
-    connection.busy = counts->started != std::exchange(connection.started, counts->started);
-    return connection.work.Of(*counts, {.begun = connection.use->calls_begun, .ended = ended});
+    const uint64_t begun = connection.use->calls_begun;
+    const bool more = counts->started != std::exchange(connection.started, counts->started);
+    connection.busy = more && counts->started > begun;
+    return connection.work.Of(*counts, {.begun = begun, .ended = ended});
   }
   // An earlier connection from the same peer had this number, or gRPC has closed this one.
   connection.transport = 0;

@@ -55,7 +55,7 @@ class FloodGuard {
     int64_t transport = 0;  // gRPC's number of it, once that is known.
     uint64_t counted = 0;   // How many bytes gRPC had read when the streams were counted.
     uint64_t started = 0;   // Streams, at that time.
-    bool busy = false;      // There were more than the time before.
+    bool busy = false;      // There were more than before, and more than calls.
     bool gone = false;      // It was found to have to go, or is closed.
     bool known = false;     // Somebody has called.
     bool wide = false;      // The buffer is that of a caller.

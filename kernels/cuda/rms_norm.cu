@@ -23,8 +23,8 @@ struct Forward {
   int64_t rows, columns;
 };
 
-template <typename T, int kHeld>
-__global__ void __launch_bounds__(kMostRowThreads) ForwardKernel(Forward<T> args) {
+template <typename T, int kHeld, int kThreads>
+__global__ void __launch_bounds__(kThreads) ForwardKernel(Forward<T> args) {
   using A = Accumulate<T>;
   HeldRow<T, kHeld> gain;
   if constexpr (kHeld > 0) {
@@ -65,8 +65,8 @@ struct Backward {
   RowRuns rows;
 };
 
-template <typename T, int kHeld>
-__global__ void __launch_bounds__(kMostRowThreads) BackwardKernel(Backward<T> args) {
+template <typename T, int kHeld, int kThreads>
+__global__ void __launch_bounds__(kThreads) BackwardKernel(Backward<T> args) {
   using A = Accumulate<T>;
   const int64_t columns = args.rows.columns, begin = blockIdx.x * args.rows.length;
   const int64_t end = std::min(args.rows.rows, begin + args.rows.length);
@@ -116,7 +116,7 @@ void RmsNormForward(Exec& exec, const RmsNormForwardArgs& args) {
   DispatchFloat(args.x.dtype, [&](auto scalar) {
     using T = decltype(scalar);
     using A = Accumulate<T>;
-    constexpr int kMostHeld = sizeof(T) == 8 ? 4 : 8;  // More would spill registers.
+    constexpr int kMostHeld = sizeof(T) == 8 ? 4 : 8, kMostThreads = 320;  // More would spill.
     const Forward<T> forward = {.residual = {args.x, args.addend, args.sum},
                                 .gain = args.gain.as<T>(),
                                 .y = args.y.as<T>(),
@@ -125,11 +125,11 @@ void RmsNormForward(Exec& exec, const RmsNormForwardArgs& args) {
                                 .gain_offset = A(args.gain_offset),
                                 .rows = args.x.shape.rows(),
                                 .columns = args.x.shape.back()};
-    const RowPlan plan = PlanRows<T, kMostHeld>(forward.columns, args.x.data, args.addend.data,
-                                                args.sum.data, args.gain.data, args.y.data);
-    DispatchHeld<kMostHeld>(plan.held, [&](auto held) {
+    const RowPlan plan = PlanRows<T, kMostHeld, kMostThreads>(
+        forward.columns, args.x.data, args.addend.data, args.sum.data, args.gain.data, args.y.data);
+    DispatchRows<kMostHeld, kMostThreads>(plan, [&](auto held, auto threads) {
       Launch(exec, {std::min(forward.rows, plan.blocks(2048)), plan.threads},
-             ForwardKernel<T, decltype(held)::value>, forward);
+             ForwardKernel<T, held(), threads()>, forward);
     });
   });
 }
@@ -138,10 +138,10 @@ void RmsNormBackward(Exec& exec, const RmsNormBackwardArgs& args) {
   DispatchFloat(args.x.dtype, [&](auto scalar) {
     using T = decltype(scalar);
     using A = Accumulate<T>;
-    constexpr int kMostHeld = 4;  // More would spill registers.
+    constexpr int kMostHeld = 4, kMostThreads = 512;  // More would spill.
     const int64_t columns = args.x.shape.back();
-    const RowPlan plan = PlanRows<T, kMostHeld>(columns, args.dy.data, args.x.data, args.gain.data,
-                                                args.dsum.data, args.dx.data);
+    const RowPlan plan = PlanRows<T, kMostHeld, kMostThreads>(
+        columns, args.dy.data, args.x.data, args.gain.data, args.dsum.data, args.dx.data);
     const RowRuns rows = InRuns(args.x.shape.rows(), columns, plan.blocks(1024));
     const Backward<T> backward = {.dy = args.dy.as<T>(),
                                   .x = args.x.as<T>(),
@@ -152,8 +152,8 @@ void RmsNormBackward(Exec& exec, const RmsNormBackwardArgs& args) {
                                   .dx = args.dx.as<T>(),
                                   .dgain = ScratchOf<A>(exec, rows.runs() * columns),
                                   .rows = rows};
-    DispatchHeld<kMostHeld>(plan.held, [&](auto held) {
-      Launch(exec, {rows.runs(), plan.threads}, BackwardKernel<T, decltype(held)::value>, backward);
+    DispatchRows<kMostHeld, kMostThreads>(plan, [&](auto held, auto threads) {
+      Launch(exec, {rows.runs(), plan.threads}, BackwardKernel<T, held(), threads()>, backward);
     });
     AddRuns(exec, backward.dgain, rows.runs(),
             ColumnOutputs<A, 1>{{args.dgain.as<A>()}, columns, args.write});

@@ -212,15 +212,16 @@ struct RowPlan {
 };
 
 // Plans rows of `columns` elements at all of these addresses, with at most kMostHeld packs a
-// thread.
-template <typename T, int kMostHeld, typename... Pointers>
+// thread. kMostThreads: of the kernel's form for wide rows, whose threads have fewer registers.
+template <typename T, int kMostHeld, int kMostThreads = kMostRowThreads, typename... Pointers>
 RowPlan PlanRows(int64_t columns, const Pointers*... pointers) {
   const auto whole_warps = [](int64_t threads) { return int(CeilDiv(threads, kWarp)) * kWarp; };
   if (CanPack<T>(columns, pointers...)) {
     const int64_t packs = columns / kPackOf<T>;
     for (int held = 1; held <= kMostHeld; held *= 2) {
       const int64_t threads = CeilDiv(packs, held);
-      if (threads <= kMostRowThreads) return {held, whole_warps(threads)};
+      const int most = held == kMostHeld ? kMostThreads : kMostRowThreads;
+      if (threads <= most) return {held, whole_warps(threads)};
     }
   }
   return {0, int(std::min<int64_t>(whole_warps(CeilDiv(columns, 8)), kMostRowThreads))};
@@ -231,6 +232,16 @@ template <int kMostHeld, typename F>
 void DispatchHeld(int held, const F& f) {
   if (held == kMostHeld) return f(std::integral_constant<int, kMostHeld>());
   if constexpr (kMostHeld > 0) DispatchHeld<kMostHeld / 2>(held, f);
+}
+
+// The same for kernels that have a form for wide rows: f also gets the most threads of the form.
+template <int kMostHeld, int kMostThreads, typename F>
+void DispatchRows(const RowPlan& plan, const F& f) {
+  if (plan.threads > kMostRowThreads) {
+    return f(std::integral_constant<int, kMostHeld>(), std::integral_constant<int, kMostThreads>());
+  }
+  DispatchHeld<kMostHeld>(
+      plan.held, [&](auto held) { f(held, std::integral_constant<int, kMostRowThreads>()); });
 }
 
 }  // namespace trainyard::cuda

@@ -11,10 +11,10 @@ namespace {
 // What gRPC does for a stream that comes to nothing, and for each byte of frames that do, measured
 // on one core (docs/adr/0020-floods-below-the-gate.md).
 constexpr absl::Duration kStream = absl::Microseconds(100);
-constexpr absl::Duration kByte = absl::Nanoseconds(16);
+constexpr absl::Duration kByte = absl::Nanoseconds(8);
 // Nobody who has not called yet needs to send much, and what lies in memory makes gRPC close
 // connections that are between two calls.
-constexpr absl::Duration kByteOfStranger = absl::Nanoseconds(32);
+constexpr absl::Duration kByteOfStranger = absl::Nanoseconds(16);
 
 // gRPC goes on to read as long as more is there. If it does not do so within this time, it works on
 // what it has read: on thousands of streams, or on half a header, through which it goes again with
@@ -32,7 +32,7 @@ constexpr absl::Duration kLargestDebt = absl::Milliseconds(500);
 // A request on its way, with its frames and its share of TLS.
 constexpr double kRequest = 1.1 * kMaxReceiveBytes;
 // Half a header block stays in memory, and so does half a request.
-constexpr double kMostPending = 256 << 10;
+constexpr double kMostPending = 1 << 20;
 constexpr uint64_t kMostRequests = 8;
 
 // Who reads long answers says now and then that it has read them. Others ping to see whether the

@@ -172,7 +172,7 @@ class Floods(RealService):
 
     def _beside(self, name, seed, token):
         caller = Caller(int(self.port), self.authority, self.caller_token)
-        alone, before = self._call(caller, min(options.seconds, 2))
+        alone, before = self._call(caller, min(options.seconds / 4, 2))
         end = time.monotonic() + options.seconds
         sent = multiprocessing.Array("Q", 2, lock=False)
         peers = multiprocessing.Process(target=flooders, args=(sent, name, seed, int(self.port), self.authority, token, end))
@@ -186,7 +186,8 @@ class Floods(RealService):
               f"cut off {caller.cut_off} times, {(most - before) / 1e6:.1f} MB more", file=sys.stderr, flush=True)
         with self.subTest(kind):
             self.assertIsNone(self.controller.poll(), "the controller has ended")
-            self.assertGreater(sent[0], 0, "nobody flooded")
+            if options.seconds > 5:  # In a shorter time the acceptor may let nobody in after the flood before.
+                self.assertGreater(sent[0], 0, "nobody flooded")
             self.assertLessEqual(most - before, MOST_MEMORY)
 
     def _flood_all(self, tls):

@@ -78,7 +78,7 @@ TEST_F(FloodGuardTest, WhoSendsForNothingMustGoAndOthersFromTherePay) {
   Pass(other, 4 << 10);
   EXPECT_THAT(Look(), ElementsAre(flooder.near.fd()));
   EXPECT_TRUE(guard_.Owes(other.peer, now_));
-  Pass(next, 100 << 10);
+  Pass(next, 300 << 10);
   Pass(other, 4 << 10);
   EXPECT_THAT(Look(), ElementsAre(next.near.fd())) << "and not one that makes a small call";
   now_ += absl::Seconds(20);

@@ -178,7 +178,7 @@ class Floods(RealService):
         peers = multiprocessing.Process(target=flooders, args=(sent, name, seed, int(self.port), self.authority, token, end))
         peers.start()
         took, most = self._call(caller, options.seconds)
-        peers.join(20)
+        peers.join(0.5)
         peers.kill()
         kind = f"{name}{', with a token' if token else ''}{', TLS' if self.authority else ''}, seed {seed}"
         print(f"{kind}, {sent[0]} connections and {sent[1] / 1e6:.1f} MB: {len(took)} calls, p50 {quantile(took, 50):.1f} ms, "

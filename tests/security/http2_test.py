@@ -1,6 +1,7 @@
-"""Peers that speak HTTP/2 ill, below the gate, end nothing: beside eight that flood the controller, it grows by at most 64 MB, every call
-of another caller is answered, no worker is lost, no job restarts, and the log stays short and legible. The controller runs under a limit of memory. The flooders have
-what the others leave of the processors, as peers on other machines would.
+"""Peers that speak HTTP/2 ill, below the gate, end nothing. Beside eight that flood the controller, it grows by at most
+64 MB, every call of another caller is answered, no worker is lost, no job restarts, and the log stays short and legible.
+The controller runs under a limit of memory. The flooders have what the others leave of the processors, as peers on other
+machines would.
 
   tests/security/http2_test.py [--seconds 60] [--seed N] [--only rapid_reset,ping] [Floods.test_over_tls]
 

@@ -51,6 +51,11 @@ class FloodGuardTest : public ::testing::Test {
     guard_.Add(made.near.fd(), made.peer, made.use, now_);
     return made;
   }
+  // A call of `account` reaches a handler.
+  void Call(const Connection& connection, const std::string& account) {
+    ++connection.use->calls_begun;
+    users_.Used(connection.peer, account);
+  }
   // The peer sends so much, and gRPC reads all of it.
   void Pass(const Connection& connection, size_t bytes) {
     std::string some(64 << 10, 'x');
@@ -96,7 +101,7 @@ TEST_F(FloodGuardTest, ConnectionsWithoutACallArePaidBySource) {
   EXPECT_TRUE(guard_.Owes(silent[0].peer, now_));
   // A call shows that the handshake was worth its time.
   for (const Connection& each : silent) {
-    users_.Used(each.peer, "alice");
+    Call(each, "alice");
     Pass(each, 10);
   }
   EXPECT_THAT(Look(), IsEmpty());
@@ -113,11 +118,67 @@ TEST_F(FloodGuardTest, CallersHaveNotPaidForTheirHandshakes) {
   std::vector<Connection> callers;
   for (int i = 0; i < 100; ++i) {
     callers.push_back(Connect());
-    users_.Used(callers.back().peer, "alice");
+    Call(callers.back(), "alice");
   }
   now_ += absl::Seconds(1);
   EXPECT_THAT(Look(), IsEmpty());
   EXPECT_FALSE(guard_.Owes(callers[0].peer, now_));
+  Pass(callers[0], 500 << 10);
+  EXPECT_THAT(Look(), IsEmpty()) << "nor does the account owe";
+}
+
+// Bug it must catch: a script that makes a call after another shuts its own address out.
+TEST_F(FloodGuardTest, WhoCallsAndLeavesBetweenTwoLooksHasNotPaidForTheHandshake) {
+  std::string peer;
+  for (int i = 0; i < 100; ++i) {
+    const Connection caller = Connect();
+    Call(caller, "alice");
+    users_.Closed(caller.peer, number_);
+    peer = caller.peer;
+  }
+  EXPECT_FALSE(guard_.Owes(peer, now_));
+}
+
+TEST_F(FloodGuardTest, TheControllersOwnUserStays) {
+  const Connection owner = Connect();
+  Call(owner, ConnectionUsers::kOwner);
+  Pass(owner, 16 << 20);
+  EXPECT_THAT(Look(), IsEmpty());
+}
+
+// Bug it must catch: who called first while the account owed sends 2 KB a round trip for ever.
+TEST_F(FloodGuardTest, WhoOwesNothingAnyMoreMaySendMoreAtOnce) {
+  const auto buffer = [](const Connection& connection) {
+    int bytes = 0;
+    socklen_t size = sizeof(bytes);
+    CHECK(::getsockopt(connection.near.fd(), SOL_SOCKET, SO_RCVBUF, &bytes, &size) == 0);
+    return bytes;
+  };
+  const int small = 4 << 10;
+  CHECK(::setsockopt(listener_.fd(), SOL_SOCKET, SO_RCVBUF, &small, sizeof(small)) == 0);
+  const Connection flooder = Connect(), caller = Connect();
+  Call(flooder, "alice");
+  Pass(flooder, 8 << 20);
+  EXPECT_THAT(Look(), ElementsAre(flooder.near.fd()));
+  Call(caller, "alice");
+  Pass(caller, 10);
+  EXPECT_THAT(Look(), IsEmpty());
+  const int before = buffer(caller);
+  now_ += absl::Seconds(20);
+  Pass(caller, 10);
+  EXPECT_THAT(Look(), IsEmpty());
+  EXPECT_GT(buffer(caller), 4 * before);
+}
+
+TEST_F(FloodGuardTest, HurriesWhileAStrangerSendsMoreThanAFirstCall) {
+  const Connection stranger = Connect(), caller = Connect();
+  Call(caller, "alice");
+  Pass(caller, 2000);
+  EXPECT_THAT(Look(), IsEmpty());
+  EXPECT_FALSE(guard_.hurries());
+  Pass(stranger, 2000);
+  EXPECT_THAT(Look(), IsEmpty());
+  EXPECT_TRUE(guard_.hurries());
 }
 
 TEST_F(FloodGuardTest, WhoIsUsefulMaySendWithoutEnd) {
@@ -132,7 +193,7 @@ TEST_F(FloodGuardTest, WhoIsUsefulMaySendWithoutEnd) {
 // Bug it must catch: whoever has no token makes callers at the same address lose their connections.
 TEST_F(FloodGuardTest, CallersDoNotPayForStrangersAtTheirAddress) {
   const Connection flooder = Connect(), caller = Connect();
-  users_.Used(caller.peer, "alice");
+  Call(caller, "alice");
   Pass(flooder, 8 << 20);
   EXPECT_THAT(Look(), ElementsAre(flooder.near.fd()));
   Pass(caller, 900 << 10);

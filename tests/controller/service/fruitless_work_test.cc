@@ -110,6 +110,15 @@ TEST_F(FruitlessWorkTest, TimeCountsInWhichGrpcReadsNoFurther) {
   EXPECT_GT(sum, absl::Milliseconds(80));
 }
 
+// Bug it must catch: a controller that was stopped for ten seconds cuts off whoever was sending.
+TEST_F(FruitlessWorkTest, AMachineThatStoodStillIsNoFlood) {
+  After(absl::Milliseconds(5), {.read = 0, .unread = 100'000});
+  const Bytes half = {.read = 64'000, .unread = 36'000};
+  After(absl::Milliseconds(5), half);
+  After(absl::Milliseconds(10), half);
+  EXPECT_LE(After(absl::Seconds(10), half), absl::Milliseconds(20));
+}
+
 // Bug it must catch: a newcomer's buffer is so small that little is ever unread, and half a header
 // of a megabyte, for which gRPC takes ten seconds, costs its bytes alone.
 TEST_F(FruitlessWorkTest, TimeCountsHoweverLittleIsUnread) {

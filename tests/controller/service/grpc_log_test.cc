@@ -12,6 +12,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 
 namespace trainyard::controller {
 namespace {
@@ -37,6 +38,10 @@ TEST(GrpcLog, IsEscapedAndCutAndRare) {
   EXPECT_LT(log.size(), 12'000);
   const std::vector<std::string> lines = absl::StrSplit(log, '\n', absl::SkipEmpty());
   EXPECT_LE(lines.size(), 20) << "of two seconds at most";
+  // gRPC says why it ends the process.
+  EXPECT_THAT(Logged(1, "assertion failed: x"), HasSubstr(" said=\"assertion failed: x\""));
+  absl::SleepFor(absl::Seconds(1));
+  EXPECT_THAT(Logged(1, "again"), HasSubstr(" said=again left_out=9"));  // 990, or somewhat less.
   for (const std::string& line : lines)
     EXPECT_TRUE(absl::StrContains(line, " warning grpc ")) << line;
 }

@@ -62,6 +62,13 @@ constexpr absl::Duration kLetInEvery = absl::Milliseconds(500);
 constexpr size_t kMostHeld = 16;
 constexpr absl::Duration kLogCutsEvery = absl::Seconds(1);
 
+// That this process has used so far.
+absl::Duration ProcessorTime() {
+  timespec used{};
+  CHECK(::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used) == 0) << errno;
+  return absl::DurationFromTimespec(used);
+}
+
 // What poll takes: -1 is for ever. Rounded up, so that the time has come afterwards.
 int Milliseconds(absl::Duration time) {
   if (time == absl::InfiniteDuration()) return -1;
@@ -305,7 +312,7 @@ absl::Duration Acceptor::AcceptFrom(absl::Span<const pollfd> listeners, size_t m
 }
 
 void Acceptor::CutFloods(absl::Duration now) {
-  for (const int fd : guard_.Look(now)) {
+  for (const int fd : guard_.Look(now, ProcessorTime())) {
     open_.Cut(fd);
     ++cut_;
   }

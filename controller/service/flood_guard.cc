@@ -81,7 +81,8 @@ void FloodGuard::Add(int fd, const std::string& peer, std::shared_ptr<Connection
   CHECK(::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) == 0) << errno;
 }
 
-std::vector<int> FloodGuard::Look(absl::Duration now) {
+std::vector<int> FloodGuard::Look(absl::Duration now, absl::Duration computed) {
+  since_last_look_ = computed - std::exchange(computed_, computed);
   std::array<epoll_event, 256> events{};
   int found = 0;
   do {
@@ -147,7 +148,7 @@ bool FloodGuard::MustGo(int fd, Connection& connection, const FruitlessWork::Byt
                         absl::Duration now) {
   FindPayer(connection, now);
   Widen(fd, connection, now);
-  absl::Duration work = connection.work.Of(bytes, now);
+  absl::Duration work = connection.work.Of(bytes, now, since_last_look_);
   // After a large read, streams go on to start for a while.
   const uint64_t every = connection.work.pending() >= kFruitless ? kFruitless : kCountEvery;
   if (bytes.read >= connection.counted + every || connection.busy ||
@@ -190,7 +191,6 @@ void FloodGuard::FindPayer(Connection& connection, absl::Duration now) {
   std::string caller = users_.Of(connection.peer);
   if (caller.empty()) return;
   connection.known = true;
-  connection.work.IsKnown();
   // What the connection owes goes with it.
   const absl::Duration owed = connection.debt.At(now) - connection.held;
   Debt& source = DebtOf(connection.payer);

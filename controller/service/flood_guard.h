@@ -41,8 +41,8 @@ class FloodGuard {
   // Watches the new connection `fd`, until it is closed.
   void Add(int fd, const std::string& peer, std::shared_ptr<ConnectionUse> use, absl::Duration now);
   // Looks at the connections that have new or unread bytes. Returns those that must go. gRPC may
-  // have closed them meanwhile.
-  std::vector<int> Look(absl::Duration now);
+  // have closed them meanwhile. `computed`: the processor time that the process has used so far.
+  std::vector<int> Look(absl::Duration now, absl::Duration computed);
 
   // Whether the peer's address owes too much.
   bool Owes(const std::string& peer, absl::Duration now) const;
@@ -87,7 +87,9 @@ class FloodGuard {
   std::map<int, Connection> connections_;  // By descriptor. Some may be closed.
   std::map<std::string, int> by_peer_;     // Their descriptors.
   bool hurries_ = false;
-  std::set<int> active_;  // Those with unread bytes, new streams, or waiting streams.
+  absl::Duration computed_;         // At the last look.
+  absl::Duration since_last_look_;  // Processor time, at this look.
+  std::set<int> active_;            // Those with unread bytes, new streams, or waiting streams.
   std::deque<std::pair<absl::Duration, int>> young_;  // When each of them was new.
   Transports transports_;
   absl::Duration learn_;               // When to ask them again.

@@ -12,19 +12,14 @@ namespace {
 // on one core (docs/adr/0020-floods-below-the-gate.md).
 constexpr absl::Duration kStream = absl::Microseconds(100);
 constexpr absl::Duration kByte = absl::Nanoseconds(8);
-// Nobody who has not called yet needs to send much, and what lies in memory makes gRPC close
-// connections that are between two calls.
-constexpr absl::Duration kByteOfStranger = absl::Nanoseconds(16);
 
 // gRPC goes on to read as long as more is there. If it does not do so within this time, it works on
 // what it has read: on thousands of streams, or on half a header, through which it goes again with
-// each frame. Or it has no processor, so a little of this must cost nothing.
+// each frame. Or it has no processor: so what counts is time in which the process computes.
 constexpr absl::Duration kReadOn = absl::Milliseconds(5);
 // Below this many bytes there is no charge: the bytes may be a call on its way, and the unread ones
 // the next call.
 constexpr double kMore = 2 << 10;
-// What one look may charge for it. If looks are further apart, nobody had a processor.
-constexpr absl::Duration kMostOfALook = absl::Milliseconds(20);
 
 // So that a debt is forgiven within ten seconds at a twentieth of a core.
 constexpr absl::Duration kLargestDebt = absl::Milliseconds(500);
@@ -51,31 +46,33 @@ absl::Duration Debt::At(absl::Duration now) const {
   return held_ + std::max(work_ - forgiven_ * (now - at_), absl::ZeroDuration());
 }
 
-absl::Duration FruitlessWork::Of(const Bytes& bytes, absl::Duration now) {
+absl::Duration FruitlessWork::Of(const Bytes& bytes, absl::Duration now, absl::Duration computed) {
   const double read = double(bytes.read) - double(bytes_.read);
   const double good = double(bytes.useful) - double(bytes_.useful) +
                       (double(bytes.sent) - double(bytes_.sent)) / kSentForOne +
                       kForgivenBytesPerSecond * absl::ToDoubleSeconds(now - at_);
-  pending_ = std::max(pending_ + read - good, 0.0);
-  const absl::Duration standstill = OfStandstill(bytes, now);
+  const double pending = std::exchange(pending_, std::max(pending_ + read - good, 0.0));
+  freed_ = std::min(freed_, pending_);
+  const absl::Duration standstill = OfStandstill(bytes, now, computed);
   bytes_ = bytes;
   at_ = now;
-  const absl::Duration charged = pending_ * (known_ ? kByte : kByteOfStranger);
-  return standstill + charged - std::exchange(charged_, charged);
+  return standstill + (pending_ - pending) * kByte;
 }
 
-absl::Duration FruitlessWork::OfStandstill(const Bytes& bytes, absl::Duration now) {
+absl::Duration FruitlessWork::OfStandstill(const Bytes& bytes, absl::Duration now,
+                                           absl::Duration computed) {
   const absl::Duration overdue = overdue_;
   const bool more = std::min(bytes_.unread, bytes.unread) > 0 && pending_ >= kMore;
   if (!more) overdue_ = absl::InfiniteDuration();
   if (more && bytes.read != bytes_.read) overdue_ = now + kReadOn;
   if (!more || bytes.useful != bytes_.useful) return absl::ZeroDuration();
-  return std::clamp(now - std::max(at_, overdue), absl::ZeroDuration(), kMostOfALook);
+  return std::clamp(now - std::max(at_, overdue), absl::ZeroDuration(), computed);
 }
 
 absl::Duration FruitlessWork::Of(const StreamCounts& streams, const Calls& calls) {
   open_ = streams.started - std::min(streams.started, streams.ended);
   waiting_ = open_ - std::min(open_, calls.begun - std::min(calls.begun, calls.ended));
+  if (streams.ended != std::exchange(ended_, streams.ended) && open_ == 0) freed_ = pending_;
   // A stream ends a little before its call. So only those count that are still there the next time.
   const uint64_t perhaps = streams.ended - std::min(streams.ended, calls.ended);
   const uint64_t fruitless = std::max(fruitless_, std::min(perhaps, perhaps_));
@@ -91,7 +88,7 @@ absl::Duration FruitlessWork::OfItsEnd() {
 }
 
 bool FruitlessWork::HoldsTooMuch() const {
-  return pending_ > kMostPending + kRequest * double(std::min(open_, kMostRequests));
+  return pending_ - freed_ > kMostPending + kRequest * double(std::min(open_, kMostRequests));
 }
 
 }  // namespace trainyard::controller

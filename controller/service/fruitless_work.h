@@ -45,8 +45,9 @@ class FruitlessWork {
   };
 
   // Takes newer counts. Returns the work since the last ones. It is negative if a message has
-  // arrived for whose parts there was a charge.
-  absl::Duration Of(const Bytes& bytes, absl::Duration now);
+  // arrived for whose parts there was a charge. `computed`: how much processor time the process has
+  // used since the last look.
+  absl::Duration Of(const Bytes& bytes, absl::Duration now, absl::Duration computed);
   // Returns the price of streams that ended without a call. A stream is charged at the second count
   // that sees it.
   absl::Duration Of(const StreamCounts& streams, const Calls& calls);
@@ -55,24 +56,22 @@ class FruitlessWork {
   // The connection is over, so nothing comes of them.
   absl::Duration OfItsEnd();
 
-  // Somebody has called by the connection.
-  void IsKnown() { known_ = true; }
   // Bytes of which nothing has come so far.
   double pending() const { return pending_; }
   // Whether so many bytes may lie in memory that the connection must end, whatever they cost.
   bool HoldsTooMuch() const;
 
  private:
-  absl::Duration OfStandstill(const Bytes& bytes, absl::Duration now);
+  absl::Duration OfStandstill(const Bytes& bytes, absl::Duration now, absl::Duration computed);
 
   Bytes bytes_;
   absl::Duration at_;
   // From when on the rest should have been read. Only if gRPC has read some and left some.
   absl::Duration overdue_ = absl::InfiniteDuration();
-  bool known_ = false;
   double pending_ = 0;
-  absl::Duration charged_;  // For these.
-  uint64_t open_ = 1;       // Streams. Until they are counted, there may be one.
+  double freed_ = 0;  // Of these, by the end of all streams.
+  uint64_t ended_ = 0;
+  uint64_t open_ = 1;  // Streams. Until they are counted, there may be one.
   uint64_t waiting_ = 0;
   uint64_t fruitless_ = 0;
   uint64_t perhaps_ = 0;

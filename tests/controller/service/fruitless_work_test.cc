@@ -13,7 +13,7 @@ using Bytes = FruitlessWork::Bytes;
 class FruitlessWorkTest : public ::testing::Test {
  protected:
   absl::Duration After(absl::Duration time, const Bytes& bytes) {
-    return work_.Of(bytes, now_ += time);
+    return work_.Of(bytes, now_ += time, time);
   }
 
   absl::Duration now_ = absl::Seconds(100);
@@ -93,10 +93,15 @@ TEST_F(FruitlessWorkTest, StreamsThatStillWaitAtTheEndCameToNothing) {
   EXPECT_EQ(work_.OfItsEnd(), absl::ZeroDuration()) << "once";
 }
 
-TEST_F(FruitlessWorkTest, ABytePaysLessOnceItsSenderIsKnown) {
-  const absl::Duration stranger = After(absl::Milliseconds(5), {.read = 100'000});
-  work_.IsKnown();
-  EXPECT_LT(stranger + After(absl::ZeroDuration(), {.read = 100'000}), stranger / 2 * 1.01);
+// Bug it must catch: who sent a request that is too large loses the connection with the answer.
+TEST_F(FruitlessWorkTest, ARefusedRequestLiesInMemoryNoMore) {
+  work_.Of({.started = 1, .ended = 0}, {});
+  After(absl::Milliseconds(5), {.read = 2'000'000});
+  work_.Of({.started = 1, .ended = 1}, {});
+  EXPECT_FALSE(work_.HoldsTooMuch());
+  After(absl::Milliseconds(5), {.read = 4'000'000});
+  work_.Of({.started = 1, .ended = 1}, {});
+  EXPECT_TRUE(work_.HoldsTooMuch()) << "half a header";
 }
 
 // Half a header: few bytes, and gRPC goes through all of them again with each frame.
@@ -110,13 +115,15 @@ TEST_F(FruitlessWorkTest, TimeCountsInWhichGrpcReadsNoFurther) {
   EXPECT_GT(sum, absl::Milliseconds(80));
 }
 
-// Bug it must catch: a controller that was stopped for ten seconds cuts off whoever was sending.
-TEST_F(FruitlessWorkTest, AMachineThatStoodStillIsNoFlood) {
+// Bug it must catch: a controller that was stopped, or has few of the processors, cuts off whoever
+// sends a large request.
+TEST_F(FruitlessWorkTest, TimeDoesNotCountInWhichNobodyHadAProcessor) {
   After(absl::Milliseconds(5), {.read = 0, .unread = 100'000});
   const Bytes half = {.read = 64'000, .unread = 36'000};
   After(absl::Milliseconds(5), half);
   After(absl::Milliseconds(10), half);
-  EXPECT_LE(After(absl::Seconds(10), half), absl::Milliseconds(20));
+  EXPECT_LE(work_.Of(half, now_ += absl::Seconds(10), absl::Milliseconds(2)),
+            absl::Milliseconds(2));
 }
 
 // Bug it must catch: a newcomer's buffer is so small that little is ever unread, and half a header

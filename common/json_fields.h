@@ -62,6 +62,10 @@ class JsonWriter {
   void Later(const char* name, const T& value) {
     (*this)(name, value);
   }
+  template <typename T>
+  void Seldom(const char* name, const T& value) {
+    if (value != T()) (*this)(name, value);
+  }
   void Whole(const char* name, int64_t value) { json_[name] = value; }
   void LaterWhole(const char* name, int64_t value) { json_[name] = value; }
   void Object(const char* name, const Json& value) { json_[name] = value; }
@@ -129,6 +133,14 @@ class JsonReader {
   template <typename T>
   void Later(const char* name, T& value) {
     if (Has(name)) (*this)(name, value);
+  }
+  // Visits a field that most structs do without. It is written only if it is not T(), which is what
+  // an absent field is read as. Short rows make fast submits: SQLite keeps a row of more than 2,042
+  // bytes on a page of its own.
+  template <typename T>
+  void Seldom(const char* name, T& value) {
+    value = T();
+    Later(name, value);
   }
   // The value must be from 0 to kMostWhole.
   void Whole(const char* name, int64_t& value) {

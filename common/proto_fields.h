@@ -75,6 +75,10 @@ class MessageVisitor {
   void Later(const char* name, T& value) {
     (*this)(name, value);
   }
+  template <typename T>
+  void Seldom(const char* name, T& value) {
+    (*this)(name, value);
+  }
   void Bytes(const char* name, std::string& value) { (*this)(name, value); }
   template <typename T>
   void Group(const char* name, T& value) {

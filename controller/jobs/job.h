@@ -40,6 +40,7 @@ inline constexpr char kDefaultNamespace[] = "default";
 struct SpecPath {
   std::string field;
   std::string path;
+  bool operator==(const SpecPath&) const = default;
 };
 
 // The parts of a spec that the controller itself reads, and who submitted the job. Each group of

@@ -20,10 +20,10 @@ void VisitFields(auto& v, JobFacts& f) {
   v("global_batch", f.global_batch), v("micro_batch", f.micro_batch), v("sequence", f.sequence);
   v("priority", f.priority), v("steps", f.steps), v("max_restarts", f.max_restarts);
   v("cpu_only", f.cpu_only), v("checkpoint_directory", f.checkpoint_directory);
-  v.Later("checkpoint_every_steps", f.checkpoint_every_steps);
+  v.Seldom("checkpoint_every_steps", f.checkpoint_every_steps);
   v("namespace", f.name_space), v("submitter", f.submitter), v("roots", f.roots);
-  v.Later("paths", f.paths);  // Absent: a waiting job is bound to the roots of its submission.
-  v.Later("continues", f.continues), v.Later("continues_epoch", f.continues_epoch);
+  v.Seldom("paths", f.paths);  // Absent: a waiting job is bound to the roots of its submission.
+  v.Seldom("continues", f.continues), v.Seldom("continues_epoch", f.continues_epoch);
 }
 
 void VisitFields(auto& v, Rank& rank) {
@@ -55,10 +55,10 @@ void VisitFields(auto& v, Job& job) {
   v("stop_mode", job.stop_mode), v("outcome", job.outcome), v("culprit", job.culprit);
   v("attempt_end_time", job.attempt_end_time);
   v.Later("resumes", job.resumes), v.Later("claimed", job.claimed);
-  v.Later("consequence", job.consequence);
+  v.Seldom("consequence", job.consequence);
   v.Later("epoch_floor", job.epoch_floor), v.Later("storage_faults", job.storage_faults);
-  v.Later("strikes", job.strikes), v.Later("earlier_workers", job.earlier_workers);
-  v.Later("continued_by", job.continued_by);
+  v.Later("strikes", job.strikes), v.Seldom("earlier_workers", job.earlier_workers);
+  v.Seldom("continued_by", job.continued_by);
   v.Version(1);
 }
 

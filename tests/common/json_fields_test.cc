@@ -44,6 +44,7 @@ struct Tree {
   std::string sap;
   Dims dims;
   int later = 5;
+  std::vector<std::string> pests;
 };
 
 template <typename V>
@@ -66,7 +67,7 @@ static void VisitFields(V& v, Tree& tree) {
   v("planted", tree.planted), v("fruit", tree.fruit), v("crown", tree.crown);
   v("leaves", tree.leaves), v("links", tree.links), v("birds", tree.birds);
   v("counts", tree.counts), v.Bytes("sap", tree.sap), v("dims", tree.dims);
-  v.Later("later", tree.later);
+  v.Later("later", tree.later), v.Seldom("pests", tree.pests);
 }
 
 namespace {
@@ -90,7 +91,8 @@ Tree Whole() {
           .counts = {{"x", 1}, {"", 2}},
           .sap = std::string("\0\xff", 2),
           .dims = {{0, 5}},
-          .later = 6};
+          .later = 6,
+          .pests = {"gall wasp"}};
 }
 
 Json Written(const Tree& tree) {
@@ -130,13 +132,26 @@ TEST(JsonFields, WhatIsAbsentKeepsItsValueOnlyWhereItMay) {
     without.erase(name);
     Tree read;
     const absl::Status status = ReadFields(without, read);
-    const bool may = name == "later" || name == "fruit" || name == "crown";
+    const bool may = name == "later" || name == "fruit" || name == "crown" || name == "pests";
     EXPECT_EQ(status.ok(), may) << name;
     EXPECT_EQ(status.message(), may ? "" : name + ": wanted a value, found none");
     if (!may) continue;
     EXPECT_EQ(read.later, name == "later" ? 5 : 6);
     EXPECT_EQ(read.crown.has_value(), name != "crown");
   }
+}
+
+TEST(JsonFields, WhatMostDoWithoutIsWrittenOnlyWhereItIs) {
+  Tree tree = Whole();
+  tree.pests.clear();
+  Json json = Written(tree);
+  EXPECT_FALSE(json.contains("pests"));
+  Tree read;
+  read.pests = {"of an earlier tree"};
+  ASSERT_TRUE(ReadFields(json, read).ok());
+  EXPECT_TRUE(read.pests.empty());
+  ASSERT_TRUE(ReadFields(Written(Whole()), read).ok());
+  EXPECT_EQ(read.pests, Whole().pests);
 }
 
 TEST(JsonFields, WhatIsWrongIsNamedWithItsPath) {

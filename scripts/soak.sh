@@ -6,7 +6,7 @@
 #   scripts/soak.sh --kills 100        R13: a random rank of eight is killed. Detection, and time to the next step
 #   scripts/soak.sh --preemptions 20   R16: the worker that runs the job is ended in order. No step is lost
 #   scripts/soak.sh --seeds 10000      R10: the deterministic simulation, from seed 1
-#   scripts/soak.sh --chaos 600        random faults of every kind for so many seconds, as the test of 60 s has them
+#   scripts/soak.sh --chaos 600        random faults of every kind for so many seconds, as the test of 30 s has them
 #
 # Each takes --seed N and prints the one it drew. Wants two idle cores, and root or unprivileged user namespaces.
 set -euo pipefail

@@ -2,7 +2,7 @@
 """Real controllers, workers and trainers under faults, and whether anything is lost by them. docs/reliability.md.
 
     chaos.py --seconds 60 [--seed S]      random faults over jobs of several layouts
-    chaos.py --scenario NAME              one scripted run; `all` for each of them
+    chaos.py --scenario NAME              one scripted run; `all` for each of them, `half` for half of them at random
 
 TRAINYARD_BIN is the directory of the programs. Exit code 0: nothing was lost."""
 
@@ -10,6 +10,7 @@ import argparse
 import concurrent.futures
 import os
 import pathlib
+import random
 import subprocess
 import sys
 import time
@@ -48,7 +49,7 @@ def scripted(name, scenario):
     return passed
 
 
-def all_scripted(names):
+def side_by_side(names):
     """Several at once, each in a process and namespaces of its own: most of their time is waiting. Who failed."""
     environment = {name: value for name, value in os.environ.items() if name != isolation.INSIDE}
 
@@ -65,17 +66,22 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--seconds", type=float, metavar="N", help="how long faults go on")
-    what.add_argument("--scenario", choices=["all", *scenarios.SCENARIOS], metavar="NAME",
-                      help="all, " + ", ".join(scenarios.SCENARIOS))
-    parser.add_argument("--seed", type=int, help="of what happens when (default: from the clock)")
+    what.add_argument("--scenario", choices=["all", "half", *scenarios.SCENARIOS], metavar="NAME",
+                      help="all, half, " + ", ".join(scenarios.SCENARIOS))
+    parser.add_argument("--seed", type=int, help="of what happens when, and of which half (default: from the clock)")
     options = parser.parse_args()
     isolation.enter()
+    seed = options.seed if options.seed is not None else int(time.time())
     if options.seconds is not None:
-        seed = options.seed if options.seed is not None else int(time.time())
         sys.exit(0 if random_run.disturb(binaries(), options.seconds, seed) else 1)
-    if options.scenario != "all":
+    names = list(scenarios.SCENARIOS)
+    if options.scenario == "half":
+        print(f"seed {seed}", flush=True)
+        chosen = set(random.Random(seed).sample(names, (len(names) + 1) // 2))
+        names = [name for name in names if name in chosen]
+    elif options.scenario != "all":
         sys.exit(0 if scripted(options.scenario, scenarios.SCENARIOS[options.scenario]) else 1)
-    if failed := all_scripted(list(scenarios.SCENARIOS)):
+    if failed := side_by_side(names):
         sys.exit(f"chaos: failed: {', '.join(failed)}")
 
 

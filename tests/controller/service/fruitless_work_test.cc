@@ -115,6 +115,14 @@ TEST_F(FruitlessWorkTest, TimeCountsInWhichGrpcReadsNoFurther) {
   EXPECT_GT(sum, absl::Milliseconds(80));
 }
 
+// Bug it must catch: a large request costs its sender the time between two reads of it.
+TEST_F(FruitlessWorkTest, GrpcHasTimeToReadOn) {
+  After(absl::Milliseconds(5), {.read = 0, .unread = 100'000});
+  const Bytes half = {.read = 64'000, .unread = 36'000};
+  After(absl::Milliseconds(5), half);
+  EXPECT_EQ(After(absl::Milliseconds(5), half), absl::ZeroDuration());
+}
+
 // Bug it must catch: a controller that was stopped, or has few of the processors, cuts off whoever
 // sends a large request.
 TEST_F(FruitlessWorkTest, TimeDoesNotCountInWhichNobodyHadAProcessor) {

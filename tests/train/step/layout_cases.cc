@@ -282,15 +282,18 @@ std::vector<LayoutCase> AllLayouts(const std::string& model, int64_t max_ranks) 
 }
 
 std::vector<LayoutCase> SomeLayouts(const std::string& model) {
-  constexpr ptrdiff_t kChosen = 15;
   std::vector<LayoutCase> all = AllLayouts(model, 8);
   if (absl::NullSafeStringView(std::getenv("TRAINYARD_LAYOUTS")) == "all") return all;
-  const auto large = std::stable_partition(all.begin(), all.end(),
-                                           [](const LayoutCase& c) { return c.job.devices <= 4; });
-  std::shuffle(large, all.end(), std::mt19937_64(PrintedSeed()));
-  CHECK(all.end() - large > kChosen) << model << " has few layouts";
-  all.erase(large + kChosen, all.end());
-  return all;
+  std::shuffle(all.begin(), all.end(), std::mt19937_64(PrintedSeed()));
+  std::vector<LayoutCase> some;
+  int middle = 50, large = 15;  // How many of three and four ranks, and of more.
+  for (LayoutCase& c : all) {
+    if (c.job.devices <= 2 || (c.job.devices <= 4 ? middle-- : large--) > 0) {
+      some.push_back(std::move(c));
+    }
+  }
+  CHECK(middle <= 0 && large <= 0) << model << " has few layouts";
+  return some;
 }
 
 std::vector<LayoutCase> RecomputedLayouts(const std::string& model, int64_t max_ranks,

@@ -57,9 +57,6 @@ constexpr size_t kMostWaiting = 64;
 // Looking costs a system call for each young connection, and two for each that has new bytes.
 constexpr absl::Duration kLookEvery = absl::Milliseconds(5);
 constexpr absl::Duration kHurriedLook = absl::Milliseconds(1);
-// From an address that owes too much, one newcomer is let in at a time, and few wait for it.
-constexpr absl::Duration kLetInEvery = absl::Milliseconds(500);
-constexpr size_t kMostHeld = 16;
 constexpr absl::Duration kLogCutsEvery = absl::Seconds(1);
 
 // That this process has used so far.
@@ -121,20 +118,6 @@ Socket BoundTo(const addrinfo& address) {
 }
 
 }  // namespace
-
-Socket& Socket::operator=(Socket&& other) noexcept {
-  if (this != &other) {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = other.Release();
-  }
-  return *this;
-}
-
-Socket::~Socket() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-int Socket::Release() { return std::exchange(fd_, -1); }
 
 bool OpenConnections::Open::is(int fd) const {
   struct stat status {};
@@ -261,7 +244,7 @@ void Acceptor::Run(size_t most) {
   for (;;) {
     absl::Duration now = RealClock().Monotonic();
     absl::Duration wake = now < accept ? accept : absl::InfiniteDuration();
-    if (!held_.empty()) wake = std::min(wake, let_in_);
+    wake = std::min(wake, waiting_.next());
     for (size_t i = 0; i < listeners_.size(); ++i) {
       polled[1 + i].fd = now < accept ? -1 : listeners_[i].fd();
     }
@@ -271,7 +254,8 @@ void Acceptor::Run(size_t most) {
     }
     if (polled.front().revents != 0) return;
     now = RealClock().Monotonic();
-    if (!held_.empty() && now >= let_in_) LetOneIn(now);
+    const auto owes = [&](const std::string& peer) { return Owes(peer, now); };
+    for (Newcomer& newcomer : waiting_.LetIn(now, owes)) HandOver(std::move(newcomer));
     if (now >= accept) accept = now + AcceptFrom(absl::MakeSpan(polled).subspan(1), most, now);
   }
 }
@@ -316,10 +300,11 @@ void Acceptor::CutFloods(absl::Duration now) {
     open_.Cut(fd);
     ++cut_;
   }
-  if (cut_ == 0 || now < log_cut_) return;
-  LogWarning("connections_cut_off", {{"reason", "work for nothing"}, {"connections", cut_}});
+  if (cut_ + not_let_in_ == 0 || now < log_cut_) return;
+  LogWarning("connections_cut_off",
+             {{"reason", "work for nothing"}, {"connections", cut_}, {"not_let_in", not_let_in_}});
   log_cut_ = now + kLogCutsEvery;
-  cut_ = 0;
+  cut_ = not_let_in_ = 0;
 }
 
 absl::Status Acceptor::AcceptOne(int listener, size_t most) {
@@ -343,24 +328,19 @@ absl::Status Acceptor::AcceptOne(int listener, size_t most) {
   // The peer has given up while it waited in the kernel's queue.
   if (PeerIsGone(socket.fd())) return absl::OkStatus();
   Newcomer newcomer{std::move(socket), listener, PeerOf(peer)};
-  const bool owes = [&] {
-    const MutexLock lock(mutex_);
-    return guard_.Owes(newcomer.peer, RealClock().Monotonic());
-  }();
-  if (!owes) {
+  const absl::Duration now = RealClock().Monotonic();
+  if (!Owes(newcomer.peer, now)) {
     HandOver(std::move(newcomer));
-  } else if (held_.size() < kMostHeld) {
-    held_.push_back(std::move(newcomer));
+  } else if (!waiting_.Add(std::move(newcomer), now)) {
+    const MutexLock lock(mutex_);
+    ++not_let_in_;
   }
   return absl::OkStatus();
 }
 
-void Acceptor::LetOneIn(absl::Duration now) {
-  while (!held_.empty() && PeerIsGone(held_.front().socket.fd())) held_.pop_front();
-  if (held_.empty()) return;
-  let_in_ = now + kLetInEvery;
-  HandOver(std::move(held_.front()));
-  held_.pop_front();
+bool Acceptor::Owes(const std::string& peer, absl::Duration now) {
+  const MutexLock lock(mutex_);
+  return guard_.Owes(peer, now);
 }
 
 void Acceptor::HandOver(Newcomer newcomer) {

@@ -10,7 +10,6 @@
 #include <poll.h>
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -26,22 +25,10 @@
 #include "controller/service/connection_users.h"
 #include "controller/service/flood_guard.h"
 #include "controller/service/newcomers.h"
+#include "controller/service/socket.h"
+#include "controller/service/waiting_room.h"
 
 namespace trainyard::controller {
-
-// A descriptor that closes itself.
-class Socket {
- public:
-  explicit Socket(int fd = -1) : fd_(fd) {}
-  Socket(Socket&& other) noexcept : fd_(other.Release()) {}
-  Socket& operator=(Socket&& other) noexcept;
-  ~Socket();
-  int fd() const { return fd_; }
-  int Release();
-
- private:
-  int fd_;
-};
 
 // The connections that were handed to gRPC and that gRPC has not closed yet. gRPC does not say when
 // it closes a connection, so this class looks at the descriptor: the connection has ended if the
@@ -108,14 +95,8 @@ class Acceptor {
   absl::Duration AcceptFrom(absl::Span<const pollfd> listeners, size_t most, absl::Duration now);
   // RESOURCE_EXHAUSTED: no further connection can be accepted at present.
   absl::Status AcceptOne(int listener, size_t most);
-  struct Newcomer {
-    Socket socket;
-    int listener;
-    std::string peer;
-  };
   void HandOver(Newcomer newcomer);  // To gRPC.
-  // The first of those that are held and still there.
-  void LetOneIn(absl::Duration now);
+  bool Owes(const std::string& peer, absl::Duration now);
   void LogChange(const absl::Status& accepted);
   // Cuts off those who make gRPC work for nothing.
   void Watch();
@@ -126,16 +107,18 @@ class Acceptor {
   std::vector<Socket> listeners_;
   Socket stop_;  // An eventfd.
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> server_;
-  Newcomers newcomers_;        // Used by thread_ alone, as are the next five.
+  // Used by thread_ alone: these five.
+  Newcomers newcomers_;
   absl::Duration crowd_look_;  // When to ask them again.
-  std::deque<Newcomer> held_;  // From addresses that owe too much.
-  absl::Duration let_in_;      // When to hand over the next of them.
+  WaitingRoom waiting_;
   size_t connections_ = 0;
   bool full_ = false;
   Mutex mutex_;  // Never held while gRPC is called to do work.
   OpenConnections open_ ABSL_GUARDED_BY(mutex_);
-  FloodGuard guard_;                        // Used with mutex_ held, but for fd().
-  size_t cut_ ABSL_GUARDED_BY(mutex_) = 0;  // Connections, since the last line in the log.
+  FloodGuard guard_;  // Used with mutex_ held, but for fd().
+  // Connections, since the last line in the log.
+  size_t cut_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t not_let_in_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Duration log_cut_ ABSL_GUARDED_BY(mutex_);
   std::thread watch_;  // A thread of its own: a flood can keep the other one in gRPC.
   std::thread thread_;

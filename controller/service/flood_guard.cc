@@ -22,11 +22,16 @@ namespace {
 constexpr absl::Duration kMostDebt = absl::Milliseconds(50);
 constexpr double kForgiven = 0.05;
 // What one connection may still cost while its caller or address owes more: a handshake and the
-// bytes of a first call.
+// bytes of a first call. If much is owed, there are many who owe, and each may cost little.
 constexpr absl::Duration kFree = absl::Milliseconds(3);
-constexpr double kForgivenOfOne = 0.001;
+constexpr absl::Duration kMuchDebt = absl::Milliseconds(250);
+constexpr absl::Duration kFreeOfMany = absl::Microseconds(200);
+// Of a thousand connections together, no more than of their payer.
+constexpr double kForgivenOfOne = 0.00005;
 
-// How much a caller may send at once, of large requests. The kernel has a limit of its own.
+// How much a caller may send at once, of large requests. The kernel has a limit of its own. What a
+// caller sends in one round trip is less: TCP fixed its window to at most 64 KB when the connection
+// began with a small buffer.
 constexpr int kCallerBuffer = 1 << 20;
 
 // To count the streams of a connection takes 20 microseconds. They are counted each time that so
@@ -82,7 +87,6 @@ void FloodGuard::Add(int fd, const std::string& peer, std::shared_ptr<Connection
 }
 
 std::vector<int> FloodGuard::Look(absl::Duration now, absl::Duration computed) {
-  since_last_look_ = computed - std::exchange(computed_, computed);
   std::array<epoll_event, 256> events{};
   int found = 0;
   do {
@@ -91,20 +95,28 @@ std::vector<int> FloodGuard::Look(absl::Duration now, absl::Duration computed) {
   } while (found == int(events.size()));
   LookAtQuietOnes(now);
   hurries_ = false;
+  int standing = 0;
+  std::vector<Seen> all;
+  for (const int fd : active_) {
+    const Connection& connection = connections_.at(fd);
+    Seen& seen = all.emplace_back(fd);
+    seen.bytes.useful = connection.use->useful_bytes;  // First: what is read may become useful.
+    seen.open = Measure(fd, seen.bytes);
+    standing += seen.open && connection.work.StandsStill(seen.bytes, now) ? 1 : 0;
+  }
+  // gRPC works on one of those that it reads no further, and the others wait for it.
+  share_ = (computed - std::exchange(computed_, computed)) / std::max(1, standing);
   std::vector<int> go;
-  std::erase_if(active_, [&](int fd) {
+  for (const auto& [fd, bytes, open] : all) {
     Connection& connection = connections_.at(fd);
-    FruitlessWork::Bytes bytes;
-    bytes.useful = connection.use->useful_bytes;  // First: what is read later may become useful.
-    const bool open = Measure(fd, bytes);
     connection.use->unread = bytes.unread > 0;
     const bool must_go = open && !connection.gone && MustGo(fd, connection, bytes, now);
     const bool cut = must_go && connection.payer != ConnectionUsers::kOwner;
     if (cut) go.push_back(fd);
     if ((cut || !open) && !std::exchange(connection.gone, true)) End(connection, now);
     hurries_ |= !connection.gone && !connection.known && connection.work.pending() >= kFruitless;
-    return connection.gone || (bytes.unread == 0 && !connection.busy);
-  });
+    if (connection.gone || (bytes.unread == 0 && !connection.busy)) active_.erase(fd);
+  }
   return go;
 }
 
@@ -148,7 +160,7 @@ bool FloodGuard::MustGo(int fd, Connection& connection, const FruitlessWork::Byt
                         absl::Duration now) {
   FindPayer(connection, now);
   Widen(fd, connection, now);
-  absl::Duration work = connection.work.Of(bytes, now, since_last_look_);
+  absl::Duration work = connection.work.Of(bytes, now, share_);
   // After a large read, streams go on to start for a while.
   const uint64_t every = connection.work.pending() >= kFruitless ? kFruitless : kCountEvery;
   if (bytes.read >= connection.counted + every || connection.busy ||
@@ -157,8 +169,9 @@ bool FloodGuard::MustGo(int fd, Connection& connection, const FruitlessWork::Byt
     work += CountStreams(connection, now);
   }
   Charge(connection, work, now);
-  return connection.work.HoldsTooMuch() ||
-         (DebtOf(connection.payer).At(now) > kMostDebt && connection.debt.At(now) > kFree);
+  const absl::Duration owed = DebtOf(connection.payer).At(now);
+  const absl::Duration free = owed > kMuchDebt ? kFreeOfMany : kFree;
+  return connection.work.HoldsTooMuch() || (owed > kMostDebt && connection.debt.At(now) > free);
 }
 
 absl::Duration FloodGuard::CountStreams(Connection& connection, absl::Duration now) {
@@ -206,6 +219,8 @@ void FloodGuard::Widen(int fd, Connection& connection, absl::Duration now) {
   if (!connection.known || connection.wide || DebtOf(connection.payer).At(now) > kMostDebt) return;
   connection.wide = true;
   ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kCallerBuffer, sizeof(kCallerBuffer));
+  // Kernels before 6.11 leave the window as small as the newcomer's buffer was.
+  ::setsockopt(fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, &kCallerBuffer, sizeof(kCallerBuffer));
 }
 
 Debt& FloodGuard::DebtOf(const std::string& payer) {

@@ -66,6 +66,12 @@ class FloodGuard {
     std::string payer;  // The caller's account, or NameOfSource.
   };
 
+  struct Seen {
+    int fd;
+    FruitlessWork::Bytes bytes = {};
+    bool open = false;
+  };
+
   // Returns false if the descriptor is no connection any more.
   bool Measure(int fd, FruitlessWork::Bytes& bytes) const;
   bool MustGo(int fd, Connection& connection, const FruitlessWork::Bytes& bytes,
@@ -87,9 +93,9 @@ class FloodGuard {
   std::map<int, Connection> connections_;  // By descriptor. Some may be closed.
   std::map<std::string, int> by_peer_;     // Their descriptors.
   bool hurries_ = false;
-  absl::Duration computed_;         // At the last look.
-  absl::Duration since_last_look_;  // Processor time, at this look.
-  std::set<int> active_;            // Those with unread bytes, new streams, or waiting streams.
+  absl::Duration computed_;  // At the last look.
+  absl::Duration share_;     // Of the processor time since then, for one that stands still.
+  std::set<int> active_;     // Those with unread bytes, new streams, or waiting streams.
   std::deque<std::pair<absl::Duration, int>> young_;  // When each of them was new.
   Transports transports_;
   absl::Duration learn_;               // When to ask them again.

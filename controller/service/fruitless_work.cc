@@ -48,25 +48,32 @@ absl::Duration Debt::At(absl::Duration now) const {
 
 absl::Duration FruitlessWork::Of(const Bytes& bytes, absl::Duration now, absl::Duration computed) {
   const double read = double(bytes.read) - double(bytes_.read);
-  const double good = double(bytes.useful) - double(bytes_.useful) +
-                      (double(bytes.sent) - double(bytes_.sent)) / kSentForOne +
+  const double useful = double(bytes.useful) - double(bytes_.useful);
+  const double good = useful + (double(bytes.sent) - double(bytes_.sent)) / kSentForOne +
                       kForgivenBytesPerSecond * absl::ToDoubleSeconds(now - at_);
   const double pending = std::exchange(pending_, std::max(pending_ + read - good, 0.0));
   freed_ = std::min(freed_, pending_);
-  const absl::Duration standstill = OfStandstill(bytes, now, computed);
+  // The message waited while gRPC worked for others. A small one may follow much that was a flood.
+  const absl::Duration back = stood_ * std::min(useful / std::max(pending + read, 1.0), 1.0);
+  const absl::Duration standstill = OfStandstill(bytes, now, computed) - back;
+  stood_ += standstill;
+  const bool more = std::min(bytes_.unread, bytes.unread) > 0 && pending_ >= kMore;
+  if (!more) overdue_ = absl::InfiniteDuration();
+  if (more && read != 0) overdue_ = now + kReadOn;
   bytes_ = bytes;
   at_ = now;
   return standstill + (pending_ - pending) * kByte;
 }
 
+bool FruitlessWork::StandsStill(const Bytes& bytes, absl::Duration now) const {
+  return std::min(bytes_.unread, bytes.unread) > 0 && bytes.useful == bytes_.useful &&
+         now > overdue_;
+}
+
 absl::Duration FruitlessWork::OfStandstill(const Bytes& bytes, absl::Duration now,
-                                           absl::Duration computed) {
-  const absl::Duration overdue = overdue_;
-  const bool more = std::min(bytes_.unread, bytes.unread) > 0 && pending_ >= kMore;
-  if (!more) overdue_ = absl::InfiniteDuration();
-  if (more && bytes.read != bytes_.read) overdue_ = now + kReadOn;
-  if (!more || bytes.useful != bytes_.useful) return absl::ZeroDuration();
-  return std::clamp(now - std::max(at_, overdue), absl::ZeroDuration(), computed);
+                                           absl::Duration computed) const {
+  if (!StandsStill(bytes, now)) return absl::ZeroDuration();
+  return std::min(now - std::max(at_, overdue_), computed);
 }
 
 absl::Duration FruitlessWork::Of(const StreamCounts& streams, const Calls& calls) {

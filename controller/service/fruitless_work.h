@@ -45,8 +45,8 @@ class FruitlessWork {
   };
 
   // Takes newer counts. Returns the work since the last ones. It is negative if a message has
-  // arrived for whose parts there was a charge. `computed`: how much processor time the process has
-  // used since the last look.
+  // arrived for whose parts there was a charge. `computed`: how much processor time since the last
+  // look may have been spent on this connection.
   absl::Duration Of(const Bytes& bytes, absl::Duration now, absl::Duration computed);
   // Returns the price of streams that ended without a call. A stream is charged at the second count
   // that sees it.
@@ -56,18 +56,22 @@ class FruitlessWork {
   // The connection is over, so nothing comes of them.
   absl::Duration OfItsEnd();
 
+  // Whether gRPC has read no further for a while although more is there.
+  bool StandsStill(const Bytes& bytes, absl::Duration now) const;
   // Bytes of which nothing has come so far.
   double pending() const { return pending_; }
   // Whether so many bytes may lie in memory that the connection must end, whatever they cost.
   bool HoldsTooMuch() const;
 
  private:
-  absl::Duration OfStandstill(const Bytes& bytes, absl::Duration now, absl::Duration computed);
+  absl::Duration OfStandstill(const Bytes& bytes, absl::Duration now,
+                              absl::Duration computed) const;
 
   Bytes bytes_;
   absl::Duration at_;
   // From when on the rest should have been read. Only if gRPC has read some and left some.
   absl::Duration overdue_ = absl::InfiniteDuration();
+  absl::Duration stood_;  // What was charged for that, and not given back.
   double pending_ = 0;
   double freed_ = 0;  // Of these, by the end of all streams.
   uint64_t ended_ = 0;

@@ -6,12 +6,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "common/check.h"
-#include "controller/service/acceptor.h"
+#include "controller/service/socket.h"
 
 namespace trainyard::controller {
 namespace {
@@ -93,6 +95,38 @@ TEST_F(FloodGuardTest, WhoSendsForNothingMustGoAndOthersFromTherePay) {
   EXPECT_FALSE(guard_.Owes(other.peer, now_));
 }
 
+// Bug it must catch: a thousand connections, each of which sends too little for nothing to be cut
+// off, keep a core busy.
+TEST_F(FloodGuardTest, ManyWhoSendLittleForNothingMustGo) {
+  std::vector<Connection> many;
+  for (int i = 0; i < 300; ++i) many.push_back(Connect());
+  size_t gone = 0;
+  for (int i = 0; i < 80; ++i) {  // Four seconds, and in each half a millisecond's work for each.
+    for (const Connection& each : many) Pass(each, 3 << 10);
+    now_ += absl::Milliseconds(45);
+    gone += Look().size();
+  }
+  EXPECT_EQ(gone, many.size());
+}
+
+// Bug it must catch: those whose requests wait while gRPC works on a flood are taken for floods.
+TEST_F(FloodGuardTest, ThoseThatStandStillShareTheTime) {
+  std::vector<Connection> callers;
+  for (int i = 0; i < 10; ++i) {
+    callers.push_back(Connect());
+    Call(callers.back(), "alice");
+    Pass(callers.back(), 40 << 10);
+    CHECK(::send(callers.back().far.fd(), "more", 4, 0) == 4);
+  }
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(Look(), IsEmpty());
+  for (const Connection& each : callers) {
+    CHECK(::send(each.far.fd(), "more", 4, 0) == 4);
+    char bytes[4];
+    CHECK(::recv(each.near.fd(), bytes, 4, MSG_WAITALL) == 4);
+  }
+  for (int i = 0; i < 8; ++i) EXPECT_THAT(Look(), IsEmpty());
+}
+
 // Bug it must catch: over TLS, peers that only connect keep a core busy.
 TEST_F(FloodGuardTest, ConnectionsWithoutACallArePaidBySource) {
   std::vector<Connection> silent;
@@ -171,6 +205,15 @@ TEST_F(FloodGuardTest, WhoOwesNothingAnyMoreMaySendMoreAtOnce) {
   Pass(caller, 10);
   EXPECT_THAT(Look(), IsEmpty());
   EXPECT_GT(buffer(caller), 4 * before);
+  Pass(caller, 256 << 10);  // The window grows with what is read.
+  const std::string much(256 << 10, 'x');
+  CHECK(::send(caller.far.fd(), much.data(), much.size(), MSG_DONTWAIT) > 0);
+  int arrived = 0;
+  for (int i = 0; i < 5000 && arrived < 32 << 10; ++i) {
+    CHECK(::ioctl(caller.near.fd(), FIONREAD, &arrived) == 0);
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  EXPECT_GE(arrived, 32 << 10) << "although nothing was read";
 }
 
 TEST_F(FloodGuardTest, HurriesWhileAStrangerSendsMoreThanAFirstCall) {

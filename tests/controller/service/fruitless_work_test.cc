@@ -120,7 +120,30 @@ TEST_F(FruitlessWorkTest, GrpcHasTimeToReadOn) {
   After(absl::Milliseconds(5), {.read = 0, .unread = 100'000});
   const Bytes half = {.read = 64'000, .unread = 36'000};
   After(absl::Milliseconds(5), half);
-  EXPECT_EQ(After(absl::Milliseconds(5), half), absl::ZeroDuration());
+  EXPECT_LE(After(absl::Milliseconds(5), half), absl::ZeroDuration());
+}
+
+// Bug it must catch: who sends a large request pays for the flood beside which it arrives.
+TEST_F(FruitlessWorkTest, WhatARequestWaitedForIsGivenBack) {
+  After(absl::Milliseconds(5), {.read = 0, .unread = 2'000});
+  absl::Duration sum = After(absl::Milliseconds(5), {.read = 100'000, .unread = 2'000});
+  for (int i = 0; i < 20; ++i) {
+    sum += After(absl::Milliseconds(5), {.read = 100'000, .unread = 2'000});
+  }
+  EXPECT_GT(sum, absl::Milliseconds(50));
+  sum += After(absl::Milliseconds(5), {.read = 400'000, .useful = 402'000});
+  EXPECT_LE(sum, absl::Milliseconds(5));
+}
+
+// Bug it must catch: a small call after a flood takes back what the flood owes.
+TEST_F(FruitlessWorkTest, ASmallMessageGivesLittleBack) {
+  After(absl::Milliseconds(5), {.read = 0, .unread = 2'000});
+  absl::Duration sum = After(absl::Milliseconds(5), {.read = 100'000, .unread = 2'000});
+  for (int i = 0; i < 20; ++i) {
+    sum += After(absl::Milliseconds(5), {.read = 100'000, .unread = 2'000});
+  }
+  sum += After(absl::Milliseconds(5), {.read = 102'000, .useful = 2'000});
+  EXPECT_GT(sum, absl::Milliseconds(80));
 }
 
 // Bug it must catch: a controller that was stopped, or has few of the processors, cuts off whoever

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/check.h"
-#include "controller/service/acceptor.h"
+#include "controller/service/socket.h"
 
 namespace trainyard::controller {
 namespace {

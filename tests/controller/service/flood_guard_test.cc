@@ -99,7 +99,10 @@ TEST_F(FloodGuardTest, WhoSendsForNothingMustGoAndOthersFromTherePay) {
 // off, keep a core busy.
 TEST_F(FloodGuardTest, ManyWhoSendLittleForNothingMustGo) {
   std::vector<Connection> many;
-  for (int i = 0; i < 300; ++i) many.push_back(Connect());
+  for (int i = 0; i < 300; ++i) {
+    many.push_back(Connect());
+    Call(many.back(), "alice");
+  }
   size_t gone = 0;
   for (int i = 0; i < 80; ++i) {  // Four seconds, and in each half a millisecond's work for each.
     for (const Connection& each : many) Pass(each, 3 << 10);

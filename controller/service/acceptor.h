@@ -37,7 +37,7 @@ class OpenConnections {
  public:
   explicit OpenConnections(ConnectionUsers& users) : users_(users) {}
 
-  // Returns what the connection is good for.
+  // Returns the counts of what reaches a handler.
   std::shared_ptr<ConnectionUse> Add(int fd, const std::string& peer);
   // Returns whether fewer than `most` connections are open. Makes a system call for each only if
   // there seem to be as many as `most`: otherwise, an ended connection is forgotten when its

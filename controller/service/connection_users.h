@@ -27,7 +27,8 @@ std::string PeerOf(absl::string_view grpc_peer);
 // half, because one machine may have all addresses of that half.
 std::string SourceOf(const std::string& peer);
 
-// What a connection is good for. The handlers' side and the acceptor's tell each other.
+// Counts of one connection's calls and bytes that reached a handler, and whether bytes wait. The
+// handlers' side and the acceptor's side tell each other.
 struct ConnectionUse {
   std::atomic<uint64_t> useful_bytes = 0;  // Of calls and messages that reached a handler.
   std::atomic<uint64_t> calls_begun = 0;   // Calls that reached a handler.
@@ -48,7 +49,7 @@ class ConnectionUsers {
   void Used(const std::string& peer, const std::string& account);
   // Returns whose the connection is. Empty: nobody has called yet, or the connection is not open.
   std::string Of(const std::string& peer) const;
-  // Never null: of a connection that is not open, nobody reads what it was good for.
+  // Never null: of a connection that is not open, nobody reads the counts.
   std::shared_ptr<ConnectionUse> UseOf(const std::string& peer) const;
   void Closed(const std::string& peer, uint64_t number);
 

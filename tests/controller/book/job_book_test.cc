@@ -107,7 +107,7 @@ class WatchedStore final : public Store {
 // A slow disk must not stop the scheduler: catches a read under the book's lock, by hanging.
 TEST_F(JobBookTest, StoreIsReadWithoutTheBooksLock) {
   WatchedStore watched(*store_);
-  const auto book = JobBook::Create(clock_, watched, *metrics_);
+  const auto book = JobBook::Create(*time_, watched, *metrics_);
   ASSERT_TRUE(book.ok()) << book.status();
   int reads = 0;
   watched.on_read = [&] {
@@ -138,7 +138,7 @@ TEST_F(JobBookTest, StoreIsReadWithoutTheBooksLock) {
 
 // Catches a submit that failed and takes a place in the queue for good.
 TEST_F(JobBookTest, SubmitsThatFailTakeNoPlaceInTheQueue) {
-  auto book = JobBook::Create(clock_, *store_, *metrics_, {.live_jobs = 4});
+  auto book = JobBook::Create(*time_, *store_, *metrics_, {.live_jobs = 4});
   ASSERT_TRUE(book.ok()) << book.status();
   coordinator_.reset();
   book_ = *std::move(book);
@@ -159,7 +159,7 @@ TEST_F(JobBookTest, SubmitsThatFailTakeNoPlaceInTheQueue) {
 // run.
 TEST_F(JobBookTest, ANamespaceLeavesPlacesInTheQueueForOthers) {
   const auto start = [&] {
-    auto book = JobBook::Create(clock_, *store_, *metrics_, {.live_jobs = 12});
+    auto book = JobBook::Create(*time_, *store_, *metrics_, {.live_jobs = 12});
     ASSERT_TRUE(book.ok()) << book.status();
     coordinator_.reset();
     book_ = *std::move(book);

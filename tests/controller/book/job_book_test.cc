@@ -42,6 +42,25 @@ TEST_F(JobBookTest, ConcurrentSubmitsOfOneRequestMakeOneJob) {
   EXPECT_EQ(book_->Live().size(), 1u);
 }
 
+// Bug it must catch: a clock that was set right at night dates the first jobs of the morning by the
+// wrong time.
+TEST_F(JobBookTest, ALeapCountsFromWhenItHappens) {
+  clock_.JumpWall(absl::Hours(24));
+  Tick();
+  clock_.Advance(absl::Minutes(11));
+  Tick();
+  EXPECT_EQ((*TrySubmit(MakeSpec(1)))->create_time, clock_.Now());
+  // A wrong time that does not hold between two submits is not believed by the second.
+  const absl::Time before = clock_.Now();
+  clock_.JumpWall(absl::Hours(24));
+  EXPECT_EQ((*TrySubmit(MakeSpec(1)))->create_time, before);
+  clock_.JumpWall(-absl::Hours(24));
+  Tick();
+  clock_.Advance(absl::Minutes(11));
+  clock_.JumpWall(absl::Hours(24));
+  EXPECT_EQ((*TrySubmit(MakeSpec(1)))->create_time, before + absl::Minutes(11));
+}
+
 // Passes everything on; before each read, somebody else uses the book.
 class WatchedStore final : public Store {
  public:

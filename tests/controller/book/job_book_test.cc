@@ -9,6 +9,7 @@
 #include <future>
 #include <thread>
 
+#include "controller/jobs/job_id.h"
 #include "tests/controller/testing/cluster_fixture.h"
 #include "tests/controller/testing/full_disk.h"
 
@@ -40,6 +41,20 @@ TEST_F(JobBookTest, ConcurrentSubmitsOfOneRequestMakeOneJob) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_THAT(ids, testing::Each(ids[0]));
   EXPECT_EQ(book_->Live().size(), 1u);
+}
+
+// Bug it must catch: a clock past 2054, for one submit, numbers and dates that job and later ones.
+TEST_F(JobBookTest, AJobIsNumberedAndDatedByTheBelievedTime) {
+  const absl::Time before = clock_.Now();
+  constexpr absl::Duration kLeap = absl::Hours(24 * 365 * 40);
+  clock_.JumpWall(kLeap);
+  const auto during = TrySubmit(MakeSpec(1));
+  ASSERT_TRUE(during.ok()) << during.status();
+  EXPECT_EQ((*during)->create_time, before);
+  EXPECT_EQ((*during)->id, JobId(NextJobNumber(0, before)));
+  clock_.JumpWall(-kLeap);
+  clock_.Advance(absl::Hours(1));
+  EXPECT_EQ((*TrySubmit(MakeSpec(1)))->create_time, before + absl::Hours(1));
 }
 
 // Bug it must catch: a clock that was set right at night dates the first jobs of the morning by the

@@ -1,5 +1,8 @@
 #include "controller/book/believed_time.h"
 
+#include <ctime>
+#include <utility>
+
 #include "common/log.h"
 
 namespace trainyard::controller {
@@ -8,34 +11,47 @@ namespace {
 constexpr absl::Duration kLeap = absl::Minutes(1);
 constexpr absl::Duration kSettles = absl::Minutes(10);
 
-absl::Duration OffsetOf(const Clock& clock) {
-  return clock.Now() - absl::UnixEpoch() - clock.Monotonic();
+absl::Duration Read(clockid_t id) {
+  timespec time = {};
+  (void)::clock_gettime(id, &time);
+  return absl::DurationFromTimespec(time);
 }
 
 bool Leaps(absl::Duration from, absl::Duration to) { return absl::AbsDuration(to - from) > kLeap; }
 
 }  // namespace
 
-BelievedTime::BelievedTime(const Clock& clock) : clock_(clock), offset_(OffsetOf(clock)) {}
+// Whole seconds, because the two readings are not of one moment.
+absl::Duration TimeAsleep() {
+  return absl::Trunc(Read(CLOCK_BOOTTIME) - Read(CLOCK_MONOTONIC), absl::Seconds(1));
+}
 
-absl::Time BelievedTime::Now() {
-  const absl::Duration monotonic = clock_.Monotonic(), offset = OffsetOf(clock_);
-  const auto believed = [&] { return absl::UnixEpoch() + monotonic + offset_; };
+BelievedTime::BelievedTime(const Clock& clock, std::function<absl::Duration()> asleep)
+    : clock_(clock),
+      asleep_(std::move(asleep)),
+      offset_(clock.Now() - absl::UnixEpoch() - Elapsed()) {}
+
+absl::Time BelievedTime::Now() const {
+  const MutexLock lock(mutex_);
+  const absl::Duration elapsed = Elapsed();
+  const absl::Duration offset = clock_.Now() - absl::UnixEpoch() - elapsed;
+  const auto by = [&](absl::Duration an_offset) { return absl::UnixEpoch() + elapsed + an_offset; };
   if (!Leaps(offset_, offset)) {
     offset_ = offset;
     doubt_.reset();
   } else if (!doubt_ || Leaps(doubt_->offset, offset)) {
-    doubt_ = {offset, monotonic};
-    LogWarning("clock_leapt", {{"from", absl::FormatTime(believed())},
-                               {"to", absl::FormatTime(absl::UnixEpoch() + monotonic + offset)},
-                               {"effect", "new jobs are dated by the earlier time"},
-                               {"believed_after", absl::FormatDuration(kSettles)}});
-  } else if (monotonic - doubt_->since >= kSettles) {
+    doubt_ = {offset, elapsed};
+    LogWarning("clock_leapt",
+               {{"from", absl::FormatTime(by(offset_))},
+                {"to", absl::FormatTime(by(offset))},
+                {"effect", "new jobs are dated, and grants end, by the earlier time"},
+                {"believed_after", absl::FormatDuration(kSettles)}});
+  } else if (elapsed - doubt_->since >= kSettles) {
     offset_ = offset;
     doubt_.reset();
-    LogWarning("clock_believed", {{"time", absl::FormatTime(believed())}});
+    LogWarning("clock_believed", {{"time", absl::FormatTime(by(offset_))}});
   }
-  return believed();
+  return by(offset_);
 }
 
 }  // namespace trainyard::controller

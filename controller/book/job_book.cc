@@ -75,10 +75,10 @@ void LogChange(const Job& before, const Job& after) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<JobBook>> JobBook::Create(const Clock& clock, Store& store,
+absl::StatusOr<std::unique_ptr<JobBook>> JobBook::Create(const BelievedTime& time, Store& store,
                                                          ControllerMetrics& metrics,
                                                          const JobBookLimits& limits) {
-  std::unique_ptr<JobBook> book(new JobBook(clock, store, metrics, limits));
+  std::unique_ptr<JobBook> book(new JobBook(time, store, metrics, limits));
   RETURN_IF_ERROR(book->Load());
   return book;
 }
@@ -390,7 +390,7 @@ void JobBook::Publish(const Snapshot& job) {
     slot.published = job;
     if (IsTerminal(job->state)) {
       listeners = std::move(slot.listeners);
-      old_series_.push_back({clock_.Monotonic() + limits_.series_linger, std::move(slot.series)});
+      old_series_.push_back({time_.Monotonic() + limits_.series_linger, std::move(slot.series)});
       LeavePlace(*job);
       slots_.erase(job->id);
     } else {

@@ -22,7 +22,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "common/clock.h"
 #include "common/mutex.h"
 #include "controller/book/believed_time.h"
 #include "controller/book/job_series.h"
@@ -73,7 +72,7 @@ class JobBook {
   // Loads the live jobs. All references must outlive the book, and the store must be closed before
   // the book is destroyed. If the row of a job is damaged, the log names the job, and the other
   // jobs are loaded.
-  static absl::StatusOr<std::unique_ptr<JobBook>> Create(const Clock& clock, Store& store,
+  static absl::StatusOr<std::unique_ptr<JobBook>> Create(const BelievedTime& time, Store& store,
                                                          ControllerMetrics& metrics,
                                                          const JobBookLimits& limits = {});
 
@@ -154,8 +153,8 @@ class JobBook {
   // Tells the listener of every change until the listener is destroyed or the job has ended.
   void Subscribe(const std::string& job_id, std::weak_ptr<JobListener> listener);
 
-  // Publishes progress that was held back, and removes old metric series. Call this a few times a
-  // second.
+  // Publishes progress that was held back, removes old metric series, and looks whether the clock
+  // has leapt. Call this a few times a second.
   void Tick();
 
  private:
@@ -181,8 +180,9 @@ class JobBook {
     std::unique_ptr<JobSeries> series;
   };
 
-  JobBook(const Clock& clock, Store& store, ControllerMetrics& metrics, const JobBookLimits& limits)
-      : clock_(clock), store_(store), metrics_(metrics), limits_(limits), time_(clock) {}
+  JobBook(const BelievedTime& time, Store& store, ControllerMetrics& metrics,
+          const JobBookLimits& limits)
+      : time_(time), store_(store), metrics_(metrics), limits_(limits) {}
 
   absl::Status Load();
   absl::Status LoadJob(const StoredJob& stored) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -220,7 +220,7 @@ class JobBook {
   bool DamagedRow(uint64_t number) const;
   absl::StatusOr<Snapshot> FromStore(const StoredJob& stored) const;
 
-  const Clock& clock_;
+  const BelievedTime& time_;
   Store& store_;
   ControllerMetrics& metrics_;
   const JobBookLimits limits_;
@@ -237,7 +237,6 @@ class JobBook {
   size_t submitting_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, size_t> places_ ABSL_GUARDED_BY(mutex_);  // Places taken, by namespace.
   uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
-  BelievedTime time_ ABSL_GUARDED_BY(mutex_);
   std::deque<OldSeries> old_series_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -96,7 +96,7 @@ void JobBook::StepFinished(Slot& slot, const StepRecord& step, const DeviceFacts
 }
 
 bool JobBook::PublishProgress(Slot& slot) {
-  const absl::Duration now = clock_.Monotonic();
+  const absl::Duration now = time_.Monotonic();
   const bool last = slot.applied->progress.step >= slot.applied->spec->facts.steps;
   if (!slot.progress_waits || slot.writes_in_flight > 0) return false;
   if (!last && now - slot.last_progress < limits_.progress_every) return false;
@@ -151,6 +151,7 @@ void JobBook::AppendLogs(const std::string& job_id, const std::string& worker_id
 }
 
 void JobBook::Tick() {
+  (void)time_.Now();  // A leap counts from when it happens, not from the next submit.
   std::vector<std::weak_ptr<JobListener>> listeners;
   std::vector<OldSeries> old;
   {
@@ -160,7 +161,7 @@ void JobBook::Tick() {
         listeners.insert(listeners.end(), slot.listeners.begin(), slot.listeners.end());
       }
     }
-    while (!old_series_.empty() && old_series_.front().remove_at <= clock_.Monotonic()) {
+    while (!old_series_.empty() && old_series_.front().remove_at <= time_.Monotonic()) {
       old.push_back(std::move(old_series_.front()));
       old_series_.pop_front();
     }

@@ -21,12 +21,12 @@ constexpr absl::Duration kLookAtIssuersEvery = absl::Seconds(1);
 
 absl::StatusOr<std::unique_ptr<AccessControl>> AccessControl::Create(const AccessOptions& options,
                                                                      const Address& listen,
-                                                                     const Clock& clock,
+                                                                     const BelievedTime& time,
                                                                      ControllerMetrics& metrics,
                                                                      Audit& audit) {
-  std::unique_ptr<AccessControl> access(new AccessControl(options, listen, clock, metrics));
-  ASSIGN_OR_RETURN(access->grants_, Grants::Open(GrantsDirectory(options.state_directory), clock));
-  ASSIGN_OR_RETURN(access->issuers_, Issuers::Open(options.issuers_file, clock));
+  std::unique_ptr<AccessControl> access(new AccessControl(options, listen, time, metrics));
+  ASSIGN_OR_RETURN(access->grants_, Grants::Open(GrantsDirectory(options.state_directory), time));
+  ASSIGN_OR_RETURN(access->issuers_, Issuers::Open(options.issuers_file, time.raw()));
   RETURN_IF_ERROR(listen.loopback() ? access->OpenLoopback(audit) : access->OpenTls(audit));
   access->credentials_->SetAuthMetadataProcessor(access->gate_);
   access->ticker_.Start(kRefreshEvery, [self = access.get()] { self->Tick(); });

@@ -18,6 +18,7 @@
 #include "controller/access/gate.h"
 #include "controller/access/grants.h"
 #include "controller/access/issuers.h"
+#include "controller/book/believed_time.h"
 #include "controller/metrics.h"
 #include "controller/service/tls.h"
 #include "controller/workers/ticker.h"
@@ -37,12 +38,12 @@ struct AccessOptions {
 
 class AccessControl {
  public:
-  // For a controller that listens at `listen`, which has the real port. The references must outlive
-  // the object. FAILED_PRECONDITION: the address is off loopback and there is no authority yet, or
-  // a file cannot be used.
+  // For a controller that listens at `listen`, which has the real port. Grants end by `time`. The
+  // references must outlive the object. FAILED_PRECONDITION: the address is off loopback and there
+  // is no authority yet, or a file cannot be used.
   static absl::StatusOr<std::unique_ptr<AccessControl>> Create(const AccessOptions& options,
                                                                const Address& listen,
-                                                               const Clock& clock,
+                                                               const BelievedTime& time,
                                                                ControllerMetrics& metrics,
                                                                Audit& audit);
   ~AccessControl();

@@ -69,6 +69,7 @@ void Configure(grpc::ServerBuilder& builder) {
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
                                                       const Clock& clock) {
   std::unique_ptr<Server> server(new Server());
+  server->time_ = std::make_unique<BelievedTime>(clock);
   ASSIGN_OR_RETURN(server->namespaces_, Namespaces::Open(options.namespaces_file));
   ASSIGN_OR_RETURN(server->acceptor_, Acceptor::Listen(options.listen, server->users_));
   const auto commits = &server->metrics_.store_commit_duration_seconds.Add({}, CommitBuckets());
@@ -77,8 +78,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
                                      [commits](absl::Duration took) {
                                        commits->Observe(absl::ToDoubleSeconds(took));
                                      }));
-  ASSIGN_OR_RETURN(server->book_,
-                   JobBook::Create(clock, *server->store_, server->metrics_, options.limits));
+  ASSIGN_OR_RETURN(server->book_, JobBook::Create(*server->time_, *server->store_, server->metrics_,
+                                                  options.limits));
   CoordinatorOptions coordinator = options.coordinator;
   coordinator.device_quota = [namespaces = server->namespaces_.get()](const std::string& name) {
     return namespaces->DeviceQuota(name);
@@ -99,7 +100,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
                              .config_directory = options.config_directory,
                              .certificate = options.certificate,
                              .issuers_file = options.issuers_file},
-                            server->address(), clock, server->metrics_, *server->audit_));
+                            server->address(), *server->time_, server->metrics_, *server->audit_));
   RETURN_IF_ERROR(server->Serve(clock));
   server->metrics_.build_info
       .Add({{"version", Version()},

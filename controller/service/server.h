@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "controller/access/audit.h"
 #include "controller/access/namespaces.h"
+#include "controller/book/believed_time.h"
 #include "controller/book/job_book.h"
 #include "controller/metrics.h"
 #include "controller/page/site.h"
@@ -73,6 +74,7 @@ class Server {
   Ticker ticker_;
   Ticker namespaces_ticker_;
   Ticker streams_ticker_;
+  std::unique_ptr<BelievedTime> time_;
   std::unique_ptr<SqliteStore> store_;
   std::unique_ptr<JobBook> book_;
   std::unique_ptr<Coordinator> coordinator_;

@@ -72,7 +72,8 @@ void SubmitInProcess(benchmark::State& state) {
     const auto store = *SqliteStore::Open(directory);
     prometheus::Registry registry;
     ControllerMetrics metrics(registry);
-    const auto book = *JobBook::Create(RealClock(), *store, metrics, {.live_jobs = 10'000'000});
+    const BelievedTime time(RealClock());
+    const auto book = *JobBook::Create(time, *store, metrics, {.live_jobs = 10'000'000});
     const auto spec = std::make_shared<const Spec>(
         Spec{std::string(300, 's'), std::string(700, 'c'), JobFacts{}});
     const auto submit = [&] {

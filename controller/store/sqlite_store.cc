@@ -34,7 +34,7 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string
                                                                const StoreRecovery& recovery,
                                                                OnCommit on_commit) {
   ASSIGN_OR_RETURN(StateLock lock, StateLock::Take(directory));
-  auto opened = OpenStoreFiles(directory, recovery, lock.taken_before());
+  auto opened = OpenStoreFiles(directory, recovery);
   if (!opened.ok()) return WithNewestBackup(opened.status(), recovery.backup_directory);
   StoreFiles files = *std::move(opened);
   ASSIGN_OR_RETURN(std::unique_ptr<SqliteWriter> writer,

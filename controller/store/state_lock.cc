@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -26,8 +25,6 @@ absl::StatusOr<StateLock> StateLock::Take(const std::string& directory) {
         absl::StrCat("state directory ", directory, " is in use by process ",
                      absl::StripSuffix(owner, "\n"), ": stop it, or give another --state"));
   }
-  struct stat info = {};
-  lock.taken_before_ = ::fstat(lock.fd_, &info) != 0 || info.st_size > 0;
   const std::string owner = absl::StrCat(::getpid(), "\n");
   if (::ftruncate(lock.fd_, 0) != 0 ||
       ::pwrite(lock.fd_, owner.data(), owner.size(), 0) != ssize_t(owner.size())) {

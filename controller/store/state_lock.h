@@ -16,14 +16,9 @@ class StateLock {
   // the message names the process.
   static absl::StatusOr<StateLock> Take(const std::string& directory);
 
-  // Whether a process has owned the directory before.
-  bool taken_before() const { return taken_before_; }
-
-  StateLock(StateLock&& other) noexcept
-      : fd_(std::exchange(other.fd_, -1)), taken_before_(other.taken_before_) {}
+  StateLock(StateLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   StateLock& operator=(StateLock&& other) noexcept {
     std::swap(fd_, other.fd_);
-    std::swap(taken_before_, other.taken_before_);
     return *this;
   }
   ~StateLock();
@@ -31,7 +26,6 @@ class StateLock {
  private:
   explicit StateLock(int fd) : fd_(fd) {}
   int fd_;
-  bool taken_before_ = false;
 };
 
 }  // namespace trainyard::controller

@@ -22,6 +22,9 @@ namespace {
 // memory. Later pages are checked when they are read.
 constexpr uint32_t kPagesAtStart = 262'144;
 
+// Made once a store exists. Outlives the store if its other files are lost.
+constexpr char kMarker[] = "store.made";
+
 // Rewrites an older store with room for checksums in its pages.
 absl::Status RebuildWithChecksums(Database database, const std::string& path) {
   LogInfo("store_rebuilt", {{"store", path}, {"meaning", "its pages get checksums"}});
@@ -136,24 +139,27 @@ absl::StatusOr<uint64_t> CompareWithWitness(Database& database, const std::strin
   return *witnessed;  // Numbers are never used twice.
 }
 
-// Refuses to make a store where one has been. What else the directory holds shows that: a
-// database's log, or, once a controller has run there, who got in. (`init` and `token` come before
-// the first run.)
-absl::Status CheckNoneIsLost(const std::string& directory, const std::string& path,
-                             const StoreRecovery& recovery, bool used_before) {
-  if (Exists(path) || Exists(directory + "/witness")) return absl::OkStatus();
-  std::string found;
-  for (const char* name : {"grants", "authority"}) {
-    if (used_before && Exists(absl::StrCat(directory, "/", name))) found = name;
-  }
+// Empty files count as missing: a file system that lost its newest changes may leave them.
+bool HasBytes(const std::string& path) {
   std::error_code none;
-  if (std::filesystem::file_size(path + "-wal", none) > 0 && !none) found = "store.db-wal";
+  return std::filesystem::file_size(path, none) > 0 && !none;
+}
+
+// Refuses to make a store where one has been. Its marker or a database's log shows that. (Nothing
+// else does: `init` and `token` come before the first start, which may fail and be repeated.)
+absl::Status CheckNoneIsLost(const std::string& directory, const std::string& path,
+                             const Witness& witness, const StoreRecovery& recovery) {
+  if (HasBytes(path) || witness.newest()) return absl::OkStatus();
+  std::string found;
+  if (Exists(absl::StrCat(directory, "/", kMarker))) found = kMarker;
+  if (HasBytes(path + "-wal")) found = "store.db-wal";
   if (found.empty()) return absl::OkStatus();
   if (!recovery.accept_loss) {
-    return DamagedStore(path,
-                        absl::StrCat("the file and its witness are missing, although `", found,
-                                     "` beside them shows that a controller has kept jobs here "
-                                     "(--accept-loss starts with no jobs)"));
+    return DamagedStore(
+        path, absl::StrCat("the file and its witness are missing or empty, although `", found,
+                           "` beside them shows that a controller has kept jobs here, "
+                           "or that its first start failed (--accept-loss starts with "
+                           "no jobs)"));
   }
   LogWarning("loss_accepted", {{"store", path}, {"found", found}, {"missing", "all of it"}});
   // Without its database nothing can be read from a log, and SQLite would remove it.
@@ -172,10 +178,10 @@ absl::Status WithNewestBackup(const absl::Status& status, const std::string& bac
 }
 
 absl::StatusOr<StoreFiles> OpenStoreFiles(const std::string& directory,
-                                          const StoreRecovery& recovery, bool used_before) {
+                                          const StoreRecovery& recovery) {
   const std::string path = directory + "/store.db";
-  RETURN_IF_ERROR(CheckNoneIsLost(directory, path, recovery, used_before));
   ASSIGN_OR_RETURN(std::unique_ptr<Witness> witness, Witness::Load(directory + "/witness"));
+  RETURN_IF_ERROR(CheckNoneIsLost(directory, path, *witness, recovery));
   ASSIGN_OR_RETURN(const uint64_t repaired, witness->RepairLog(path + "-wal"));
   if (repaired > 0) LogWarning("store_log_repaired", {{"store", path}, {"bytes", repaired}});
   ASSIGN_OR_RETURN(Database database, Database::Open(path, witness.get()));
@@ -203,6 +209,10 @@ absl::StatusOr<StoreFiles> OpenStoreFiles(const std::string& directory,
                            .c_str()));
   RETURN_IF_ERROR(database.Execute("PRAGMA wal_checkpoint(TRUNCATE)"));
   witness->Start(transactions);
+  const std::string marker = absl::StrCat(directory, "/", kMarker);
+  if (!Exists(marker)) {
+    RETURN_IF_ERROR(WriteFileAtomic(marker, "A controller has kept jobs here.\n"));
+  }
   ASSIGN_OR_RETURN(Database reader, Database::Open(path));
   reader.disk().Tolerate({damaged->begin(), damaged->end()});
   return StoreFiles{std::move(witness), std::move(database), std::move(reader), damaged->size()};

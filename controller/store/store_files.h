@@ -25,12 +25,11 @@ struct StoreFiles {
   size_t damaged_pages;  // Pages in which single rows are damaged.
 };
 
-// Makes a store in an empty or missing directory, and upgrades an older store. `used_before`: a
-// controller has owned the directory. FAILED_PRECONDITION: see SchemaVersion. DATA_LOSS: the
-// database, its log or the witness is damaged or missing, or acknowledged transactions are missing;
-// the message says which, and what to do.
+// Makes a store if the directory holds none, and upgrades an older store. FAILED_PRECONDITION: see
+// SchemaVersion. DATA_LOSS: the database, its log or the witness is damaged or missing, or
+// acknowledged transactions are missing; the message says which, and what to do.
 absl::StatusOr<StoreFiles> OpenStoreFiles(const std::string& directory,
-                                          const StoreRecovery& recovery, bool used_before = false);
+                                          const StoreRecovery& recovery);
 
 // Adds the newest backup to the message of a DATA_LOSS.
 absl::Status WithNewestBackup(const absl::Status& status, const std::string& backup_directory);

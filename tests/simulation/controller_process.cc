@@ -28,7 +28,8 @@ absl::Status ControllerProcess::Open() {
                    }));
   registry_ = std::make_shared<prometheus::Registry>();
   metrics_ = std::make_unique<controller::ControllerMetrics>(*registry_);
-  ASSIGN_OR_RETURN(book_, controller::JobBook::Create(queue_.clock(), *store_, *metrics_));
+  time_ = std::make_unique<controller::BelievedTime>(queue_.clock(), absl::ZeroDuration);
+  ASSIGN_OR_RETURN(book_, controller::JobBook::Create(*time_, *store_, *metrics_));
   const auto wake = [this] {
     process_->After(absl::ZeroDuration(), [this] { coordinator_->Tick(); });
   };

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "controller/book/believed_time.h"
 #include "controller/book/job_book.h"
 #include "controller/metrics.h"
 #include "controller/workers/coordinator.h"
@@ -83,6 +84,7 @@ class ControllerProcess {
 
   // Of one life.
   std::unique_ptr<Process> process_;
+  std::unique_ptr<controller::BelievedTime> time_;
   std::unique_ptr<PumpedStore> store_;
   std::shared_ptr<prometheus::Registry> registry_;
   std::unique_ptr<controller::ControllerMetrics> metrics_;

@@ -6,7 +6,6 @@
 #include <google/protobuf/dynamic_message.h>
 #include <prometheus/text_serializer.h>
 
-#include <atomic>
 #include <deque>
 #include <map>
 #include <set>
@@ -17,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "common/files.h"
 #include "controller/access/grants.h"
+#include "tests/controller/testing/moved_clock.h"
 #include "tests/controller/testing/tls_fixture.h"
 #include "tests/security/jwt_signer.h"
 
@@ -89,17 +89,6 @@ std::map<std::string, const MethodDescriptor*> MethodsOfProtoFiles() {
   }
   return methods;
 }
-
-// Real time, and some days more when a test says so. Leases do not notice.
-class LaterClock final : public Clock {
- public:
-  absl::Time Now() const override { return RealClock().Now() + absl::Hours(24) * days_.load(); }
-  absl::Duration Monotonic() const override { return RealClock().Monotonic(); }
-  void Skip(int days) { days_ += days; }
-
- private:
-  std::atomic<int> days_ = 0;
-};
 
 // Somebody who calls every method, and what to expect.
 struct Caller {
@@ -242,7 +231,7 @@ class MatrixTest : public TlsFixture {
       }
       caller.role = v1::ROLE_UNSPECIFIED;
     }
-    clock_.Skip(2);
+    clock_.Pass(absl::Hours(48));
     for (const Caller& caller : callers) {
       Until([&] { return List(caller.credential).error_code() == grpc::UNAUTHENTICATED; });
     }
@@ -281,7 +270,7 @@ class MatrixTest : public TlsFixture {
     return sum;
   }
 
-  LaterClock clock_;
+  MovedClock clock_;
   const JwtSigner issuer_{"ES256"};
 };
 

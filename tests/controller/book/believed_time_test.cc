@@ -47,6 +47,16 @@ TEST(BelievedTime, BelievesWhatHolds) {
   EXPECT_EQ(time.Now(), clock.Now());
 }
 
+// Bug it must catch: a machine that slept for an hour takes its clock's right time for a leap.
+TEST(BelievedTime, GoesOnWhileTheMachineSleeps) {
+  FakeClock clock;
+  absl::Duration asleep;
+  const BelievedTime time(clock, [&] { return asleep; });
+  asleep = absl::Hours(1);
+  clock.JumpWall(absl::Hours(1));
+  EXPECT_EQ(time.Now(), clock.Now());
+}
+
 TEST(BelievedTime, BelievesNoClockThatLeapsAgainAndAgain) {
   FakeClock clock;
   BelievedTime time(clock);

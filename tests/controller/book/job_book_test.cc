@@ -9,6 +9,7 @@
 #include <future>
 #include <thread>
 
+#include "controller/jobs/job_id.h"
 #include "tests/controller/testing/cluster_fixture.h"
 #include "tests/controller/testing/full_disk.h"
 
@@ -40,6 +41,39 @@ TEST_F(JobBookTest, ConcurrentSubmitsOfOneRequestMakeOneJob) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_THAT(ids, testing::Each(ids[0]));
   EXPECT_EQ(book_->Live().size(), 1u);
+}
+
+// Bug it must catch: a clock past 2054, for one submit, numbers and dates that job and later ones.
+TEST_F(JobBookTest, AJobIsNumberedAndDatedByTheBelievedTime) {
+  const absl::Time before = clock_.Now();
+  constexpr absl::Duration kLeap = absl::Hours(24 * 365 * 40);
+  clock_.JumpWall(kLeap);
+  const auto during = TrySubmit(MakeSpec(1));
+  ASSERT_TRUE(during.ok()) << during.status();
+  EXPECT_EQ((*during)->create_time, before);
+  EXPECT_EQ((*during)->id, JobId(NextJobNumber(0, before)));
+  clock_.JumpWall(-kLeap);
+  clock_.Advance(absl::Hours(1));
+  EXPECT_EQ((*TrySubmit(MakeSpec(1)))->create_time, before + absl::Hours(1));
+}
+
+// Bug it must catch: a clock that was set right at night dates the first jobs of the morning by the
+// wrong time.
+TEST_F(JobBookTest, ALeapCountsFromWhenItHappens) {
+  clock_.JumpWall(absl::Hours(24));
+  Tick();
+  clock_.Advance(absl::Minutes(11));
+  Tick();
+  EXPECT_EQ((*TrySubmit(MakeSpec(1)))->create_time, clock_.Now());
+  // A wrong time that does not hold between two submits is not believed by the second.
+  const absl::Time before = clock_.Now();
+  clock_.JumpWall(absl::Hours(24));
+  EXPECT_EQ((*TrySubmit(MakeSpec(1)))->create_time, before);
+  clock_.JumpWall(-absl::Hours(24));
+  Tick();
+  clock_.Advance(absl::Minutes(11));
+  clock_.JumpWall(absl::Hours(24));
+  EXPECT_EQ((*TrySubmit(MakeSpec(1)))->create_time, before + absl::Minutes(11));
 }
 
 // Passes everything on; before each read, somebody else uses the book.
@@ -107,7 +141,7 @@ class WatchedStore final : public Store {
 // A slow disk must not stop the scheduler: catches a read under the book's lock, by hanging.
 TEST_F(JobBookTest, StoreIsReadWithoutTheBooksLock) {
   WatchedStore watched(*store_);
-  const auto book = JobBook::Create(clock_, watched, *metrics_);
+  const auto book = JobBook::Create(*time_, watched, *metrics_);
   ASSERT_TRUE(book.ok()) << book.status();
   int reads = 0;
   watched.on_read = [&] {
@@ -138,7 +172,7 @@ TEST_F(JobBookTest, StoreIsReadWithoutTheBooksLock) {
 
 // Catches a submit that failed and takes a place in the queue for good.
 TEST_F(JobBookTest, SubmitsThatFailTakeNoPlaceInTheQueue) {
-  auto book = JobBook::Create(clock_, *store_, *metrics_, {.live_jobs = 4});
+  auto book = JobBook::Create(*time_, *store_, *metrics_, {.live_jobs = 4});
   ASSERT_TRUE(book.ok()) << book.status();
   coordinator_.reset();
   book_ = *std::move(book);
@@ -159,7 +193,7 @@ TEST_F(JobBookTest, SubmitsThatFailTakeNoPlaceInTheQueue) {
 // run.
 TEST_F(JobBookTest, ANamespaceLeavesPlacesInTheQueueForOthers) {
   const auto start = [&] {
-    auto book = JobBook::Create(clock_, *store_, *metrics_, {.live_jobs = 12});
+    auto book = JobBook::Create(*time_, *store_, *metrics_, {.live_jobs = 12});
     ASSERT_TRUE(book.ok()) << book.status();
     coordinator_.reset();
     book_ = *std::move(book);

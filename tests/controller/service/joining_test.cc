@@ -18,6 +18,7 @@
 namespace trainyard::controller {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 class JoiningTest : public TlsFixture {
@@ -85,7 +86,11 @@ TEST_F(JoiningTest, AWorkerIsThatWorkerAloneOnThatHost) {
   ASSERT_TRUE(Join(token, "w-2", two, "host-2").ok());
   EXPECT_TRUE(Register(one, "w-1", "host-1").ok());
   EXPECT_EQ(Register(one, "w-2", "host-1").error_code(), grpc::PERMISSION_DENIED);
-  EXPECT_EQ(Register(one, "w-1", "host-2").error_code(), grpc::PERMISSION_DENIED);
+  const grpc::Status renamed = Register(one, "w-1", "host-2");
+  EXPECT_EQ(renamed.error_code(), grpc::PERMISSION_DENIED);
+  EXPECT_THAT(renamed.error_message(),
+              AllOf(HasSubstr("on the host host-1, as its certificate says"),
+                    HasSubstr("If the host was renamed, start its worker with --join")));
   EXPECT_EQ(Register(two, "w-1", "host-1").error_code(), grpc::PERMISSION_DENIED);
 }
 

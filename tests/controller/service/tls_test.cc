@@ -14,6 +14,7 @@
 #include "security/controller_proof.h"
 #include "security/secret_file.h"
 #include "security/tokens.h"
+#include "tests/controller/testing/moved_clock.h"
 #include "tests/controller/testing/tls_fixture.h"
 #include "trainyard/v1/cluster.grpc.pb.h"
 
@@ -326,6 +327,49 @@ TEST_F(RevokedTest, AWorkerThatIsAwayIsLost) {
   EXPECT_EQ(StateOfWorker(), v1::WORKER_STATE_READY) << "its ranks may live on";
   Revoke(worker.grant);
   Until([&] { return StateOfWorker() == v1::WORKER_STATE_LOST; });
+}
+
+class LeapTest : public RevokedTest {
+ protected:
+  LeapTest() {
+    server_.reset();
+    clock_ = &moved_;
+    StartServer();
+  }
+  // On an open connection, because a handshake reads another clock.
+  bool KnowsAdmin() const {
+    grpc::ClientContext context;
+    v1::ListWorkersResponse response;
+    const auto cluster = v1::ClusterService::NewStub(channel_);
+    return cluster->ListWorkers(&context, {}, &response).error_code() != grpc::UNAUTHENTICATED;
+  }
+  ~LeapTest() override { server_.reset(); }  // Before its clock.
+
+  MovedClock moved_;
+};
+
+// Bug it must catch: a clock that leaps by years for a second expels all workers, and their jobs
+// start again.
+TEST_F(LeapTest, AGrantEndsByATimeThatHasHeldAlone) {
+  constexpr absl::Duration kYears = absl::Hours(24 * 365 * 3);
+  Silent worker;
+  ASSERT_NO_FATAL_FAILURE(Register(worker));
+  moved_.Leap(kYears);
+  EXPECT_TRUE(KnowsAdmin());
+  absl::SleepFor(absl::Milliseconds(1500));  // The sweep of each second finds the worker's grant.
+  EXPECT_EQ(StateOfWorker(), v1::WORKER_STATE_READY);
+  moved_.Leap(-kYears);
+  EXPECT_TRUE(KnowsAdmin());
+
+  moved_.Leap(kYears);
+  EXPECT_TRUE(KnowsAdmin());
+  moved_.Pass(absl::Minutes(11));
+  EXPECT_FALSE(KnowsAdmin()) << "it has expired, and this is known for ten minutes";
+  v1::ConnectResponse response;
+  while (worker.stream->Read(&response)) continue;
+  EXPECT_EQ(worker.stream->Finish().error_code(), grpc::UNAUTHENTICATED);
+  moved_.Leap(-kYears);
+  EXPECT_FALSE(KnowsAdmin()) << "a clock that is set back lets nobody in for a moment";
 }
 
 }  // namespace

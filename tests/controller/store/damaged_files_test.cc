@@ -275,7 +275,7 @@ TEST_F(DamagedFilesTest, AStoreThatIsLostWithItsWitnessIsRefused) {
     ASSERT_TRUE(RemoveTree(directory_).ok());
     ASSERT_TRUE(MakeDirectories(directory_ + "/" + name).ok());
     EXPECT_TRUE(OpenStatus().ok()) << "`init` and `token` come before the first start";
-    for (const char* file : {"/store.db", "/witness"}) {
+    for (const char* file : {"/store.db", "/witness", "/lock"}) {
       ASSERT_TRUE(RemoveTree(directory_ + file).ok());
     }
     const absl::Status refused = OpenStatus();
@@ -284,6 +284,33 @@ TEST_F(DamagedFilesTest, AStoreThatIsLostWithItsWitnessIsRefused) {
     EXPECT_TRUE(OpenStatus(kAcceptLoss).ok());
     EXPECT_TRUE(OpenStatus().ok());
   }
+}
+
+// A file system that lost its newest changes may leave empty files.
+TEST_F(DamagedFilesTest, AStoreThatIsLostToAnEmptyFileIsRefused) {
+  const Files whole = MakeStore(5, false);
+  Files empty = whole, both = whole;
+  empty["store.db"].clear();
+  empty.erase("witness");
+  both["store.db"].clear();
+  both["witness"].clear();
+  for (const Files& files : {empty, both}) {
+    ExpectRefused(files, "a controller has kept jobs here");
+    EXPECT_TRUE(OpenStatus(kAcceptLoss).ok());
+    EXPECT_TRUE(OpenStatus().ok()) << "asked once";
+  }
+}
+
+// Bug it must catch: the disk is full at the first start after `init`, and the next one is refused
+// because a controller is said to have kept jobs there.
+TEST_F(DamagedFilesTest, AFirstStartThatFailedMayBeRepeated) {
+  ASSERT_TRUE(MakeDirectories(directory_ + "/authority").ok());
+  ASSERT_TRUE(MakeDirectories(directory_ + "/grants").ok());
+  std::ofstream(directory_ + "/lock") << "4711\n";
+  EXPECT_TRUE(OpenStatus().ok());
+  ASSERT_TRUE(RemoveTree(directory_ + "/store.made").ok());
+  EXPECT_TRUE(OpenStatus().ok()) << "earlier releases made no marker";
+  EXPECT_TRUE(Exists(directory_ + "/store.made"));
 }
 
 TEST_F(DamagedFilesTest, WithoutAWitnessNothingTellsWhatIsMissing) {

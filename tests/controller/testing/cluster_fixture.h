@@ -73,7 +73,8 @@ class ClusterFixture : public ::testing::Test {
     store_ = *std::move(store);
     registry_ = std::make_shared<prometheus::Registry>();
     metrics_ = std::make_unique<ControllerMetrics>(*registry_);
-    auto book = JobBook::Create(clock_, *store_, *metrics_);
+    time_ = std::make_unique<BelievedTime>(clock_);
+    auto book = JobBook::Create(*time_, *store_, *metrics_);
     ASSERT_TRUE(book.ok()) << book.status();
     book_ = *std::move(book);
     coordinator_ = std::make_unique<Coordinator>(
@@ -245,6 +246,7 @@ class ClusterFixture : public ::testing::Test {
   absl::Duration detach_;  // Of the workers that connect next.
   const TempDirectory directory_;
   FakeClock clock_;
+  std::unique_ptr<BelievedTime> time_;
   std::unique_ptr<SqliteStore> store_;
   std::shared_ptr<prometheus::Registry> registry_;
   std::unique_ptr<ControllerMetrics> metrics_;

@@ -41,7 +41,7 @@ class TlsFixture : public ::testing::Test {
     options.listen = {"0.0.0.0", port_};
     options.tick_every = absl::Milliseconds(20);
     edit_(options);
-    auto server = Server::Start(options, RealClock());
+    auto server = Server::Start(options, *clock_);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     port_ = server_->address().port;
@@ -152,6 +152,7 @@ class TlsFixture : public ::testing::Test {
 
   const TempDirectory directory_;
   int port_ = 0;
+  const Clock* clock_ = &RealClock();
   std::function<void(ServerOptions&)> edit_ = [](ServerOptions&) {};
   std::unique_ptr<Server> server_;
 };

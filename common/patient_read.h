@@ -1,8 +1,8 @@
 // One rule for files that a program reads to go on where an earlier one stopped:
 //
 //   unreadable  The reason may pass (EIO, EMFILE, EACCES). The file is read again until the
-//               patience ends, and the failure is logged. Nothing that was not read is removed or
-//               replaced.
+//               patience ends, and the failure is logged. Then the program goes on without the
+//               file, and the file stays. The program says when it reads the file again.
 //   damaged     Named, logged and not believed. What is whole beside it is used.
 //   missing     The reader of the file says what that means.
 

@@ -72,7 +72,7 @@ class Rank {
     kRunning,    // Its supervisor is alive.
     kFinishing,  // All processes have ended; the channel may hold a last message.
     kExited,     // The exit is in the outbox.
-    kReported,   // The controller has acknowledged the exit.
+    kReported,   // The controller has acknowledged the exit. Files may still be unread.
   };
   // Shared by all ranks; must outlive them.
   struct Shared {
@@ -103,7 +103,7 @@ class Rank {
   // stop, and forwards the log. `elapsed`: the time since the last call.
   void Poll(bool connected, absl::Duration elapsed);
   // Whether nothing is left to do for this rank.
-  bool done() const { return phase_ == Phase::kReported && log_done_; }
+  bool done() const { return phase_ == Phase::kReported && log_done_ && !unread(); }
   // Returns the channel of an ended rank. Destroy it without the daemon's lock, because it joins a
   // thread that may wait for the lock.
   std::unique_ptr<channel::ChannelServer> TakeClosedChannel();
@@ -134,14 +134,20 @@ class Rank {
   // Begins to accept the trainer's connection.
   absl::Status Listen(channel::ChannelServer::Callbacks callbacks);
   bool ReplayEarlierDaemon();
+  void ReadReady(absl::Duration patience);
+  // `again`: reads only what could not be read before.
+  void ReadSpools(absl::Duration patience, bool again);
+  bool unread() const;
+  void PollUnread();
   void PollProcess();
   void PollLiveness(absl::Duration elapsed);
   bool MayExit() const;
   bool ToldUnsent();
   void Exited(RankExit exit);  // No process of the rank is left.
+  void TellExit();
   uint64_t ReportStep(const channel::Step& step);
   uint64_t ReportCheckpoint(const channel::Checkpoint& checkpoint);
-  void Recovered(const Spool::Lost& lost);
+  void CountLost(const Spool::Lost& lost);
   void ForwardLog();
 
   const Shared shared_;
@@ -173,6 +179,9 @@ class Rank {
   Spool rendezvous_;
   std::optional<channel::UnsentReader> unsent_;  // While it is being read.
   ReadPatience exit_reads_, unsent_reads_, log_reads_;
+  // Files that could not be read within the patience. PollUnread reads them again.
+  bool ready_unread_ = false, exit_unread_ = false, unsent_unread_ = false;
+  absl::Duration next_unread_;
 
   LogReader log_;
   absl::Duration next_log_;

@@ -111,16 +111,26 @@ absl::StatusOr<std::vector<uint64_t>> Spool::List() const {
 Spool::Lost Spool::Recover(const std::function<uint64_t(channel::Message)>& adopt,
                            absl::Duration patience) {
   Lost all;
-  const auto numbers = ReadPatiently([&] { return List(); }, patience);
-  if (MayPass(numbers.status())) ++all.unreadable_files;
+  if (unread_.empty()) {
+    const auto numbers = ReadPatiently([&] { return List(); }, patience);
+    unlisted_ = MayPass(numbers.status());
+    if (unlisted_) ++all.unreadable_files;
+    unread_ = numbers.value_or(std::vector<uint64_t>());
+    // While the directory could not be listed, this spool may have begun files of its own.
+    std::erase_if(unread_, [&](uint64_t number) {
+      return std::any_of(files_.begin(), files_.end(),
+                         [&](const File& file) { return file.number == number; });
+    });
+  }
   channel::KeptLines lines(/*earlier_numbered=*/false);
-  for (const uint64_t number : numbers.value_or(std::vector<uint64_t>())) {
-    next_number_ = number + 1;
+  for (const uint64_t number : std::exchange(unread_, {})) {
+    next_number_ = std::max(next_number_, number + 1);
     File file = {.number = number};
     const auto text =
         ReadPatiently([&] { return ReadFile(Path(file), 4 * kMaxFileBytes); }, patience);
     if (!text.ok()) {
       ++all.unreadable_files;
+      if (MayPass(text.status())) unread_.push_back(number);
       LogError("spool_not_read", {{"error", text.status().message()}, {"effect", "it stays"}});
       lines.SkipFile();
       continue;
@@ -143,10 +153,12 @@ Spool::Lost Spool::Recover(const std::function<uint64_t(channel::Message)>& adop
     file.bytes = text->size();
     if (text->empty()) ::unlink(Path(file).c_str());
     if (file.lines == 0) continue;  // A file of nothing but damage stays, unread.
+    // The next line goes into a new file, because only the last file of the list may grow.
+    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
     total_bytes_ += file.bytes;
     files_.push_back(file);
   }
-  last_line_ = lines.last_sequence();
+  last_line_ = std::max(last_line_, lines.last_sequence());
   return all;
 }
 

@@ -172,8 +172,10 @@ TEST_F(LeftFilesTest, AWorkerKeepsItsNameThoughItCannotBeReadForAMoment) {
   }
 }
 
+// Bug it must catch: once the exit was acknowledged, the directory was removed with unread files.
 TEST_F(LeftFilesTest, WhatIsNeverReadStaysForALaterDaemonAndIsCounted) {
   options_.read_patience = absl::Milliseconds(100);
+  options_.ended_ranks = 0;
   for (const char* file : {"steps.0", "steps.1", "checkpoints.0", "trainer/unsent.jsonl"}) {
     for (const ReadFault fault : {ReadFault::kEio, ReadFault::kEmfile, ReadFault::kEacces}) {
       SCOPED_TRACE(absl::StrCat(file, " with fault ", int(fault)));
@@ -185,8 +187,8 @@ TEST_F(LeftFilesTest, WhatIsNeverReadStaysForALaterDaemonAndIsCounted) {
         EXPECT_LT(told_.size() + heard_->checkpoints().size(), kSteps + 1);
         EXPECT_EQ(Lost("unreadable_file"), before + 1);
         EXPECT_EQ(exited_->cause, ExitCause::kCompleted);
-        daemon_->Acknowledge(heard_->last_sequence() - 1);
-        EXPECT_TRUE(HasFile(file));
+        daemon_->Acknowledge(heard_->last_sequence());
+        EXPECT_FALSE(HasFile("reported"));
         daemon_.reset();
       }
       ASSERT_TRUE(HasFile(file));
@@ -199,6 +201,39 @@ TEST_F(LeftFilesTest, WhatIsNeverReadStaysForALaterDaemonAndIsCounted) {
   }
 }
 
+// Bug it must catch: a daemon that had lost its patience never read the file again.
+TEST_F(LeftFilesTest, WhatIsReadLateIsToldByTheSameDaemon) {
+  options_.read_patience = absl::Milliseconds(100);
+  options_.ended_ranks = 0;
+  for (const char* file : {"steps.0", "steps.1", "checkpoints.0", "exit_report.json",
+                           "trainer/unsent.jsonl", "job.1.0"}) {
+    SCOPED_TRACE(file);
+    Leave();
+    const double before = AllLost();
+    auto faulty = std::make_unique<FaultyReads>(ReadFault::kEmfile, file);
+    Adopt();
+    const double counted = AllLost() - before;
+    daemon_->Acknowledge(heard_->last_sequence());
+    const uint64_t exit = heard_->last_sequence();
+    const int met = faulty->met();
+    EXPECT_TRUE(WaitFor([&] { return faulty->met() > met + 3; })) << "it is read again";
+    EXPECT_EQ(AllLost() - before, counted) << "and counted once";
+    faulty.reset();
+    // The exit is told again, last, and what it stands for has been told before.
+    EXPECT_TRUE(WaitFor([&] {
+      heard_->Await(id_, RankState::kExited);
+      return heard_->last_sequence() > exit && heard_->kinds().back() == "status";
+    }));
+    for (const StepReport& report : heard_->steps()) told_.insert(report.step.step);
+    EXPECT_EQ(told_.size(), kSteps);
+    EXPECT_EQ(heard_->checkpoints().size(), 1u);
+    EXPECT_EQ(heard_->statuses().back().cause, ExitCause::kCompleted);
+    EXPECT_FALSE(daemon_->idle());
+    daemon_->Acknowledge(heard_->last_sequence());
+    EXPECT_TRUE(WaitFor([&] { return daemon_->idle() && !Exists(Path("job.1.0")); }));
+  }
+}
+
 // Bug it must catch: new reports went into a file with old ones that nobody had read.
 TEST_F(LeftFilesTest, ADirectoryThatIsNeverListedLosesNothing) {
   options_.read_patience = absl::Milliseconds(100);
@@ -206,7 +241,7 @@ TEST_F(LeftFilesTest, ADirectoryThatIsNeverListedLosesNothing) {
     const FaultyReads faulty(ReadFault::kEmfile, "job.1.0");
     Adopt();  // The unsent reports go into files of their own.
     EXPECT_LT(told_.size(), kSteps);
-    daemon_->Acknowledge(heard_->last_sequence() - 1);
+    daemon_->Acknowledge(heard_->last_sequence());
     daemon_.reset();
   }
   Adopt();

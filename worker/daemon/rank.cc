@@ -113,9 +113,9 @@ std::optional<Sandbox> SandboxFor(const DaemonOptions& options, const RankDirect
   return sandbox;
 }
 
-uint64_t ReadPosition(const std::string& path, absl::Duration patience) {
+uint64_t ReadPosition(const std::string& path, absl::Duration& left) {
   uint64_t position = 0;
-  const auto text = ReadPatiently([&] { return ReadFile(path, 64); }, patience);
+  const auto text = ReadWithin([&] { return ReadFile(path, 64); }, left);
   return text.ok() && absl::SimpleAtoi(*text, &position) ? position : 0;
 }
 
@@ -147,6 +147,7 @@ Rank::Rank(Shared shared, RankId id, uint32_t device)
       steps_(directory_.path(), "steps", shared.options.spool_bytes),
       checkpoints_(directory_.path(), "checkpoints"),
       rendezvous_(directory_.path(), "rendezvous"),
+      supervisor_reads_(shared.options.read_patience),
       exit_reads_(shared.options.read_patience),
       unsent_reads_(shared.options.read_patience),
       log_reads_(shared.options.read_patience),
@@ -228,21 +229,8 @@ void Rank::Launch(const RankOrder& order, channel::ChannelServer::Callbacks call
   LogInfo("rank_started", {{"rank", id_.Name()}, {"device", device_}, {"pid", supervisor_.pid}});
 }
 
-// Returns whether the rank's supervisor still lives. Waits for files that cannot be read.
-bool Rank::ReplayEarlierDaemon() {
-  const absl::Duration patience = shared_.options.read_patience;
-  log_.Seek(ReadPosition(directory_.File("log_position"), patience));
-  ReadReady(patience);
-  ReadSpools(patience, /*again=*/false);
-  next_unread_ = shared_.clock.Monotonic() + patience;
-  const auto supervisor =
-      ReadPatiently([&] { return ReadSupervisor(directory_.File("supervisor.json")); }, patience);
-  if (supervisor.ok()) supervisor_ = *supervisor;
-  return supervisor.ok() && IsRunning(supervisor_);
-}
-
-void Rank::ReadReady(absl::Duration patience) {
-  const auto said = ReadPatiently([&] { return ReadFile(directory_.File("ready")); }, patience);
+void Rank::ReadReady(absl::Duration& left) {
+  const auto said = ReadWithin([&] { return ReadFile(directory_.File("ready")); }, left);
   channel::KeptLines lines(/*earlier_numbered=*/false);
   // Earlier releases wrote no line break.
   const channel::LostLines lost =
@@ -256,7 +244,7 @@ void Rank::ReadReady(absl::Duration patience) {
   if (ready_) shared_.outbox.Add(Status());
 }
 
-void Rank::ReadSpools(absl::Duration patience, bool again) {
+void Rank::ReadSpools(absl::Duration& left, bool again) {
   const auto set = [&](channel::Message message) {
     if (auto* value = std::get_if<channel::Set>(&message)) {
       shared_.outbox.Add(RendezvousSet{{id_.job_id, id_.epoch, value->key, value->value}});
@@ -274,7 +262,7 @@ void Rank::ReadSpools(absl::Duration patience, bool again) {
   };
   const auto recover = [&](Spool& spool, const auto& adopt) {
     if (again && !spool.unread()) return;
-    Spool::Lost lost = spool.Recover(adopt, patience);
+    Spool::Lost lost = spool.Recover(adopt, left);
     if (again) lost.unreadable_files = 0;  // They have been counted.
     CountLost(lost);
   };
@@ -291,8 +279,9 @@ bool Rank::unread() const {
 // Reads again, now and then, what could not be read, and reports it.
 void Rank::PollUnread() {
   if (!unread() || shared_.clock.Monotonic() < next_unread_) return;
-  if (ready_unread_) ReadReady(absl::ZeroDuration());
-  ReadSpools(absl::ZeroDuration(), /*again=*/true);
+  absl::Duration none;  // The daemon does not wait here.
+  if (ready_unread_) ReadReady(none);
+  ReadSpools(none, /*again=*/true);
   const bool ended = phase_ >= Phase::kExited;
   if (exit_unread_ && ended) {
     const auto report = ReadExitReport(directory_.File("exit_report.json"));
@@ -311,14 +300,28 @@ void Rank::CountLost(const Spool::Lost& lost) {
   shared_.metrics.ReportsLost("unreadable_file", lost.unreadable_files);
 }
 
-void Rank::Adopt(channel::ChannelServer::Callbacks callbacks) {
+void Rank::Adopt(channel::ChannelServer::Callbacks callbacks, absl::Duration& left) {
   phase_ = Phase::kRunning;
   running_since_ = RealClock().Now();
-  if (!ReplayEarlierDaemon()) {  // PollProcess handles its end.
+  callbacks_ = std::move(callbacks);
+  log_.Seek(ReadPosition(directory_.File("log_position"), left));
+  ReadReady(left);
+  ReadSpools(left, /*again=*/false);
+  next_unread_ = shared_.clock.Monotonic() + shared_.options.read_patience;
+  const auto supervisor =
+      ReadWithin([&] { return ReadSupervisor(directory_.File("supervisor.json")); }, left);
+  supervisor_unread_ = MayPass(supervisor.status());
+  if (!supervisor_unread_) FoundSupervisor(supervisor);
+}
+
+void Rank::FoundSupervisor(const absl::StatusOr<ProcessIdentity>& supervisor) {
+  supervisor_unread_ = false;
+  if (supervisor.ok()) supervisor_ = *supervisor;
+  if (!supervisor.ok() || !IsRunning(supervisor_)) {  // PollProcess handles its end.
     LogInfo("rank_ended_meanwhile", {{"rank", id_.Name()}});
     return;
   }
-  if (const absl::Status listening = Listen(std::move(callbacks)); !listening.ok()) {
+  if (const absl::Status listening = Listen(std::move(callbacks_)); !listening.ok()) {
     LogError("channel_failed", {{"rank", id_.Name()}, {"error", listening.message()}});
   }
   // An earlier daemon may have had more devices.
@@ -424,6 +427,11 @@ void Rank::PollLiveness(absl::Duration elapsed) {
 }
 
 void Rank::PollProcess() {
+  if (supervisor_unread_) {  // The rank must not be taken for one that has ended.
+    const auto supervisor = ReadSupervisor(directory_.File("supervisor.json"));
+    if (supervisor_reads_.TryAgain(supervisor.status(), shared_.clock.Monotonic())) return;
+    FoundSupervisor(supervisor);
+  }
   if (our_child_ && ::waitpid(supervisor_.pid, nullptr, WNOHANG) == supervisor_.pid) {
     our_child_ = false;
   }

@@ -93,8 +93,9 @@ class Rank {
   // Writes the rank's files and starts its supervisor. If that fails, the rank ends with the
   // reason.
   void Launch(const RankOrder& order, channel::ChannelServer::Callbacks callbacks);
-  // Takes over what an earlier daemon left in the rank's directory.
-  void Adopt(channel::ChannelServer::Callbacks callbacks);
+  // Takes over what an earlier daemon left in the rank's directory. Waits within `left` for files
+  // that cannot be read.
+  void Adopt(channel::ChannelServer::Callbacks callbacks, absl::Duration& left);
 
   void Stop(StopMode mode);
   // Kills the rank at once because the daemon ends. The exit is reported as no fault of the rank.
@@ -133,10 +134,10 @@ class Rank {
   absl::Status Prepare(const RankOrder& order, const struct Launch& launch);
   // Begins to accept the trainer's connection.
   absl::Status Listen(channel::ChannelServer::Callbacks callbacks);
-  bool ReplayEarlierDaemon();
-  void ReadReady(absl::Duration patience);
+  void FoundSupervisor(const absl::StatusOr<ProcessIdentity>& supervisor);
+  void ReadReady(absl::Duration& left);
   // `again`: reads only what could not be read before.
-  void ReadSpools(absl::Duration patience, bool again);
+  void ReadSpools(absl::Duration& left, bool again);
   bool unread() const;
   void PollUnread();
   void PollProcess();
@@ -163,9 +164,12 @@ class Rank {
   uint64_t exit_sequence_ = 0;  // Of the exit report in the outbox.
 
   ProcessIdentity supervisor_;
-  bool our_child_ = false;                           // This daemon must reap it; false if adopted.
-  std::optional<absl::Duration> kill_at_;            // When to kill the supervisor, too.
-  absl::Duration finishing_since_;                   // When the processes were found to have ended.
+  bool supervisor_unread_ = false;  // So nobody knows whether the rank runs.
+  channel::ChannelServer::Callbacks
+      callbacks_;                          // Until the supervisor of an adopted rank is known.
+  bool our_child_ = false;                 // This daemon must reap it; false if adopted.
+  std::optional<absl::Duration> kill_at_;  // When to kill the supervisor, too.
+  absl::Duration finishing_since_;         // When the processes were found to have ended.
   absl::Time running_since_ = absl::InfinitePast();  // When the rank was started or adopted.
   // The round of GPU telemetry that sees why the rank died.
   uint64_t xids_of_ = 0;
@@ -178,7 +182,7 @@ class Rank {
   Spool checkpoints_;
   Spool rendezvous_;
   std::optional<channel::UnsentReader> unsent_;  // While it is being read.
-  ReadPatience exit_reads_, unsent_reads_, log_reads_;
+  ReadPatience supervisor_reads_, exit_reads_, unsent_reads_, log_reads_;
   // Files that could not be read within the patience. PollUnread reads them again.
   bool ready_unread_ = false, exit_unread_ = false, unsent_unread_ = false;
   absl::Duration next_unread_;

@@ -109,10 +109,10 @@ absl::StatusOr<std::vector<uint64_t>> Spool::List() const {
 }
 
 Spool::Lost Spool::Recover(const std::function<uint64_t(channel::Message)>& adopt,
-                           absl::Duration patience) {
+                           absl::Duration& left) {
   Lost all;
   if (unread_.empty()) {
-    const auto numbers = ReadPatiently([&] { return List(); }, patience);
+    const auto numbers = ReadWithin([&] { return List(); }, left);
     unlisted_ = MayPass(numbers.status());
     if (unlisted_) ++all.unreadable_files;
     unread_ = numbers.value_or(std::vector<uint64_t>());
@@ -126,8 +126,7 @@ Spool::Lost Spool::Recover(const std::function<uint64_t(channel::Message)>& adop
   for (const uint64_t number : std::exchange(unread_, {})) {
     next_number_ = std::max(next_number_, number + 1);
     File file = {.number = number};
-    const auto text =
-        ReadPatiently([&] { return ReadFile(Path(file), 4 * kMaxFileBytes); }, patience);
+    const auto text = ReadWithin([&] { return ReadFile(Path(file), 4 * kMaxFileBytes); }, left);
     if (!text.ok()) {
       ++all.unreadable_files;
       if (MayPass(text.status())) unread_.push_back(number);

@@ -46,11 +46,10 @@ class Spool {
     uint64_t unreadable_files = 0;
   };
   // Calls `adopt` with each report that an earlier daemon left, oldest first. `adopt` returns the
-  // report's new sequence. Call this before the first Append. Waits `patience` for a file that
-  // cannot be read; if that ends, the file stays where it is. Call this again, at any time, to read
-  // such files.
-  Lost Recover(const std::function<uint64_t(channel::Message)>& adopt,
-               absl::Duration patience = kReadPatience);
+  // report's new sequence. Call this before the first Append. Waits within `left`
+  // (common/patient_read.h) for files that cannot be read; if that ends, they stay where they are.
+  // Call this again, at any time, to read them.
+  Lost Recover(const std::function<uint64_t(channel::Message)>& adopt, absl::Duration& left);
   // Whether files are left that could not be read.
   bool unread() const { return unlisted_ || !unread_.empty(); }
 

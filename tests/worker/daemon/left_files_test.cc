@@ -248,6 +248,43 @@ TEST_F(LeftFilesTest, ADirectoryThatIsNeverListedLosesNothing) {
   EXPECT_EQ(told_.size(), kSteps);
 }
 
+// Bug it must catch: a minute for each file of each rank, while the ranks waited for their daemon.
+TEST_F(LeftFilesTest, AllFilesOfAllRanksShareOnePatience) {
+  std::filesystem::copy(Path("job.1.0"), Path("job.1.1"), std::filesystem::copy_options::recursive);
+  std::vector<std::unique_ptr<FaultyReads>> faulty;
+  for (const char* file : kFiles) {
+    faulty.push_back(std::make_unique<FaultyReads>(ReadFault::kEmfile, file));
+  }
+  options_.read_patience = absl::Seconds(2);
+  const absl::Duration before = RealClock().Monotonic();
+  ASSERT_TRUE(Daemon::Create(options_, metrics_, RealClock()).ok());
+  EXPECT_LT(RealClock().Monotonic() - before, 2 * options_.read_patience);
+}
+
+// Bug it must catch: a rank whose supervisor was not known in time was killed.
+TEST_F(LeftFilesTest, ARankThatRunsIsFoundEvenAfterTheStart) {
+  Adopt();
+  const RankId runs = {"runs", 1, 0};
+  daemon_->StartRanks(Order("runs", 1, {"ready", "wait_stop", "report:stopped:"}));
+  ASSERT_TRUE(heard_->Await(runs, RankState::kReady));
+  daemon_.reset();
+  options_.read_patience = absl::Seconds(2);
+  auto faulty = std::make_unique<FaultyReads>(ReadFault::kEmfile, "runs.1.0/supervisor.json");
+  Adopt();
+  EXPECT_TRUE(WaitFor([&, met = faulty->met()] { return faulty->met() > met; }));
+  faulty.reset();
+  EXPECT_TRUE(WaitFor([&] {
+    daemon_->StopRanks({"runs", 1, StopMode::kCheckpoint});  // Until the rank has a channel.
+    const auto statuses = daemon_->Register();
+    return std::any_of(statuses.begin(), statuses.end(), [](const RankStatus& status) {
+      return status.job_id == "runs" && status.state == RankState::kExited;
+    });
+  }));
+  const auto exited = heard_->Await(runs, RankState::kExited);
+  ASSERT_TRUE(exited);
+  EXPECT_EQ(exited->cause, ExitCause::kStopped) << exited->message;
+}
+
 TEST_F(LeftFilesTest, AnExitReportThatIsNeverReadIsNamed) {
   options_.read_patience = absl::Milliseconds(100);
   const FaultyReads faulty(ReadFault::kEio, "exit_report.json");

@@ -271,11 +271,6 @@ void Rank::ReadSpools(absl::Duration& left, bool again) {
   recover(checkpoints_, checkpoint);
 }
 
-bool Rank::unread() const {
-  return ready_unread_ || exit_unread_ || unsent_unread_ || rendezvous_.unread() ||
-         steps_.unread() || checkpoints_.unread();
-}
-
 // Reads again, now and then, what could not be read, and reports it.
 void Rank::PollUnread() {
   if (!unread() || shared_.clock.Monotonic() < next_unread_) return;
@@ -397,11 +392,8 @@ bool Rank::ToldUnsent() {
   if (more.ok() && *more) return false;
   const bool counted = std::exchange(unsent_unread_, MayPass(more.status()));
   if (!more.ok()) {
-    if (unsent_unread_) {
-      CountLost({{}, counted ? 0u : 1u});
-    } else {
-      CountLost({unsent_->lost(), 0});
-    }
+    CountLost({unsent_unread_ ? channel::LostLines{} : unsent_->lost(),
+               unsent_unread_ && !counted ? 1u : 0u});
     LogError("unsent_not_read", {{"error", more.status().message()}, {"effect", "it stays"}});
     return true;
   }
@@ -492,11 +484,6 @@ void Rank::Exited(RankExit exit) {
                           {"code", exit_.exit_code},
                           {"signal", exit_.signal},
                           {"message", exit_.message}});
-}
-
-void Rank::TellExit() {
-  phase_ = Phase::kExited;
-  exit_sequence_ = shared_.outbox.Add(Status());
 }
 
 std::unique_ptr<channel::ChannelServer> Rank::TakeClosedChannel() {

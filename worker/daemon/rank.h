@@ -138,14 +138,20 @@ class Rank {
   void ReadReady(absl::Duration& left);
   // `again`: reads only what could not be read before.
   void ReadSpools(absl::Duration& left, bool again);
-  bool unread() const;
+  bool unread() const {
+    return ready_unread_ || exit_unread_ || unsent_unread_ || rendezvous_.unread() ||
+           steps_.unread() || checkpoints_.unread();
+  }
   void PollUnread();
   void PollProcess();
   void PollLiveness(absl::Duration elapsed);
   bool MayExit() const;
   bool ToldUnsent();
   void Exited(RankExit exit);  // No process of the rank is left.
-  void TellExit();
+  void TellExit() {
+    phase_ = Phase::kExited;
+    exit_sequence_ = shared_.outbox.Add(Status());
+  }
   uint64_t ReportStep(const channel::Step& step);
   uint64_t ReportCheckpoint(const channel::Checkpoint& checkpoint);
   void CountLost(const Spool::Lost& lost);

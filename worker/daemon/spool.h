@@ -76,7 +76,7 @@ class Spool {
   bool unlisted_ = false;         // There may be more such files.
   uint64_t total_bytes_ = 0;
   uint64_t next_number_ = 0;
-  uint64_t last_line_ = 0;  // The number of the last line.
+  uint64_t last_line_ = 0;  // The number of the last line, in files that follow one another.
   int fd_ = -1;
   bool failed_ = false;
 };

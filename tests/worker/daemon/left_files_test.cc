@@ -234,6 +234,70 @@ TEST_F(LeftFilesTest, WhatIsReadLateIsToldByTheSameDaemon) {
   }
 }
 
+// Bug it must catch: a file that was acknowledged beside an unread one was counted as lost.
+TEST_F(LeftFilesTest, AnUnreadFileMakesNoOtherSeemLost) {
+  const std::string path = directory_.path() + "/spool";
+  uint64_t sequence = 0;
+  std::set<uint64_t> steps;
+  const auto recover = [&](Spool& spool) {
+    sequence = 0;
+    steps.clear();
+    absl::Duration left;
+    return spool.Recover(
+        [&](const channel::Message& message) {
+          steps.insert(std::get<channel::Step>(message).step);
+          return ++sequence;
+        },
+        left);
+  };
+  const auto no_lines = [](const Spool::Lost& lost) { return lost.damaged + lost.missing == 0; };
+  for (const bool again : {false, true}) {
+    for (const char* file : {"steps.0", "steps.1", "steps.2", "/spool"}) {
+      SCOPED_TRACE(absl::StrCat(file, again ? ", read late" : ""));
+      ASSERT_TRUE(RemoveTree(path).ok());
+      ASSERT_TRUE(MakeDirectories(path).ok());
+      {
+        Spool spool(path, "steps", kSpoolBytes);
+        for (uint64_t i = 1; !Exists(path + "/steps.2") || i % 5 != 0; ++i) {
+          spool.Append(Step(i), i);
+        }
+      }
+      const uint64_t first = 1000;
+      {
+        auto faulty = std::make_unique<FaultyReads>(ReadFault::kEmfile, file);
+        Spool spool(path, "steps", kSpoolBytes);
+        EXPECT_TRUE(no_lines(recover(spool)));
+        EXPECT_TRUE(spool.unread());
+        const uint64_t read = sequence;
+        spool.Append(Step(first), ++sequence);
+        spool.Append(Step(first + 1), ++sequence);
+        spool.Acknowledge(read);
+        faulty.reset();
+        if (again) {
+          const std::set<uint64_t> before = steps;
+          uint64_t late = sequence;
+          absl::Duration left;
+          EXPECT_TRUE(no_lines(spool.Recover([&](const auto&) { return ++late; }, left)));
+          EXPECT_FALSE(spool.unread());
+          EXPECT_GT(late, sequence);
+        }
+        spool.Append(Step(first + 2), sequence + 1000);
+      }
+      {
+        Spool spool(path, "steps", kSpoolBytes);
+        EXPECT_TRUE(no_lines(recover(spool)));
+        EXPECT_GT(steps.size(), 3u) << "and what was not read";
+        const uint64_t read = sequence;
+        spool.Append(Step(first + 3), ++sequence);
+        spool.Acknowledge(read - 3);
+      }
+      Spool spool(path, "steps", kSpoolBytes);
+      EXPECT_TRUE(no_lines(recover(spool)));
+      for (uint64_t i = 0; i < 4; ++i) EXPECT_TRUE(steps.contains(first + i)) << i;
+    }
+  }
+}
+
 // Bug it must catch: new reports went into a file with old ones that nobody had read.
 TEST_F(LeftFilesTest, ADirectoryThatIsNeverListedLosesNothing) {
   options_.read_patience = absl::Milliseconds(100);

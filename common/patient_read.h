@@ -1,13 +1,14 @@
 // One rule for files that a program reads to go on where an earlier one stopped:
 //
 //   unreadable  The reason may pass (EIO, EMFILE, EACCES). The file is read again until the
-//               patience ends, and the failure is logged. Nothing that was not read is removed or
-//               replaced.
+//               patience ends, and the failure is logged. Then the program goes on without the
+//               file, and the file stays. The program says when it reads the file again.
 //   damaged     Named, logged and not believed. What is whole beside it is used.
 //   missing     The reader of the file says what that means.
 
 #pragma once
 
+#include <algorithm>
 #include <optional>
 
 #include "absl/status/status.h"
@@ -18,7 +19,8 @@
 
 namespace trainyard {
 
-// How long a program waits for a file that it needs. Shorter than a trainer waits for its daemon.
+// How long a program waits for files that it needs. A daemon that starts waits so long in all, for
+// all its ranks, because a trainer waits only ten minutes for its daemon.
 inline constexpr absl::Duration kReadPatience = absl::Minutes(1);
 
 // Whether the file is unreadable: a later read may succeed.
@@ -43,17 +45,26 @@ const absl::Status& StatusOf(const absl::StatusOr<T>& read) {
   return read.status();
 }
 
-// Calls `read` until the result is no unreadable file or the patience has ended. Returns the last
+// Calls `read` until the result is no unreadable file, or until it has waited for `left`. Takes the
+// time that it has waited from `left`, so that several calls share one patience. Returns the last
 // result. Blocks meanwhile.
 template <typename Read>
-auto ReadPatiently(const Read& read, absl::Duration patience) {
-  ReadPatience left(patience);
+auto ReadWithin(const Read& read, absl::Duration& left) {
+  ReadPatience patience(left);
   auto result = read();
-  while (left.TryAgain(StatusOf(result), RealClock().Monotonic())) {
-    absl::SleepFor(patience / 600);
+  const absl::Duration since = RealClock().Monotonic();
+  while (patience.TryAgain(StatusOf(result), RealClock().Monotonic())) {
+    absl::SleepFor(left / 600);
     result = read();
   }
+  left = std::max(absl::ZeroDuration(), left - (RealClock().Monotonic() - since));
   return result;
+}
+
+// The same for one file.
+template <typename Read>
+auto ReadPatiently(const Read& read, absl::Duration patience) {
+  return ReadWithin(read, patience);
 }
 
 }  // namespace trainyard

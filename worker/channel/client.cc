@@ -225,7 +225,8 @@ class Client final : public ChannelClient {
       const MutexLock lock(mutex_);
       if (const Ack* ack = std::get_if<Ack>(&message)) {
         while (!kept_.empty() && kept_.front().sequence <= ack->up_to) kept_.pop_front();
-        if (kept_.empty()) unsent_.Clear();
+        // Also while later messages wait, because the file must not go on behind a gap.
+        if (kept_.empty() || kept_.front().sequence > journaled_) unsent_.Clear();
       } else if (const Value* value = std::get_if<Value>(&message)) {
         const auto asked = asked_.find(value->key);
         if (asked != asked_.end()) asked->second = value->value;

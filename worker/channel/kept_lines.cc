@@ -61,10 +61,10 @@ LostLines KeptLines::Read(absl::string_view text, const std::function<void(Messa
       continue;
     }
     const uint64_t sequence = envelope->sequence;
-    const uint64_t gap = follows_ && sequence > last_sequence_ ? sequence - last_sequence_ - 1 : 0;
+    const bool follows = last_sequence_ != 0 && sequence > last_sequence_;
+    const uint64_t gap = follows ? sequence - last_sequence_ - 1 : 0;
     lost.missing += gap - std::min(gap, std::exchange(damaged_, 0));
     last_sequence_ = std::max(last_sequence_, sequence);
-    follows_ = last_sequence_ != 0;
     use(std::move(envelope->message));
   }
   return lost;

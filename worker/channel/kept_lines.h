@@ -36,14 +36,15 @@ class KeptLines {
 
   // The next lines follow those before in number, but are of another file.
   void BeginFile() { checked_ = false; }
-  // A file could not be read, so the next lines need not follow those before.
-  void SkipFile() { follows_ = false; }
+  // A file is not there or could not be read, so the next lines need not follow those before.
+  void SkipFile() { last_sequence_ = 0; }
   // Calls `use` with each good line of the next part of the file. Returns what is lost in it. The
   // part ends with a line break, or with the end of the file. A last line without a line break is
   // torn: its writer has not acknowledged it, so it is not lost.
   LostLines Read(absl::string_view text, const std::function<void(Message)>& use);
 
-  uint64_t last_sequence() const { return last_sequence_; }  // Of the last good line; 0: none.
+  // Of the last good line; 0: none, or none since SkipFile.
+  uint64_t last_sequence() const { return last_sequence_; }
 
  private:
   absl::StatusOr<Envelope> Checked(absl::string_view line) const;
@@ -51,7 +52,6 @@ class KeptLines {
   const bool earlier_numbered_;
   bool checked_ = false;  // The file has checksums.
   uint64_t last_sequence_ = 0;
-  bool follows_ = false;  // The next line should have the next number.
   uint64_t damaged_ = 0;  // Damaged lines since the last good one.
 };
 

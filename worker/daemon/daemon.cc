@@ -53,18 +53,18 @@ Daemon::~Daemon() {
 absl::Status Daemon::AdoptAll() {
   ASSIGN_OR_RETURN(const std::vector<std::string> names,
                    ListDirectory(options_.state_directory + "/ranks"));
+  absl::Duration left = options_.read_patience;  // For all ranks, because their trainers wait.
   const MutexLock lock(mutex_);
   for (const std::string& name : names) {
     const auto id = RankDirectory::ParseName(name);
     if (!id.ok()) continue;
     const RankDirectory directory(options_.state_directory, *id);
     if (directory.Has("reported")) continue;
-    const auto launch = ReadPatiently([&] { return ReadLaunch(directory.File("launch.json")); },
-                                      options_.read_patience);
+    const auto launch = ReadWithin([&] { return ReadLaunch(directory.File("launch.json")); }, left);
     const uint32_t device = launch.ok() ? launch->device : 0;
     const auto [it, added] =
         ranks_.try_emplace(*id, Rank::Shared{options_, outbox_, metrics_, clock_}, *id, device);
-    it->second.Adopt(CallbacksFor(*id));
+    it->second.Adopt(CallbacksFor(*id), left);
   }
   return absl::OkStatus();
 }

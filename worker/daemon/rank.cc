@@ -113,9 +113,9 @@ std::optional<Sandbox> SandboxFor(const DaemonOptions& options, const RankDirect
   return sandbox;
 }
 
-uint64_t ReadPosition(const std::string& path, absl::Duration patience) {
+uint64_t ReadPosition(const std::string& path, absl::Duration& left) {
   uint64_t position = 0;
-  const auto text = ReadPatiently([&] { return ReadFile(path, 64); }, patience);
+  const auto text = ReadWithin([&] { return ReadFile(path, 64); }, left);
   return text.ok() && absl::SimpleAtoi(*text, &position) ? position : 0;
 }
 
@@ -147,6 +147,7 @@ Rank::Rank(Shared shared, RankId id, uint32_t device)
       steps_(directory_.path(), "steps", shared.options.spool_bytes),
       checkpoints_(directory_.path(), "checkpoints"),
       rendezvous_(directory_.path(), "rendezvous"),
+      supervisor_reads_(shared.options.read_patience),
       exit_reads_(shared.options.read_patience),
       unsent_reads_(shared.options.read_patience),
       log_reads_(shared.options.read_patience),
@@ -228,11 +229,8 @@ void Rank::Launch(const RankOrder& order, channel::ChannelServer::Callbacks call
   LogInfo("rank_started", {{"rank", id_.Name()}, {"device", device_}, {"pid", supervisor_.pid}});
 }
 
-// Returns whether the rank's supervisor still lives. Waits for files that cannot be read.
-bool Rank::ReplayEarlierDaemon() {
-  const absl::Duration patience = shared_.options.read_patience;
-  log_.Seek(ReadPosition(directory_.File("log_position"), patience));
-  const auto said = ReadPatiently([&] { return ReadFile(directory_.File("ready")); }, patience);
+void Rank::ReadReady(absl::Duration& left) {
+  const auto said = ReadWithin([&] { return ReadFile(directory_.File("ready")); }, left);
   channel::KeptLines lines(/*earlier_numbered=*/false);
   // Earlier releases wrote no line break.
   const channel::LostLines lost =
@@ -240,11 +238,18 @@ bool Rank::ReplayEarlierDaemon() {
         if (const auto* ready = std::get_if<channel::Ready>(&message)) ready_ = *ready;
       });
   if (lost.damaged > 0) LogError("ready_damaged", {{"rank", id_.Name()}});
-  Recovered({lost, MayPass(said.status()) ? 1u : 0u});
+  const bool counted = std::exchange(ready_unread_, MayPass(said.status()));
+  CountLost({lost, ready_unread_ && !counted ? 1u : 0u});
   // The report may not be acknowledged, and a registration says only that the rank exists.
   if (ready_) shared_.outbox.Add(Status());
+}
+
+void Rank::ReadSpools(absl::Duration& left, bool again) {
   const auto set = [&](channel::Message message) {
-    if (auto* value = std::get_if<channel::Set>(&message)) sets_.push_back(std::move(*value));
+    if (auto* value = std::get_if<channel::Set>(&message)) {
+      shared_.outbox.Add(RendezvousSet{{id_.job_id, id_.epoch, value->key, value->value}});
+      sets_.push_back(std::move(*value));
+    }
     return Spool::kNeverAcknowledged;
   };
   const auto step = [&](const channel::Message& message) {
@@ -255,29 +260,63 @@ bool Rank::ReplayEarlierDaemon() {
     const auto* taken = std::get_if<channel::Checkpoint>(&message);
     return taken == nullptr ? 0 : ReportCheckpoint(*taken);
   };
-  Recovered(rendezvous_.Recover(set, patience));
-  Recovered(steps_.Recover(step, patience));  // A checkpoint is never reported before its step.
-  Recovered(checkpoints_.Recover(checkpoint, patience));
-  const auto supervisor =
-      ReadPatiently([&] { return ReadSupervisor(directory_.File("supervisor.json")); }, patience);
-  if (supervisor.ok()) supervisor_ = *supervisor;
-  return supervisor.ok() && IsRunning(supervisor_);
+  const auto recover = [&](Spool& spool, const auto& adopt) {
+    if (again && !spool.unread()) return;
+    Spool::Lost lost = spool.Recover(adopt, left);
+    if (again) lost.unreadable_files = 0;  // They have been counted.
+    CountLost(lost);
+  };
+  recover(rendezvous_, set);
+  recover(steps_, step);  // A checkpoint is never reported before its step.
+  recover(checkpoints_, checkpoint);
 }
 
-void Rank::Recovered(const Spool::Lost& lost) {
+// Reads again, now and then, what could not be read, and reports it.
+void Rank::PollUnread() {
+  if (!unread() || shared_.clock.Monotonic() < next_unread_) return;
+  absl::Duration none;  // The daemon does not wait here.
+  if (ready_unread_) ReadReady(none);
+  ReadSpools(none, /*again=*/true);
+  const bool ended = phase_ >= Phase::kExited;
+  if (exit_unread_ && ended) {
+    const auto report = ReadExitReport(directory_.File("exit_report.json"));
+    exit_unread_ = MayPass(report.status());
+    if (report.ok()) exit_ = *report;
+  }
+  if (unsent_unread_ && ended && !ToldUnsent()) return;  // The next call goes on.
+  next_unread_ = shared_.clock.Monotonic() + shared_.options.read_patience;
+  // Told again, behind the rest: once this is acknowledged, everything is.
+  if (ended && !unread()) TellExit();
+}
+
+void Rank::CountLost(const Spool::Lost& lost) {
   shared_.metrics.ReportsLost("damaged_line", lost.damaged);
   shared_.metrics.ReportsLost("missing_line", lost.missing);
   shared_.metrics.ReportsLost("unreadable_file", lost.unreadable_files);
 }
 
-void Rank::Adopt(channel::ChannelServer::Callbacks callbacks) {
+void Rank::Adopt(channel::ChannelServer::Callbacks callbacks, absl::Duration& left) {
   phase_ = Phase::kRunning;
   running_since_ = RealClock().Now();
-  if (!ReplayEarlierDaemon()) {  // PollProcess handles its end.
+  callbacks_ = std::move(callbacks);
+  log_.Seek(ReadPosition(directory_.File("log_position"), left));
+  ReadReady(left);
+  ReadSpools(left, /*again=*/false);
+  next_unread_ = shared_.clock.Monotonic() + shared_.options.read_patience;
+  const auto supervisor =
+      ReadWithin([&] { return ReadSupervisor(directory_.File("supervisor.json")); }, left);
+  supervisor_unread_ = MayPass(supervisor.status());
+  if (!supervisor_unread_) FoundSupervisor(supervisor);
+}
+
+void Rank::FoundSupervisor(const absl::StatusOr<ProcessIdentity>& supervisor) {
+  supervisor_unread_ = false;
+  if (supervisor.ok()) supervisor_ = *supervisor;
+  if (!supervisor.ok() || !IsRunning(supervisor_)) {  // PollProcess handles its end.
     LogInfo("rank_ended_meanwhile", {{"rank", id_.Name()}});
     return;
   }
-  if (const absl::Status listening = Listen(std::move(callbacks)); !listening.ok()) {
+  if (const absl::Status listening = Listen(std::move(callbacks_)); !listening.ok()) {
     LogError("channel_failed", {{"rank", id_.Name()}, {"error", listening.message()}});
   }
   // An earlier daemon may have had more devices.
@@ -320,6 +359,7 @@ void Rank::Poll(bool connected, absl::Duration elapsed) {
     if (!xid.empty()) absl::StrAppend(&exit_.message, "; ", xid);
     Exited(std::move(exit_));
   }
+  PollUnread();
   if (connected && !log_done_ && phase_ != Phase::kWaiting &&
       shared_.clock.Monotonic() >= next_log_) {
     next_log_ = shared_.clock.Monotonic() + kLogInterval;
@@ -344,19 +384,26 @@ bool Rank::ToldUnsent() {
     if (auto* step = std::get_if<channel::Step>(&message)) OnStep(std::move(*step));
     if (const auto* saved = std::get_if<channel::Checkpoint>(&message)) OnCheckpoint(*saved);
   });
-  if (absl::IsNotFound(more.status())) return true;
+  if (absl::IsNotFound(more.status())) {
+    unsent_unread_ = false;
+    return true;
+  }
   if (unsent_reads_.TryAgain(more.status(), shared_.clock.Monotonic())) return false;
   if (more.ok() && *more) return false;
-  Recovered({unsent_->lost(), MayPass(more.status()) ? 1u : 0u});
+  const bool counted = std::exchange(unsent_unread_, MayPass(more.status()));
   if (!more.ok()) {
+    CountLost({unsent_unread_ ? channel::LostLines{} : unsent_->lost(),
+               unsent_unread_ && !counted ? 1u : 0u});
     LogError("unsent_not_read", {{"error", more.status().message()}, {"effect", "it stays"}});
     return true;
   }
   // Now the spools have it, too.
   if (const absl::Status synced = directory_.SyncReports(); !synced.ok()) {
     LogError("reports_not_synced", {{"rank", id_.Name()}, {"error", synced.message()}});
-    return true;  // A later daemon reads the file again.
+    unsent_unread_ = true;  // The file stays until the reports are safe.
+    return true;
   }
+  CountLost({unsent_->lost(), 0});
   ::unlink(unsent.c_str());
   return true;
 }
@@ -372,6 +419,11 @@ void Rank::PollLiveness(absl::Duration elapsed) {
 }
 
 void Rank::PollProcess() {
+  if (supervisor_unread_) {  // The rank must not be taken for one that has ended.
+    const auto supervisor = ReadSupervisor(directory_.File("supervisor.json"));
+    if (supervisor_reads_.TryAgain(supervisor.status(), shared_.clock.Monotonic())) return;
+    FoundSupervisor(supervisor);
+  }
   if (our_child_ && ::waitpid(supervisor_.pid, nullptr, WNOHANG) == supervisor_.pid) {
     our_child_ = false;
   }
@@ -384,6 +436,7 @@ void Rank::PollProcess() {
   }
   const auto report = ReadExitReport(directory_.File("exit_report.json"));
   if (exit_reads_.TryAgain(report.status(), shared_.clock.Monotonic())) return;
+  exit_unread_ = MayPass(report.status());
   if (report.ok()) {
     exit_ = *report;
   } else {
@@ -413,18 +466,18 @@ void Rank::PollProcess() {
 
 void Rank::Exited(RankExit exit) {
   exit_ = std::move(exit);
-  phase_ = Phase::kExited;
   // Written so that a later daemon can report it, too. The rank may never have had a supervisor, or
   // the supervisor may not know why it was killed.
   const bool untold = !hung_.empty() || xids_of_ > 0 || directory_.Has(kEndedWithDaemon) ||
                       !directory_.Has("exit_report.json");
   if (untold && MakeDirectories(directory_.path()).ok()) {
+    exit_unread_ = false;  // This daemon knows better.
     if (const absl::Status status = WriteExitReport(directory_.File("exit_report.json"), exit_);
         !status.ok()) {
       LogError("exit_report_failed", {{"rank", id_.Name()}, {"error", status.message()}});
     }
   }
-  exit_sequence_ = shared_.outbox.Add(Status());
+  TellExit();
   shared_.metrics.RankEnded(id_, shared_.clock.Monotonic());
   LogInfo("rank_exited", {{"rank", id_.Name()},
                           {"cause", Name(exit_.cause)},
@@ -439,6 +492,7 @@ std::unique_ptr<channel::ChannelServer> Rank::TakeClosedChannel() {
 
 void Rank::OnReady(const channel::Ready& ready) {
   ready_ = ready;
+  ready_unread_ = false;
   if (const absl::Status status =
           WriteText(directory_.File("ready"), channel::WithChecksum(channel::Encode({ready})));
       !status.ok()) {
@@ -488,7 +542,8 @@ void Rank::Acknowledged(uint64_t sequence) {
   steps_.Acknowledge(sequence);
   checkpoints_.Acknowledge(sequence);
   if (phase_ != Phase::kExited || exit_sequence_ > sequence) return;
-  directory_.Mark("reported");
+  // A later daemon ignores, and may remove, a directory with this mark.
+  if (!unread()) directory_.Mark("reported");
   phase_ = Phase::kReported;
 }
 

@@ -72,7 +72,7 @@ class Rank {
     kRunning,    // Its supervisor is alive.
     kFinishing,  // All processes have ended; the channel may hold a last message.
     kExited,     // The exit is in the outbox.
-    kReported,   // The controller has acknowledged the exit.
+    kReported,   // The controller has acknowledged the exit. Files may still be unread.
   };
   // Shared by all ranks; must outlive them.
   struct Shared {
@@ -93,8 +93,9 @@ class Rank {
   // Writes the rank's files and starts its supervisor. If that fails, the rank ends with the
   // reason.
   void Launch(const RankOrder& order, channel::ChannelServer::Callbacks callbacks);
-  // Takes over what an earlier daemon left in the rank's directory.
-  void Adopt(channel::ChannelServer::Callbacks callbacks);
+  // Takes over what an earlier daemon left in the rank's directory. Waits within `left` for files
+  // that cannot be read.
+  void Adopt(channel::ChannelServer::Callbacks callbacks, absl::Duration& left);
 
   void Stop(StopMode mode);
   // Kills the rank at once because the daemon ends. The exit is reported as no fault of the rank.
@@ -103,7 +104,7 @@ class Rank {
   // stop, and forwards the log. `elapsed`: the time since the last call.
   void Poll(bool connected, absl::Duration elapsed);
   // Whether nothing is left to do for this rank.
-  bool done() const { return phase_ == Phase::kReported && log_done_; }
+  bool done() const { return phase_ == Phase::kReported && log_done_ && !unread(); }
   // Returns the channel of an ended rank. Destroy it without the daemon's lock, because it joins a
   // thread that may wait for the lock.
   std::unique_ptr<channel::ChannelServer> TakeClosedChannel();
@@ -133,15 +134,27 @@ class Rank {
   absl::Status Prepare(const RankOrder& order, const struct Launch& launch);
   // Begins to accept the trainer's connection.
   absl::Status Listen(channel::ChannelServer::Callbacks callbacks);
-  bool ReplayEarlierDaemon();
+  void FoundSupervisor(const absl::StatusOr<ProcessIdentity>& supervisor);
+  void ReadReady(absl::Duration& left);
+  // `again`: reads only what could not be read before.
+  void ReadSpools(absl::Duration& left, bool again);
+  bool unread() const {
+    return ready_unread_ || exit_unread_ || unsent_unread_ || rendezvous_.unread() ||
+           steps_.unread() || checkpoints_.unread();
+  }
+  void PollUnread();
   void PollProcess();
   void PollLiveness(absl::Duration elapsed);
   bool MayExit() const;
   bool ToldUnsent();
   void Exited(RankExit exit);  // No process of the rank is left.
+  void TellExit() {
+    phase_ = Phase::kExited;
+    exit_sequence_ = shared_.outbox.Add(Status());
+  }
   uint64_t ReportStep(const channel::Step& step);
   uint64_t ReportCheckpoint(const channel::Checkpoint& checkpoint);
-  void Recovered(const Spool::Lost& lost);
+  void CountLost(const Spool::Lost& lost);
   void ForwardLog();
 
   const Shared shared_;
@@ -157,9 +170,12 @@ class Rank {
   uint64_t exit_sequence_ = 0;  // Of the exit report in the outbox.
 
   ProcessIdentity supervisor_;
-  bool our_child_ = false;                           // This daemon must reap it; false if adopted.
-  std::optional<absl::Duration> kill_at_;            // When to kill the supervisor, too.
-  absl::Duration finishing_since_;                   // When the processes were found to have ended.
+  bool supervisor_unread_ = false;  // So nobody knows whether the rank runs.
+  channel::ChannelServer::Callbacks
+      callbacks_;                          // Until the supervisor of an adopted rank is known.
+  bool our_child_ = false;                 // This daemon must reap it; false if adopted.
+  std::optional<absl::Duration> kill_at_;  // When to kill the supervisor, too.
+  absl::Duration finishing_since_;         // When the processes were found to have ended.
   absl::Time running_since_ = absl::InfinitePast();  // When the rank was started or adopted.
   // The round of GPU telemetry that sees why the rank died.
   uint64_t xids_of_ = 0;
@@ -172,7 +188,10 @@ class Rank {
   Spool checkpoints_;
   Spool rendezvous_;
   std::optional<channel::UnsentReader> unsent_;  // While it is being read.
-  ReadPatience exit_reads_, unsent_reads_, log_reads_;
+  ReadPatience supervisor_reads_, exit_reads_, unsent_reads_, log_reads_;
+  // Files that could not be read within the patience. PollUnread reads them again.
+  bool ready_unread_ = false, exit_unread_ = false, unsent_unread_ = false;
+  absl::Duration next_unread_;
 
   LogReader log_;
   absl::Duration next_log_;

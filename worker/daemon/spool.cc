@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/clock.h"
 #include "common/files.h"
 #include "common/log.h"
 #include "common/status_macros.h"
@@ -109,22 +110,43 @@ absl::StatusOr<std::vector<uint64_t>> Spool::List() const {
 }
 
 Spool::Lost Spool::Recover(const std::function<uint64_t(channel::Message)>& adopt,
-                           absl::Duration patience) {
+                           absl::Duration& left) {
   Lost all;
-  const auto numbers = ReadPatiently([&] { return List(); }, patience);
-  if (MayPass(numbers.status())) ++all.unreadable_files;
+  if (unread_.empty()) {
+    const auto numbers = ReadWithin([&] { return List(); }, left);
+    unlisted_ = MayPass(numbers.status());
+    if (unlisted_) {
+      ++all.unreadable_files;
+      // Greater than any number that may be there.
+      const auto now = uint64_t(absl::ToUnixSeconds(RealClock().Now()));
+      next_number_ = std::max(next_number_, now);
+    }
+    unread_ = numbers.value_or(std::vector<uint64_t>());
+    // While the directory could not be listed, this spool may have begun files of its own.
+    std::erase_if(unread_, [&](uint64_t number) {
+      return std::any_of(files_.begin(), files_.end(),
+                         [&](const File& file) { return file.number == number; });
+    });
+  }
   channel::KeptLines lines(/*earlier_numbered=*/false);
-  for (const uint64_t number : numbers.value_or(std::vector<uint64_t>())) {
-    next_number_ = number + 1;
+  uint64_t next = 0;  // The number behind that of the last file that was read.
+  for (const uint64_t number : std::exchange(unread_, {})) {
+    next_number_ = std::max(next_number_, number + 1);
     File file = {.number = number};
-    const auto text =
-        ReadPatiently([&] { return ReadFile(Path(file), 4 * kMaxFileBytes); }, patience);
+    const auto text = ReadWithin([&] { return ReadFile(Path(file), 4 * kMaxFileBytes); }, left);
     if (!text.ok()) {
       ++all.unreadable_files;
+      if (MayPass(text.status())) unread_.push_back(number);
       LogError("spool_not_read", {{"error", text.status().message()}, {"effect", "it stays"}});
-      lines.SkipFile();
       continue;
     }
+    if (text->empty()) {  // All its lines have been acknowledged.
+      ::unlink(Path(file).c_str());
+      continue;
+    }
+    // A file between may have been acknowledged, or is not read yet.
+    if (number != next) lines.SkipFile();
+    next = number + 1;
     lines.BeginFile();
     const uint64_t before = lines.last_sequence();
     const channel::LostLines lost = lines.Read(*text, [&](channel::Message message) {
@@ -141,12 +163,15 @@ Spool::Lost Spool::Recover(const std::function<uint64_t(channel::Message)>& adop
     all.damaged += lost.damaged;
     all.missing += lost.missing;
     file.bytes = text->size();
-    if (text->empty()) ::unlink(Path(file).c_str());
+    if (next == next_number_) last_line_ = lines.last_sequence();
     if (file.lines == 0) continue;  // A file of nothing but damage stays, unread.
+    // The next line goes into a new file, because only the last file of the list may grow.
+    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
     total_bytes_ += file.bytes;
     files_.push_back(file);
   }
-  last_line_ = lines.last_sequence();
+  // The next file does not follow a file that was not read, so that its lines need not either.
+  if (!unread_.empty() && unread_.back() + 1 == next_number_) ++next_number_;
   return all;
 }
 

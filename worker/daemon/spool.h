@@ -1,7 +1,7 @@
 // A rank's reports that the controller has not acknowledged, as lines of
 // worker/channel/kept_lines.h. If a daemon dies, the next daemon sends the reports that the first
-// had taken. The files are named NAME.N. Each is removed once all its reports are acknowledged, and
-// none is removed unread.
+// had taken. The files are named NAME.N. Each is removed once all its reports are acknowledged. A
+// file that was not read is not removed here, and Rank keeps its directory.
 
 #pragma once
 
@@ -46,10 +46,12 @@ class Spool {
     uint64_t unreadable_files = 0;
   };
   // Calls `adopt` with each report that an earlier daemon left, oldest first. `adopt` returns the
-  // report's new sequence. Call this before the first Append. Waits `patience` for a file that
-  // cannot be read; if that ends, the file stays where it is, for a later daemon.
-  Lost Recover(const std::function<uint64_t(channel::Message)>& adopt,
-               absl::Duration patience = kReadPatience);
+  // report's new sequence. Call this before the first Append. Waits within `left`
+  // (common/patient_read.h) for files that cannot be read; if that ends, they stay where they are.
+  // Call this again, at any time, to read them.
+  Lost Recover(const std::function<uint64_t(channel::Message)>& adopt, absl::Duration& left);
+  // Whether files are left that could not be read.
+  bool unread() const { return unlisted_ || !unread_.empty(); }
 
  private:
   struct File {
@@ -69,10 +71,12 @@ class Spool {
   const std::string prefix_;
   const uint64_t max_bytes_;
   const uint64_t file_bytes_;
-  std::deque<File> files_;  // Oldest first. fd_ is the last one.
+  std::deque<File> files_;        // By last_sequence. fd_ is the last one.
+  std::vector<uint64_t> unread_;  // Numbers of files that could not be read.
+  bool unlisted_ = false;         // There may be more such files.
   uint64_t total_bytes_ = 0;
   uint64_t next_number_ = 0;
-  uint64_t last_line_ = 0;  // The number of the last line.
+  uint64_t last_line_ = 0;  // The number of the last line, in files that follow one another.
   int fd_ = -1;
   bool failed_ = false;
 };

@@ -417,6 +417,43 @@ TEST_F(UnsentTest, TheFileGoesOnceADaemonHasTakenAll) {
   EXPECT_FALSE(Exists(Unsent()));
 }
 
+// Bug it must catch: a file that lines were acknowledged behind went on with later lines, and the
+// daemon took those between for lost.
+TEST_F(UnsentTest, WhatWasAcknowledgedBesideTheFileIsNoGap) {
+  const auto client = ConnectKeeping(absl::Hours(1));  // No beat adds to the file.
+  client->SendStep(At(1));
+  ASSERT_THAT(StepsInFile(), ElementsAre(1));
+  auto listener = ListenUnix(path_);
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  std::optional<LineSocket> daemon;
+  ASSERT_TRUE(Await([&] {
+    Fd fd(::accept4(listener->get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (fd.get() >= 0) daemon.emplace(std::move(fd));
+    return daemon.has_value();
+  }));
+  std::vector<std::string> lines;
+  const auto has_read = [&](uint64_t step) {
+    return daemon->Read(lines).ok() && std::any_of(lines.begin(), lines.end(), [&](const auto& l) {
+             const auto envelope = Decode(l);
+             const Step* read = envelope.ok() ? std::get_if<Step>(&envelope->message) : nullptr;
+             return read != nullptr && read->step == step;
+           });
+  };
+  // One step always waits for its acknowledgement.
+  for (uint64_t step = 2; step <= 4; ++step) {
+    client->SendStep(At(step));
+    ASSERT_TRUE(Await([&] { return has_read(step); }));
+    daemon->Queue(Encode({Ack{step - 1}}));
+    ASSERT_TRUE(daemon->Write().ok());
+  }
+  *listener = Fd();
+  daemon.reset();
+  ASSERT_TRUE(Await([&] { return StepsInFile().size() > 0 && StepsInFile().back() == 4; }));
+  UnsentReader reader(Unsent());
+  while (reader.Next([](const Message&) {}).value_or(false)) continue;
+  EXPECT_EQ(reader.lost().missing, 0u);
+}
+
 // A daemon that stands still takes connections and lines, and acknowledges nothing.
 TEST_F(UnsentTest, WhatADaemonLeavesUnansweredIsKeptToo) {
   const auto listener = ListenUnix(path_);

@@ -172,8 +172,10 @@ TEST_F(LeftFilesTest, AWorkerKeepsItsNameThoughItCannotBeReadForAMoment) {
   }
 }
 
+// Bug it must catch: once the exit was acknowledged, the directory was removed with unread files.
 TEST_F(LeftFilesTest, WhatIsNeverReadStaysForALaterDaemonAndIsCounted) {
   options_.read_patience = absl::Milliseconds(100);
+  options_.ended_ranks = 0;
   for (const char* file : {"steps.0", "steps.1", "checkpoints.0", "trainer/unsent.jsonl"}) {
     for (const ReadFault fault : {ReadFault::kEio, ReadFault::kEmfile, ReadFault::kEacces}) {
       SCOPED_TRACE(absl::StrCat(file, " with fault ", int(fault)));
@@ -185,8 +187,8 @@ TEST_F(LeftFilesTest, WhatIsNeverReadStaysForALaterDaemonAndIsCounted) {
         EXPECT_LT(told_.size() + heard_->checkpoints().size(), kSteps + 1);
         EXPECT_EQ(Lost("unreadable_file"), before + 1);
         EXPECT_EQ(exited_->cause, ExitCause::kCompleted);
-        daemon_->Acknowledge(heard_->last_sequence() - 1);
-        EXPECT_TRUE(HasFile(file));
+        daemon_->Acknowledge(heard_->last_sequence());
+        EXPECT_FALSE(HasFile("reported"));
         daemon_.reset();
       }
       ASSERT_TRUE(HasFile(file));
@@ -199,6 +201,103 @@ TEST_F(LeftFilesTest, WhatIsNeverReadStaysForALaterDaemonAndIsCounted) {
   }
 }
 
+// Bug it must catch: a daemon that had lost its patience never read the file again.
+TEST_F(LeftFilesTest, WhatIsReadLateIsToldByTheSameDaemon) {
+  options_.read_patience = absl::Milliseconds(100);
+  options_.ended_ranks = 0;
+  for (const char* file : {"steps.0", "steps.1", "checkpoints.0", "exit_report.json",
+                           "trainer/unsent.jsonl", "job.1.0"}) {
+    SCOPED_TRACE(file);
+    Leave();
+    const double before = AllLost();
+    auto faulty = std::make_unique<FaultyReads>(ReadFault::kEmfile, file);
+    Adopt();
+    const double counted = AllLost() - before;
+    daemon_->Acknowledge(heard_->last_sequence());
+    const uint64_t exit = heard_->last_sequence();
+    const int met = faulty->met();
+    EXPECT_TRUE(WaitFor([&] { return faulty->met() > met + 3; })) << "it is read again";
+    EXPECT_EQ(AllLost() - before, counted) << "and counted once";
+    faulty.reset();
+    // The exit is told again, last, and what it stands for has been told before.
+    EXPECT_TRUE(WaitFor([&] {
+      heard_->Await(id_, RankState::kExited);
+      return heard_->last_sequence() > exit && heard_->kinds().back() == "status";
+    }));
+    for (const StepReport& report : heard_->steps()) told_.insert(report.step.step);
+    EXPECT_EQ(told_.size(), kSteps);
+    EXPECT_EQ(heard_->checkpoints().size(), 1u);
+    EXPECT_EQ(heard_->statuses().back().cause, ExitCause::kCompleted);
+    EXPECT_FALSE(daemon_->idle());
+    daemon_->Acknowledge(heard_->last_sequence());
+    EXPECT_TRUE(WaitFor([&] { return daemon_->idle() && !Exists(Path("job.1.0")); }));
+  }
+}
+
+// Bug it must catch: a file that was acknowledged beside an unread one was counted as lost.
+TEST_F(LeftFilesTest, AnUnreadFileMakesNoOtherSeemLost) {
+  const std::string path = directory_.path() + "/spool";
+  uint64_t sequence = 0;
+  std::set<uint64_t> steps;
+  const auto recover = [&](Spool& spool) {
+    sequence = 0;
+    steps.clear();
+    absl::Duration left;
+    return spool.Recover(
+        [&](const channel::Message& message) {
+          steps.insert(std::get<channel::Step>(message).step);
+          return ++sequence;
+        },
+        left);
+  };
+  const auto no_lines = [](const Spool::Lost& lost) { return lost.damaged + lost.missing == 0; };
+  for (const bool again : {false, true}) {
+    for (const char* file : {"steps.0", "steps.1", "steps.2", "/spool"}) {
+      SCOPED_TRACE(absl::StrCat(file, again ? ", read late" : ""));
+      ASSERT_TRUE(RemoveTree(path).ok());
+      ASSERT_TRUE(MakeDirectories(path).ok());
+      {
+        Spool spool(path, "steps", kSpoolBytes);
+        for (uint64_t i = 1; !Exists(path + "/steps.2") || i % 5 != 0; ++i) {
+          spool.Append(Step(i), i);
+        }
+      }
+      const uint64_t first = 1000;
+      {
+        auto faulty = std::make_unique<FaultyReads>(ReadFault::kEmfile, file);
+        Spool spool(path, "steps", kSpoolBytes);
+        EXPECT_TRUE(no_lines(recover(spool)));
+        EXPECT_TRUE(spool.unread());
+        const uint64_t read = sequence;
+        spool.Append(Step(first), ++sequence);
+        spool.Append(Step(first + 1), ++sequence);
+        spool.Acknowledge(read);
+        faulty.reset();
+        if (again) {
+          const std::set<uint64_t> before = steps;
+          uint64_t late = sequence;
+          absl::Duration left;
+          EXPECT_TRUE(no_lines(spool.Recover([&](const auto&) { return ++late; }, left)));
+          EXPECT_FALSE(spool.unread());
+          EXPECT_GT(late, sequence);
+        }
+        spool.Append(Step(first + 2), sequence + 1000);
+      }
+      {
+        Spool spool(path, "steps", kSpoolBytes);
+        EXPECT_TRUE(no_lines(recover(spool)));
+        EXPECT_GT(steps.size(), 3u) << "and what was not read";
+        const uint64_t read = sequence;
+        spool.Append(Step(first + 3), ++sequence);
+        spool.Acknowledge(read - 3);
+      }
+      Spool spool(path, "steps", kSpoolBytes);
+      EXPECT_TRUE(no_lines(recover(spool)));
+      for (uint64_t i = 0; i < 4; ++i) EXPECT_TRUE(steps.contains(first + i)) << i;
+    }
+  }
+}
+
 // Bug it must catch: new reports went into a file with old ones that nobody had read.
 TEST_F(LeftFilesTest, ADirectoryThatIsNeverListedLosesNothing) {
   options_.read_patience = absl::Milliseconds(100);
@@ -206,11 +305,48 @@ TEST_F(LeftFilesTest, ADirectoryThatIsNeverListedLosesNothing) {
     const FaultyReads faulty(ReadFault::kEmfile, "job.1.0");
     Adopt();  // The unsent reports go into files of their own.
     EXPECT_LT(told_.size(), kSteps);
-    daemon_->Acknowledge(heard_->last_sequence() - 1);
+    daemon_->Acknowledge(heard_->last_sequence());
     daemon_.reset();
   }
   Adopt();
   EXPECT_EQ(told_.size(), kSteps);
+}
+
+// Bug it must catch: a minute for each file of each rank, while the ranks waited for their daemon.
+TEST_F(LeftFilesTest, AllFilesOfAllRanksShareOnePatience) {
+  std::filesystem::copy(Path("job.1.0"), Path("job.1.1"), std::filesystem::copy_options::recursive);
+  std::vector<std::unique_ptr<FaultyReads>> faulty;
+  for (const char* file : kFiles) {
+    faulty.push_back(std::make_unique<FaultyReads>(ReadFault::kEmfile, file));
+  }
+  options_.read_patience = absl::Seconds(2);
+  const absl::Duration before = RealClock().Monotonic();
+  ASSERT_TRUE(Daemon::Create(options_, metrics_, RealClock()).ok());
+  EXPECT_LT(RealClock().Monotonic() - before, 2 * options_.read_patience);
+}
+
+// Bug it must catch: a rank whose supervisor was not known in time was killed.
+TEST_F(LeftFilesTest, ARankThatRunsIsFoundEvenAfterTheStart) {
+  Adopt();
+  const RankId runs = {"runs", 1, 0};
+  daemon_->StartRanks(Order("runs", 1, {"ready", "wait_stop", "report:stopped:"}));
+  ASSERT_TRUE(heard_->Await(runs, RankState::kReady));
+  daemon_.reset();
+  options_.read_patience = absl::Seconds(2);
+  auto faulty = std::make_unique<FaultyReads>(ReadFault::kEmfile, "runs.1.0/supervisor.json");
+  Adopt();
+  EXPECT_TRUE(WaitFor([&, met = faulty->met()] { return faulty->met() > met; }));
+  faulty.reset();
+  EXPECT_TRUE(WaitFor([&] {
+    daemon_->StopRanks({"runs", 1, StopMode::kCheckpoint});  // Until the rank has a channel.
+    const auto statuses = daemon_->Register();
+    return std::any_of(statuses.begin(), statuses.end(), [](const RankStatus& status) {
+      return status.job_id == "runs" && status.state == RankState::kExited;
+    });
+  }));
+  const auto exited = heard_->Await(runs, RankState::kExited);
+  ASSERT_TRUE(exited);
+  EXPECT_EQ(exited->cause, ExitCause::kStopped) << exited->message;
 }
 
 TEST_F(LeftFilesTest, AnExitReportThatIsNeverReadIsNamed) {

@@ -166,10 +166,12 @@ channel::Checkpoint Report(uint64_t number) { return {number, absl::StrCat(numbe
 // Each recovered report's number.
 std::vector<uint64_t> Recovered(const std::string& directory) {
   std::vector<uint64_t> numbers;
-  Spool(directory, "spool").Recover([&](const channel::Message& message) {
+  absl::Duration left = kReadPatience;
+  const auto adopt = [&](const channel::Message& message) {
     numbers.push_back(std::get<channel::Checkpoint>(message).step);
     return numbers.size();
-  });
+  };
+  Spool(directory, "spool").Recover(adopt, left);
   return numbers;
 }
 
@@ -225,7 +227,8 @@ TEST(SpoolTest, WhatWasRecoveredIsAcknowledgedLikeTheRest) {
   TemporaryDirectory directory;
   Spool(directory.path(), "spool").Append(Report(7), 70);
   Spool second(directory.path(), "spool");
-  second.Recover([](const channel::Message&) { return 1; });
+  absl::Duration left = kReadPatience;
+  second.Recover([](const channel::Message&) { return 1; }, left);
   second.Append(Report(8), 2);
   second.Acknowledge(1);
   EXPECT_THAT(Recovered(directory.path()), ::testing::ElementsAre(8));

@@ -48,8 +48,17 @@ void Spool::AddFile() {
   files_.push_back(file);
 }
 
+// The lines behind an empty file need not follow those before it.
+void Spool::LeaveGap() {
+  const std::string path = Path({.number = next_number_++});
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (fd >= 0) ::close(fd);
+}
+
 void Spool::RemoveOldest() {
-  ::unlink(Path(files_.front()).c_str());
+  const std::string path = Path(files_.front());
+  const bool behind_unread = !unread_.empty() && unread_.front() < files_.front().number;
+  if (!behind_unread || ::truncate(path.c_str(), 0) != 0) ::unlink(path.c_str());
   total_bytes_ -= files_.front().bytes;
   files_.pop_front();
   if (files_.empty() && fd_ >= 0) {
@@ -120,6 +129,7 @@ Spool::Lost Spool::Recover(const std::function<uint64_t(channel::Message)>& adop
       // Greater than any number that may be there.
       const auto now = uint64_t(absl::ToUnixSeconds(RealClock().Now()));
       next_number_ = std::max(next_number_, now);
+      if (files_.empty()) LeaveGap();
     }
     unread_ = numbers.value_or(std::vector<uint64_t>());
     // While the directory could not be listed, this spool may have begun files of its own.
@@ -129,7 +139,6 @@ Spool::Lost Spool::Recover(const std::function<uint64_t(channel::Message)>& adop
     });
   }
   channel::KeptLines lines(/*earlier_numbered=*/false);
-  uint64_t next = 0;  // The number behind that of the last file that was read.
   for (const uint64_t number : std::exchange(unread_, {})) {
     next_number_ = std::max(next_number_, number + 1);
     File file = {.number = number};
@@ -138,15 +147,14 @@ Spool::Lost Spool::Recover(const std::function<uint64_t(channel::Message)>& adop
       ++all.unreadable_files;
       if (MayPass(text.status())) unread_.push_back(number);
       LogError("spool_not_read", {{"error", text.status().message()}, {"effect", "it stays"}});
+      lines.SkipFile();
       continue;
     }
     if (text->empty()) {  // All its lines have been acknowledged.
-      ::unlink(Path(file).c_str());
+      lines.SkipFile();
+      if (files_.empty() && unread_.empty()) ::unlink(Path(file).c_str());
       continue;
     }
-    // A file between may have been acknowledged, or is not read yet.
-    if (number != next) lines.SkipFile();
-    next = number + 1;
     lines.BeginFile();
     const uint64_t before = lines.last_sequence();
     const channel::LostLines lost = lines.Read(*text, [&](channel::Message message) {
@@ -163,15 +171,15 @@ Spool::Lost Spool::Recover(const std::function<uint64_t(channel::Message)>& adop
     all.damaged += lost.damaged;
     all.missing += lost.missing;
     file.bytes = text->size();
-    if (next == next_number_) last_line_ = lines.last_sequence();
+    if (number + 1 == next_number_) last_line_ = lines.last_sequence();
     if (file.lines == 0) continue;  // A file of nothing but damage stays, unread.
     // The next line goes into a new file, because only the last file of the list may grow.
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
     total_bytes_ += file.bytes;
     files_.push_back(file);
   }
-  // The next file does not follow a file that was not read, so that its lines need not either.
-  if (!unread_.empty() && unread_.back() + 1 == next_number_) ++next_number_;
+  // What is in the newest file is not known, so the next lines cannot follow.
+  if (!unread_.empty() && unread_.back() + 1 == next_number_) LeaveGap();
   return all;
 }
 

@@ -65,6 +65,7 @@ class Spool {
   // The numbers of the files that an earlier daemon left, in order.
   absl::StatusOr<std::vector<uint64_t>> List() const;
   void AddFile();
+  void LeaveGap();
   void RemoveOldest();
 
   const std::string directory_;
@@ -76,7 +77,7 @@ class Spool {
   bool unlisted_ = false;         // There may be more such files.
   uint64_t total_bytes_ = 0;
   uint64_t next_number_ = 0;
-  uint64_t last_line_ = 0;  // The number of the last line, in files that follow one another.
+  uint64_t last_line_ = 0;  // The number of the last line, as far as the files were read.
   int fd_ = -1;
   bool failed_ = false;
 };

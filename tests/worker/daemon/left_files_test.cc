@@ -298,6 +298,20 @@ TEST_F(LeftFilesTest, AnUnreadFileMakesNoOtherSeemLost) {
   }
 }
 
+TEST_F(LeftFilesTest, AFileThatIsMissingBetweenTwoIsCounted) {
+  const std::string path = directory_.path() + "/spool";
+  ASSERT_TRUE(MakeDirectories(path).ok());
+  {
+    Spool spool(path, "steps", kSpoolBytes);
+    for (uint64_t i = 1; !Exists(path + "/steps.2"); ++i) spool.Append(Step(i), i);
+  }
+  ASSERT_EQ(::unlink((path + "/steps.1").c_str()), 0);
+  uint64_t sequence = 0;
+  absl::Duration left;
+  Spool spool(path, "steps", kSpoolBytes);
+  EXPECT_GT(spool.Recover([&](const auto&) { return ++sequence; }, left).missing, 0u);
+}
+
 // Bug it must catch: new reports went into a file with old ones that nobody had read.
 TEST_F(LeftFilesTest, ADirectoryThatIsNeverListedLosesNothing) {
   options_.read_patience = absl::Milliseconds(100);

@@ -1,7 +1,8 @@
 // A wall clock that a test can move while a program runs: preloaded (LD_PRELOAD) into one program,
 // so that no other program's clock moves. The environment variable CHAOS_CLOCK names a file of
 // eight bytes, the nanoseconds to add to the kernel's wall clock. Monotonic clocks stay as they
-// are, as when an administrator sets the date.
+// are, as when an administrator sets the date. If CHAOS_CLOCK_SLEEPS is set, the time since the
+// machine's start moves, too, as when the machine has slept.
 //
 // Waits until a wall-clock time end at once where the jump passed that time, as the kernel's do:
 // each is divided into waits of 50 ms, after which the caller looks at the clock again (a wake
@@ -24,9 +25,11 @@
 
 static const int64_t kSecond = 1000000000, kSlice = 50000000;
 static const volatile int64_t* g_offset;
+static int g_sleeps;
 static long (*g_syscall)(long, ...);
 
 __attribute__((constructor)) static void Open(void) {
+  g_sleeps = getenv("CHAOS_CLOCK_SLEEPS") != NULL;
   const char* path = getenv("CHAOS_CLOCK");
   const int fd = path == NULL ? -1 : open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return;
@@ -61,7 +64,8 @@ int clock_gettime(clockid_t clock, struct timespec* t) {
   static int (*next)(clockid_t, struct timespec*);
   if (next == NULL) next = (int (*)(clockid_t, struct timespec*))dlsym(RTLD_NEXT, "clock_gettime");
   const int result = next(clock, t);
-  if (result == 0 && IsWall(clock)) *t = Timespec(Nanoseconds(t) + Offset());
+  const int moves = IsWall(clock) || (g_sleeps && clock == CLOCK_BOOTTIME);
+  if (result == 0 && moves) *t = Timespec(Nanoseconds(t) + Offset());
   return result;
 }
 

@@ -1,4 +1,5 @@
-"""Certificates are renewed under programs that run: the clocks go on by more days than the first ones hold."""
+"""Certificates are renewed under programs that run: the clocks go on by more days than the first ones hold, as if the
+machine had slept. (A clock that leaps while the machine runs is not believed at once.)"""
 import pathlib
 import socket
 import ssl
@@ -19,7 +20,8 @@ class Renewal(RealService):
         super().setUp()
         wall_clock.build_shim(self.directory / "shim.so")
         self.clock = wall_clock.Clock(self.directory / "clock")
-        self.environment = {"LD_PRELOAD": str(self.directory / "shim.so"), "CHAOS_CLOCK": str(self.clock.path)}
+        self.environment = {"LD_PRELOAD": str(self.directory / "shim.so"), "CHAOS_CLOCK": str(self.clock.path),
+                            "CHAOS_CLOCK_SLEEPS": "1"}
 
     def shown(self, url):
         """The certificate that a metrics page shows now."""

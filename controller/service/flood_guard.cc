@@ -105,12 +105,13 @@ std::vector<int> FloodGuard::Look(absl::Duration now, absl::Duration computed) {
     standing += seen.open && connection.work.StandsStill(seen.bytes, now) ? 1 : 0;
   }
   // gRPC works on one of those that it reads no further, and the others wait for it.
-  share_ = (computed - std::exchange(computed_, computed)) / std::max(1, standing);
+  const absl::Duration since = computed - std::exchange(computed_, computed);
+  const absl::Duration share = since / std::max(1, standing);
   std::vector<int> go;
   for (const auto& [fd, bytes, open] : all) {
     Connection& connection = connections_.at(fd);
     connection.use->unread = bytes.unread > 0;
-    const bool must_go = open && !connection.gone && MustGo(fd, connection, bytes, now);
+    const bool must_go = open && !connection.gone && MustGo(fd, connection, bytes, now, share);
     const bool cut = must_go && connection.payer != ConnectionUsers::kOwner;
     if (cut) go.push_back(fd);
     if ((cut || !open) && !std::exchange(connection.gone, true)) End(connection, now);
@@ -157,10 +158,10 @@ bool FloodGuard::Measure(int fd, FruitlessWork::Bytes& bytes) const {
 }
 
 bool FloodGuard::MustGo(int fd, Connection& connection, const FruitlessWork::Bytes& bytes,
-                        absl::Duration now) {
+                        absl::Duration now, absl::Duration share) {
   FindPayer(connection, now);
   Widen(fd, connection, now);
-  absl::Duration work = connection.work.Of(bytes, now, share_);
+  absl::Duration work = connection.work.Of(bytes, now, share);
   // After a large read, streams go on to start for a while.
   const uint64_t every = connection.work.pending() >= kFruitless ? kFruitless : kCountEvery;
   if (bytes.read >= connection.counted + every || connection.busy ||

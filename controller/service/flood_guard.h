@@ -74,8 +74,9 @@ class FloodGuard {
 
   // Returns false if the descriptor is no connection any more.
   bool Measure(int fd, FruitlessWork::Bytes& bytes) const;
-  bool MustGo(int fd, Connection& connection, const FruitlessWork::Bytes& bytes,
-              absl::Duration now);
+  // `share`: how much of the processor time since the last look one that stands still may have had.
+  bool MustGo(int fd, Connection& connection, const FruitlessWork::Bytes& bytes, absl::Duration now,
+              absl::Duration share);
   absl::Duration CountStreams(Connection& connection, absl::Duration now);
   // Charges for handshakes without a call, and makes connections with waiting streams active.
   void LookAtQuietOnes(absl::Duration now);
@@ -94,7 +95,6 @@ class FloodGuard {
   std::map<std::string, int> by_peer_;     // Their descriptors.
   bool hurries_ = false;
   absl::Duration computed_;  // At the last look.
-  absl::Duration share_;     // Of the processor time since then, for one that stands still.
   std::set<int> active_;     // Those with unread bytes, new streams, or waiting streams.
   std::deque<std::pair<absl::Duration, int>> young_;  // When each of them was new.
   Transports transports_;

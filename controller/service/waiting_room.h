@@ -17,7 +17,7 @@ namespace trainyard::controller {
 
 struct Newcomer {
   Socket socket;
-  int listener = -1;
+  int listener = -1;  // The descriptor that accepted the connection.
   std::string peer;
 };
 

@@ -36,7 +36,7 @@ class KeptLines {
 
   // The next lines follow those before in number, but are of another file.
   void BeginFile() { checked_ = false; }
-  // A file is not there or could not be read, so the next lines need not follow those before.
+  // A file between was empty or could not be read, so the next lines need not follow those before.
   void SkipFile() { last_sequence_ = 0; }
   // Calls `use` with each good line of the next part of the file. Returns what is lost in it. The
   // part ends with a line break, or with the end of the file. A last line without a line break is

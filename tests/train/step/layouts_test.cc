@@ -42,10 +42,10 @@ TEST_P(Layouts, StepsEqualThoseOfOneRankAndSendWhatTheFormulaSays) {
 
 // A learning rate that is larger by 45 units in the last place changes the weights of one rank by
 // up to 2.4e-7 in six steps, and those of the other families by at most 8e-12. So the order of sums
-// in another layout may change them as much.
+// in another layout may change them as much. Few batches do so: 4 of 132 here, always the same.
 TEST(Conditioning, WhatHasAWiderToleranceAmplifiesRounding) {
   double largest = 0;
-  for (const LayoutCase& c : SomeLayouts("nemotron_h")) {
+  for (const LayoutCase& c : AllLayouts("nemotron_h", 4)) {
     if (!AmplifiesRounding(c)) continue;
     LayoutCase other = HeldUp(c);
     const TrainedSteps steps = TrainOnOneRank(other);

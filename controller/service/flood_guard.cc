@@ -113,7 +113,11 @@ std::vector<int> FloodGuard::Look(absl::Duration now, absl::Duration computed) {
     connection.use->unread = bytes.unread > 0;
     const bool must_go = open && !connection.gone && MustGo(fd, connection, bytes, now, share);
     const bool cut = must_go && connection.payer != ConnectionUsers::kOwner;
-    if (cut) go.push_back(fd);
+    if (cut) {
+      go.push_back(fd);
+      // Whoever comes from there next may be the same caller.
+      if (connection.known) DebtOf(NameOfSource(connection.peer)).Add(connection.debt.At(now), now);
+    }
     if ((cut || !open) && !std::exchange(connection.gone, true)) End(connection, now);
     hurries_ |= !connection.gone && !connection.known && connection.work.pending() >= kFruitless;
     if (connection.gone || (bytes.unread == 0 && !connection.busy)) active_.erase(fd);
@@ -124,8 +128,9 @@ std::vector<int> FloodGuard::Look(absl::Duration now, absl::Duration computed) {
 void FloodGuard::LookAtQuietOnes(absl::Duration now) {
   for (; !young_.empty() && now - young_.front().first >= kTimeToCall; young_.pop_front()) {
     const auto found = connections_.find(young_.front().second);
-    // Another connection may have the descriptor by now.
-    if (found->second.since != young_.front().first) continue;
+    // Another connection may have the descriptor by now. A caller who is found after the cut does
+    // not take over what the source owes: others would be let in from there at once.
+    if (found->second.since != young_.front().first || found->second.gone) continue;
     FindPayer(found->second, now);
     ChargeHandshake(found->second, now);
   }

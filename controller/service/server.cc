@@ -27,7 +27,7 @@ constexpr int kHandshakeMilliseconds = 8'000;
 constexpr int kIdleMilliseconds = 60'000;
 
 // How much gRPC reads at once of one connection, and works on before it looks at another.
-constexpr int kMaxReadBytes = 16 << 10;
+constexpr int kMaxReadBytes = 4 << 10;
 
 constexpr absl::Duration kLookAtNamespacesEvery = absl::Seconds(1);
 constexpr absl::Duration kLookAtCallersEvery = absl::Seconds(1);

@@ -219,6 +219,31 @@ TEST_F(FloodGuardTest, WhoOwesNothingAnyMoreMaySendMoreAtOnce) {
   EXPECT_GE(arrived, 32 << 10) << "although nothing was read";
 }
 
+// Bug it must catch: a caller who is cut off comes back at once, by as many connections as before.
+TEST_F(FloodGuardTest, WhereACallerWasCutOffNewcomersMustWait) {
+  const Connection flooder = Connect(), quiet = Connect();
+  Call(flooder, "alice");
+  Pass(quiet, 10);
+  EXPECT_THAT(Look(), IsEmpty());
+  EXPECT_FALSE(guard_.Owes(quiet.peer, now_));
+  Pass(flooder, 8 << 20);
+  EXPECT_THAT(Look(), ElementsAre(flooder.near.fd()));
+  EXPECT_TRUE(guard_.Owes(quiet.peer, now_));
+}
+
+// Bug it must catch: gRPC begins the call of a flooder after the cut, and the address owes nothing.
+TEST_F(FloodGuardTest, WhoCallsAfterTheCutDoesNotTakeOverWhatTheSourceOwes) {
+  const Connection flooder = Connect();
+  Pass(flooder, 24 << 20);
+  EXPECT_THAT(Look(), ElementsAre(flooder.near.fd()));
+  Call(flooder, "alice");
+  now_ += absl::Milliseconds(300);
+  EXPECT_THAT(Look(), IsEmpty());
+  now_ += absl::Milliseconds(300);
+  EXPECT_THAT(Look(), IsEmpty());
+  EXPECT_TRUE(guard_.Owes(flooder.peer, now_));
+}
+
 TEST_F(FloodGuardTest, HurriesWhileAStrangerSendsMoreThanAFirstCall) {
   const Connection stranger = Connect(), caller = Connect();
   Call(caller, "alice");

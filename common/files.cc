@@ -13,27 +13,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/canonical.h"
+#include "common/fd.h"
 #include "common/read_all.h"
 #include "common/status_macros.h"
 
 namespace trainyard {
 namespace {
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 absl::Status WriteAndSync(const std::string& path, absl::string_view contents) {
-  const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  const Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (file.get() < 0) return ErrnoStatus(errno, "create", path);
   while (!contents.empty()) {
     const ssize_t n = ::write(file.get(), contents.data(), contents.size());
@@ -45,8 +33,8 @@ absl::Status WriteAndSync(const std::string& path, absl::string_view contents) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Descriptor> OpenRegular(const std::string& path, int flags, nlink_t most_names) {
-  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | flags));
+absl::StatusOr<Fd> OpenRegular(const std::string& path, int flags, nlink_t most_names) {
+  Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | flags));
   if (file.get() < 0) return ErrnoStatus(errno, "open", path);
   struct stat info;
   if (::fstat(file.get(), &info) != 0) return ErrnoStatus(errno, "look at", path);
@@ -56,7 +44,7 @@ absl::StatusOr<Descriptor> OpenRegular(const std::string& path, int flags, nlink
   return file;
 }
 
-absl::StatusOr<Descriptor> OpenFileOfOthers(const std::string& path) {
+absl::StatusOr<Fd> OpenFileOfOthers(const std::string& path) {
   return OpenRegular(path, O_NOFOLLOW, 1);
 }
 
@@ -106,25 +94,24 @@ absl::StatusOr<std::string> ReadAll(int fd, const std::string& path, uint64_t li
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t limit_bytes) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) return ErrnoStatus(errno, "open", path);
   return ReadAll(file.get(), path, limit_bytes);
 }
 
 absl::StatusOr<std::string> ReadRegularFile(const std::string& path, uint64_t limit_bytes) {
-  ASSIGN_OR_RETURN(const Descriptor file,
-                   OpenRegular(path, 0, std::numeric_limits<nlink_t>::max()));
+  ASSIGN_OR_RETURN(const Fd file, OpenRegular(path, 0, std::numeric_limits<nlink_t>::max()));
   return ReadAll(file.get(), path, limit_bytes);
 }
 
 absl::StatusOr<std::string> ReadFileOfOthers(const std::string& path, uint64_t limit_bytes) {
-  ASSIGN_OR_RETURN(const Descriptor file, OpenFileOfOthers(path));
+  ASSIGN_OR_RETURN(const Fd file, OpenFileOfOthers(path));
   return ReadAll(file.get(), path, limit_bytes);
 }
 
 absl::StatusOr<std::string> ReadPartOfOthers(const std::string& path, uint64_t offset,
                                              uint64_t bytes) {
-  ASSIGN_OR_RETURN(const Descriptor file, OpenFileOfOthers(path));
+  ASSIGN_OR_RETURN(const Fd file, OpenFileOfOthers(path));
   std::string part(bytes, '\0');
   size_t got = 0;
   while (got < bytes) {
@@ -139,7 +126,7 @@ absl::StatusOr<std::string> ReadPartOfOthers(const std::string& path, uint64_t o
 }
 
 absl::Status SyncFileOfOthers(const std::string& path) {
-  ASSIGN_OR_RETURN(const Descriptor file, OpenFileOfOthers(path));
+  ASSIGN_OR_RETURN(const Fd file, OpenFileOfOthers(path));
   if (::fdatasync(file.get()) != 0) return ErrnoStatus(errno, "sync", path);
   return absl::OkStatus();
 }
@@ -155,14 +142,14 @@ absl::Status WriteFileAtomic(const std::string& path, absl::string_view contents
 }
 
 absl::Status SyncFile(const std::string& path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) return ErrnoStatus(errno, "open", path);
   if (::fdatasync(file.get()) != 0) return ErrnoStatus(errno, "sync", path);
   return absl::OkStatus();
 }
 
 absl::Status SyncDirectory(const std::string& path) {
-  const Descriptor directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const Fd directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (directory.get() < 0) return ErrnoStatus(errno, "open", path);
   if (::fsync(directory.get()) != 0) return ErrnoStatus(errno, "sync", path);
   return absl::OkStatus();

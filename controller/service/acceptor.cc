@@ -99,20 +99,20 @@ uint16_t* PortOf(sockaddr* address) {
 }
 
 // Returns a socket without a descriptor on failure; errno then says why.
-Socket BoundTo(const addrinfo& address) {
-  Socket socket(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+Fd BoundTo(const addrinfo& address) {
+  Fd socket(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const int on = 1;
   // A restart does not wait for the old connections' last packets. Two controllers still cannot
   // listen on one port.
-  if (socket.fd() < 0 ||
-      ::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
+  if (socket.get() < 0 ||
+      ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
       // Connections inherit this.
-      ::setsockopt(socket.fd(), SOL_SOCKET, SO_RCVBUF, &kNewcomerBuffer, sizeof(int)) != 0 ||
+      ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUF, &kNewcomerBuffer, sizeof(int)) != 0 ||
       (address.ai_family == AF_INET6 && address.ai_next != nullptr &&
-       ::setsockopt(socket.fd(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on)) != 0) ||
-      ::bind(socket.fd(), address.ai_addr, address.ai_addrlen) != 0 ||
-      ::listen(socket.fd(), kBacklog) != 0) {
-    return Socket();
+       ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on)) != 0) ||
+      ::bind(socket.get(), address.ai_addr, address.ai_addrlen) != 0 ||
+      ::listen(socket.get(), kBacklog) != 0) {
+    return Fd();
   }
   return socket;
 }
@@ -192,14 +192,14 @@ absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(const Address& addres
                                                            ConnectionUsers& users) {
   ASSIGN_OR_RETURN(const Addresses addresses, Resolve(address));
   std::unique_ptr<Acceptor> acceptor(new Acceptor(address, users));
-  acceptor->stop_ = Socket(::eventfd(0, EFD_CLOEXEC));
-  if (acceptor->stop_.fd() < 0) return CannotListen(address, std::strerror(errno));
+  acceptor->stop_ = Fd(::eventfd(0, EFD_CLOEXEC));
+  if (acceptor->stop_.get() < 0) return CannotListen(address, std::strerror(errno));
   for (addrinfo* each = addresses.get(); each != nullptr; each = each->ai_next) {
     *PortOf(each->ai_addr) = htons(uint16_t(acceptor->address_.port));
-    Socket listener = BoundTo(*each);
+    Fd listener = BoundTo(*each);
     // A machine without IPv6 may have a name for ::1 all the same.
-    if (listener.fd() < 0 && errno == EADDRNOTAVAIL && addresses->ai_next != nullptr) continue;
-    if (listener.fd() < 0) {
+    if (listener.get() < 0 && errno == EADDRNOTAVAIL && addresses->ai_next != nullptr) continue;
+    if (listener.get() < 0) {
       return CannotListen(address, errno == EADDRINUSE
                                        ? "the port is taken. Is another controller running there? "
                                          "Otherwise give this one another port by --listen"
@@ -208,7 +208,7 @@ absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(const Address& addres
     sockaddr_storage bound{};
     socklen_t size = sizeof(bound);
     auto* const name = reinterpret_cast<sockaddr*>(&bound);
-    if (::getsockname(listener.fd(), name, &size) != 0) {
+    if (::getsockname(listener.get(), name, &size) != 0) {
       return CannotListen(address, std::strerror(errno));
     }
     // All addresses use the port that the first one got.
@@ -223,7 +223,7 @@ absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(const Address& addres
 Acceptor::~Acceptor() {
   if (!thread_.joinable()) return;
   const uint64_t one = 1;
-  CHECK(::write(stop_.fd(), &one, sizeof(one)) == sizeof(one));
+  CHECK(::write(stop_.get(), &one, sizeof(one)) == sizeof(one));
   thread_.join();
   watch_.join();
 }
@@ -238,7 +238,7 @@ void Acceptor::Start(std::unique_ptr<grpc::experimental::ExternalConnectionAccep
 
 void Acceptor::Run(size_t most) {
   // Poll ignores what has the descriptor -1.
-  std::vector<pollfd> polled = {{.fd = stop_.fd(), .events = POLLIN, .revents = 0}};
+  std::vector<pollfd> polled = {{.fd = stop_.get(), .events = POLLIN, .revents = 0}};
   polled.resize(1 + listeners_.size(), {.fd = -1, .events = POLLIN, .revents = 0});
   absl::Duration accept;  // When to do so again, at the earliest.
   for (;;) {
@@ -246,7 +246,7 @@ void Acceptor::Run(size_t most) {
     absl::Duration wake = now < accept ? accept : absl::InfiniteDuration();
     wake = std::min(wake, waiting_.next());
     for (size_t i = 0; i < listeners_.size(); ++i) {
-      polled[1 + i].fd = now < accept ? -1 : listeners_[i].fd();
+      polled[1 + i].fd = now < accept ? -1 : listeners_[i].get();
     }
     if (::poll(polled.data(), polled.size(), Milliseconds(wake - now)) < 0) {
       CHECK(errno == EINTR) << errno;
@@ -261,7 +261,7 @@ void Acceptor::Run(size_t most) {
 }
 
 void Acceptor::Watch() {
-  std::array<pollfd, 2> polled = {{{.fd = stop_.fd(), .events = POLLIN, .revents = 0},
+  std::array<pollfd, 2> polled = {{{.fd = stop_.get(), .events = POLLIN, .revents = 0},
                                    {.fd = guard_.fd(), .events = POLLIN, .revents = 0}}};
   bool waiting = false;
   absl::Duration pause;
@@ -317,16 +317,16 @@ absl::Status Acceptor::AcceptOne(int listener, size_t most) {
   }
   sockaddr_storage peer{};
   socklen_t size = sizeof(peer);
-  Socket socket(
+  Fd socket(
       ::accept4(listener, reinterpret_cast<sockaddr*>(&peer), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (socket.fd() < 0) {
+  if (socket.get() < 0) {
     const bool exhausted =
         errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
     // All other errors concern one peer, which has gone.
     return exhausted ? absl::ResourceExhaustedError(std::strerror(errno)) : absl::OkStatus();
   }
   // The peer has given up while it waited in the kernel's queue.
-  if (PeerIsGone(socket.fd())) return absl::OkStatus();
+  if (PeerIsGone(socket.get())) return absl::OkStatus();
   Newcomer newcomer{std::move(socket), listener, PeerOf(peer)};
   const absl::Duration now = RealClock().Monotonic();
   if (!Owes(newcomer.peer, now)) {

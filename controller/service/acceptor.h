@@ -21,11 +21,11 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/address.h"
+#include "common/fd.h"
 #include "common/mutex.h"
 #include "controller/service/connection_users.h"
 #include "controller/service/flood_guard.h"
 #include "controller/service/newcomers.h"
-#include "controller/service/socket.h"
 #include "controller/service/waiting_room.h"
 
 namespace trainyard::controller {
@@ -104,8 +104,8 @@ class Acceptor {
 
   Address address_;
   grpc::ResourceQuota quota_;
-  std::vector<Socket> listeners_;
-  Socket stop_;  // An eventfd.
+  std::vector<Fd> listeners_;
+  Fd stop_;  // An eventfd.
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> server_;
   // Used by thread_ alone: these five.
   Newcomers newcomers_;

@@ -36,7 +36,7 @@ std::vector<Newcomer> WaitingRoom::LetIn(absl::Duration now,
       Newcomer newcomer = std::move(from.newcomers.front());
       from.newcomers.pop_front();
       --size_;
-      if (PeerIsGone(newcomer.socket.fd())) continue;
+      if (PeerIsGone(newcomer.socket.get())) continue;
       from.next = now + kEvery;
       in.push_back(std::move(newcomer));
     }

@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "controller/service/socket.h"
+#include "common/fd.h"
 
 namespace trainyard::controller {
 
 struct Newcomer {
-  Socket socket;
+  Fd socket;
   int listener = -1;  // The descriptor that accepted the connection.
   std::string peer;
 };

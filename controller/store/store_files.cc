@@ -157,9 +157,9 @@ absl::Status CheckNoneIsLost(const std::string& directory, const std::string& pa
   if (!recovery.accept_loss) {
     return DamagedStore(
         path, absl::StrCat("the file and its witness are missing or empty, although `", found,
-                           "` beside them shows that a controller has kept jobs here, "
-                           "or that its first start failed (--accept-loss starts with "
-                           "no jobs)"));
+                           "` beside them shows that a controller has kept jobs here",
+                           found == kMarker ? "" : ", or that its first start failed",
+                           " (--accept-loss starts with no jobs)"));
   }
   LogWarning("loss_accepted", {{"store", path}, {"found", found}, {"missing", "all of it"}});
   // Without its database nothing can be read from a log, and SQLite would remove it.

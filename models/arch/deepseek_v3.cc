@@ -291,12 +291,6 @@ HfTable HuggingFace() {
                      {"n_group", "moe.groups"},
                      {"topk_group", "moe.topk_groups"},
                      {"norm_topk_prob", "moe.norm_topk", true},
-                     {"aux_loss_alpha", "moe.aux_loss", 0.0},
-                     {.key = "seq_aux",
-                      .field = "moe.aux_loss_scope",
-                      .absent = true,
-                      .if_true = "SEQUENCE",
-                      .if_false = "BATCH"},
                      {"routed_scaling_factor", "moe.routed_scaling", 2.5}});
   // With equal mscale and mscale_all_dim, rotation keeps the length of a vector.
   table.rope_scalings = {
@@ -317,8 +311,10 @@ HfTable HuggingFace() {
   table.derived = {{"num_key_value_heads", [](const ModelConfig& config) {
                       return nlohmann::json(Facts(config).kv_heads);
                     }}};
-  // What its authors trained with, and what follows from other keys.
-  table.ignored = {{"ep_size"}, {"head_dim"}, {"num_nextn_predict_layers"}, {"qk_head_dim"}};
+  // What its authors trained with, and what follows from other keys. `transformers` adds no loss
+  // for the load of experts.
+  table.ignored = {{"aux_loss_alpha"},           {"ep_size"},     {"head_dim"},
+                   {"num_nextn_predict_layers"}, {"qk_head_dim"}, {"seq_aux"}};
   table.further_layers = "num_nextn_predict_layers";
   return table;
 }

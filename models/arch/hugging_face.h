@@ -29,10 +29,6 @@ struct HfKey {
   const char* alias = nullptr;
   // 0 is refused, because it means something else to this program, and written as null.
   bool nonzero = false;
-  // For a field with two choices whose key is true or false: the choices. `absent` is true or
-  // false, too.
-  const char* if_true = nullptr;
-  const char* if_false = nullptr;
   // A key of a scaling of rotary wavelengths that may also stand at the top of config.json.
   bool also_at_top = false;
 };

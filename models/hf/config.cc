@@ -36,10 +36,9 @@ std::string Shown(const Json& json) {
                                                : text);
 }
 
-// Returns the value as one of the key's type. If it has another type, returns nullopt, and `wanted`
-// receives what was wanted.
-std::optional<FieldValue> Take(const Json& json, const HfKey& key, const Field& field,
-                               std::string& wanted) {
+// Returns the value as one of the field's type. If it has another type, returns nullopt, and
+// `wanted` receives what was wanted.
+std::optional<FieldValue> Take(const Json& json, const Field& field, std::string& wanted) {
   if (std::holds_alternative<int64_t>(field.value)) {
     int64_t integer = 0;
     if (ReadInteger(json, integer)) return integer;
@@ -47,7 +46,7 @@ std::optional<FieldValue> Take(const Json& json, const HfKey& key, const Field& 
   } else if (std::holds_alternative<double>(field.value)) {
     if (json.is_number()) return json.get<double>();
     wanted = "a number";
-  } else if (std::holds_alternative<bool>(field.value) || key.if_true != nullptr) {
+  } else if (std::holds_alternative<bool>(field.value)) {
     if (json.is_boolean()) return json.get<bool>();
     wanted = "true or false";
   } else if (field.choices.empty()) {
@@ -112,7 +111,14 @@ class ConfigReader {
     const Family& family = *FindFamily(config_.family());
     FieldProblems problems(violations_, "model");
     family.complete(family.defaults, given_, problems, config_);
+    StopBias();
     if (violations_.empty()) Validate(config_, violations_, "model");
+  }
+
+  // `transformers` moves no bias of a router.
+  void StopBias() {
+    if (FindValue(config_, "moe.expert_bias") != FieldValue(true)) return;
+    SetField(config_, "moe.bias_update_rate", 0.0);
   }
 
   // Returns the key's value in the first place where it is not null. Values of two places must be
@@ -157,10 +163,7 @@ class ConfigReader {
       wanted = "true or false";  // `transformers` takes null for false.
       value.reset();
     }
-    if (found.value != nullptr) value = Take(*found.value, key, field, wanted);
-    if (value && key.if_true != nullptr) {
-      value = std::string(*value == FieldValue(true) ? key.if_true : key.if_false);
-    }
+    if (found.value != nullptr) value = Take(*found.value, field, wanted);
     const auto before = given_.find(key.field);
     if (value && before != given_.end() && before->second != *value) {
       wanted = absl::StrCat(TextOf(before->second), ", as another key says");

@@ -76,11 +76,7 @@ Json Whole(const HfTable& table, const ModelConfig& config) {
                {"architectures", {table.architecture}}};
   for (const HfKey& key : table.keys) {
     const FieldValue value = FindField(config, key.field).value;
-    if (key.if_true != nullptr) {
-      json[key.key] = value == FieldValue(std::string(key.if_true));
-    } else {
-      json[key.key] = key.nonzero && IsZero(value) ? Json() : JsonOf(value);
-    }
+    json[key.key] = key.nonzero && IsZero(value) ? Json() : JsonOf(value);
   }
   if (table.balance) WriteBalance(*table.balance, config, json);
   if (!table.rope_keys.empty()) WriteRope(table, config, json);

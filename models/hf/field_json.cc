@@ -19,6 +19,13 @@ Field FindField(const ModelConfig& config, absl::string_view name) {
   std::abort();
 }
 
+std::optional<FieldValue> FindValue(const ModelConfig& config, absl::string_view name) {
+  for (const Field& field : FieldsOf(config)) {
+    if (field.rule.name == name) return field.value;
+  }
+  return std::nullopt;
+}
+
 bool IsZero(const FieldValue& value) {
   return value == FieldValue(0.0) || value == FieldValue(int64_t{0});
 }

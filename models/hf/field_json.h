@@ -4,6 +4,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "absl/strings/string_view.h"
 #include "models/arch/registry.h"
@@ -19,6 +20,8 @@ inline constexpr char kMlxQuantization[] = "quantization";
 nlohmann::json JsonOf(const FieldValue& value);
 // CHECKs that the family has the field.
 Field FindField(const ModelConfig& config, absl::string_view name);
+// The value of the field. Absent: the family has no such field.
+std::optional<FieldValue> FindValue(const ModelConfig& config, absl::string_view name);
 bool IsZero(const FieldValue& value);
 
 }  // namespace trainyard

@@ -103,8 +103,9 @@ const HfIgnored* FindIgnored(const HfTable& table, const std::string& key) {
 }
 
 bool MeansNothing(const HfIgnored* row, const Json& value) {
-  if (value.is_null() || value == false) return true;
-  return row != nullptr && (row->value == nullptr || value == Json::parse(row->value));
+  if (value.is_null()) return true;
+  if (row != nullptr && row->value != nullptr) return value == Json::parse(row->value);
+  return row != nullptr || value == false;
 }
 
 }  // namespace trainyard

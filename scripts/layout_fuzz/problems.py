@@ -44,7 +44,7 @@ def draw_sizes(rng, grouped):
         "window": 7,
         "global_every": 2,
         "dense_layers": 1,
-        "q_lora_rank": 8,
+        "q_lora_rank": rng.choice((0, 8)),
         "kv_lora_rank": 8,
         "qk_nope_head_dim": 4,
         "qk_rope_head_dim": 2,
@@ -74,7 +74,7 @@ def draw_experts(rng, heads):
         "expert_bias": rng.random() < 0.3,
         "bias_update_rate": 0.01,
         "aux_loss": rng.choice((0, 0.01, 0.1)),
-        "aux_loss_scope": rng.choice(("BATCH", "SEQUENCE")),
+        "aux_loss_scope": rng.choice(("BATCH", "SEQUENCE", "MODEL")),
         "groups": 2,
         "topk_groups": rng.randint(1, 2),
         "norm_topk": rng.random() < 0.7,
@@ -171,7 +171,7 @@ class Problem:
             field = rng.choice(("frozen", "trainable"))
             self.spec[field] = draw_patterns(rng, names_of(self.one_rank()))
         self.balanced = (self.model.get("moe.aux_loss", 0) > 0
-                         and self.model["moe.aux_loss_scope"] == "BATCH")
+                         and self.model["moe.aux_loss_scope"] != "SEQUENCE")
 
     def job(self, micro, devices, more):
         batch = {"global": self.samples, "micro": micro, "sequence": self.sequence}

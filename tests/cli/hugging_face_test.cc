@@ -133,12 +133,14 @@ TEST_F(HuggingFace, IgnoresWhatTheUserNames) {
 TEST_F(HuggingFace, SaysHowExpertsAreBalanced) {
   const std::string golden = absl::StrCat(std::getenv("TRAINYARD_SOURCE"), "/tests/golden/hf/");
   EXPECT_EQ(Trainyard({"import", golden + "mixtral"}), 0);
-  EXPECT_THAT(err_.str(), HasSubstr("the experts' load is not balanced, as config.json asks for no "
-                                    "loss; model.overrides: {moe: {aux_loss: 1e-3}} adds one"));
+  EXPECT_THAT(err_.str(), HasSubstr("the experts' load is not balanced, as `transformers` does not "
+                                    "balance it; model.overrides: {moe: {aux_loss: 1e-3}} adds a "
+                                    "loss\n"));
   EXPECT_EQ(Trainyard({"import", golden + "mixtral_balanced"}), 0);
   EXPECT_THAT(err_.str(), HasSubstr("balanced by a loss (aux_loss 0.2, scope MODEL)"));
   EXPECT_EQ(Trainyard({"import", golden + "deepseek_v3"}), 0);
-  EXPECT_THAT(err_.str(), HasSubstr("balanced by a bias (bias_update_rate "));
+  EXPECT_THAT(err_.str(), HasSubstr("is not balanced, as `transformers` does not balance it"));
+  EXPECT_THAT(err_.str(), HasSubstr("{moe: {bias_update_rate: 1e-3}} moves the bias"));
   EXPECT_EQ(Trainyard({"import", model_}), 0);
   EXPECT_THAT(err_.str(), Not(HasSubstr("experts")));
   // Also where no controller answers.

@@ -185,6 +185,22 @@ TEST_F(Continue, OtherFilesOfDataOnlyWhereThatIsAllowed) {
   Ended(GoOn({"--continue", allowed, "--set", "steps=16"}));
 }
 
+// Bug it must catch: the command line and the rank abort on a recorded job that is not legal, as
+// after damage, or of a release with other limits.
+TEST_F(Continue, ARecordedJobThatIsNotLegalIsNamedAndPassedOver) {
+  TestJob job = Job("illegal", 10);
+  Ended(service_->Submit(job));
+  const std::string record = Path("runs/illegal/epoch-1/job.json");
+  nlohmann::json json = nlohmann::json::parse(ReadFile(record).value());
+  json.at("job").at("model").at("architecture").at("layers") = 0;
+  ASSERT_TRUE(WriteFileAtomic(record, json.dump()).ok());
+  job.steps = 12;
+  const std::string spec = service_->Write("illegal.yaml", job.Text());
+  const std::string id = Ended(GoOn({spec, "--continue", "runs/illegal"}));
+  EXPECT_EQ(Losses(id).size(), 2u);
+  EXPECT_THAT(service_->Trainyard({"logs", id}).output, HasSubstr("recorded_job_unusable"));
+}
+
 // Bug it must catch: a take-over that a kill leaves half done, or a run that begins again.
 TEST_F(Continue, ThroughKillsInTheMiddle) {
   const std::string old = Ended(service_->Submit(Job("killed", 10)));

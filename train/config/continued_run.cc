@@ -10,6 +10,8 @@
 #include "absl/strings/strip.h"
 #include "common/check.h"
 #include "models/arch/fields.h"
+#include "models/hf/field_json.h"
+#include "models/layers/moe_config.h"
 #include "train/config/precision.h"
 #include "train/config/resolve_model.h"
 #include "train/config/resolved_job.h"
@@ -63,6 +65,7 @@ const Rule kRules[] = {
 };
 
 constexpr absl::string_view kArchitecture = "model.architecture";
+constexpr char kBalanced[] = "batch.micro x data ranks";
 
 // Whether `path` is the field or a section that holds it.
 bool Holds(absl::string_view path, absl::string_view field) {
@@ -125,6 +128,15 @@ bool MayDifferInRun(const ModelConfig& model, absl::string_view field) {
   return known;
 }
 
+// Whether the loss for the load of experts takes its means over a micro-batch of all data ranks.
+bool BalancesMicroBatches(const ModelConfig& model) {
+  const std::optional<FieldValue> loss = FindValue(model, "moe.aux_loss");
+  const std::optional<FieldValue> scope = FindValue(model, "moe.aux_loss_scope");
+  return loss && !IsZero(*loss) && scope != FieldValue(std::string(Name(BalanceScope::kSequence)));
+}
+
+int64_t BalancedSequences(const JobConfig& job) { return job.batch.micro * DataParallel(job); }
+
 bool HasLength(const JobConfig& job) {
   return job.optimizer.schedule.shape != ScheduleShape::kConstant;
 }
@@ -154,6 +166,11 @@ std::vector<RunChange> ChangesOfRun(const JobConfig& before, const JobConfig& no
     }
     if (change.field == "precision" && other_state) change.effect = ChangeEffect::kState;
   }
+  if (BalancesMicroBatches(*model) && BalancedSequences(before) != BalancedSequences(now)) {
+    changes.push_back({.field = kBalanced,
+                       .before = absl::StrCat(BalancedSequences(before)),
+                       .now = absl::StrCat(BalancedSequences(now))});
+  }
   if (!HasLength(before) && !HasLength(now)) {
     std::erase_if(changes, [](const RunChange& change) { return change.field == "steps"; });
   }
@@ -166,6 +183,9 @@ std::string Described(const RunChange& change) {
   if (change.field == "steps") {
     absl::StrAppend(&text, "; optimizer.schedule falls over all steps, so the learning rate of ",
                     "each step to come is another one");
+  }
+  if (change.field == kBalanced) {
+    absl::StrAppend(&text, "; moe.aux_loss balances so many sequences together");
   }
   return text;
 }

@@ -9,7 +9,7 @@
 #include "common/status_macros.h"
 #include "train/checkpoint/recorded_job.h"
 #include "train/config/continued_run.h"
-#include "train/config/parse.h"
+#include "train/config/validate.h"
 
 namespace trainyard {
 namespace {
@@ -32,7 +32,14 @@ absl::StatusOr<JobConfig> JobOfRun(const Checkpoint& checkpoint, const JobConfig
       std::filesystem::path(checkpoint.path()).parent_path().parent_path();
   ASSIGN_OR_RETURN(const std::optional<RecordedJob> record,
                    ReadRecordedJob(directory.string(), checkpoint.state().epoch));
-  if (record) return ParseJobConfig(record->job);
+  if (!record) return AsInManifest(checkpoint.state(), now);
+  absl::StatusOr<JobConfig> job = ParseAndValidateJob(record->job);
+  if (job.ok()) return job;
+  LogWarning("recorded_job_unusable",
+             {{"directory", directory.string()},
+              {"epoch", checkpoint.state().epoch},
+              {"error", job.status().message()},
+              {"effect", "only what the checkpoint itself says of its run is compared"}});
   return AsInManifest(checkpoint.state(), now);
 }
 

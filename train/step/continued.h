@@ -9,8 +9,9 @@
 
 namespace trainyard {
 
-// Returns the job that wrote the checkpoint, as the directory has recorded it. For a checkpoint of
-// an earlier release, which has no record, returns `now` with what the manifest says.
+// Returns the job that wrote the checkpoint, as the directory has recorded it. If an earlier
+// release has left no record, or the record is no valid job, which is logged, returns `now` with
+// what the manifest says.
 absl::StatusOr<JobConfig> JobOfRun(const Checkpoint& checkpoint, const JobConfig& now);
 
 // Compares the job with the one that wrote the checkpoint (train/config/continued_run.h). Logs

@@ -57,15 +57,6 @@ bool WouldBlock(int error) { return error == EAGAIN || error == EWOULDBLOCK || e
 
 }  // namespace
 
-Fd& Fd::operator=(Fd&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  return *this;
-}
-Fd::~Fd() {
-  if (fd_ >= 0) ::close(fd_);
-}
-int Fd::Release() { return std::exchange(fd_, -1); }
-
 absl::StatusOr<Fd> ListenUnix(const std::string& path) {
   ASSIGN_OR_RETURN(const Address address, AddressOf(path));
   Fd fd = NewSocket();

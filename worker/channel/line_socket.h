@@ -9,22 +9,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/fd.h"
 
 namespace trainyard::channel {
-
-// Owns a file descriptor. Move-only.
-class Fd {
- public:
-  explicit Fd(int fd = -1) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(other.Release()) {}
-  Fd& operator=(Fd&& other) noexcept;
-  ~Fd();
-  int get() const { return fd_; }
-
- private:
-  int Release();
-  int fd_;
-};
 
 // Both sockets are non-blocking and closed on exec. ListenUnix replaces a file that a dead listener
 // has left. Errors name the path.

@@ -10,11 +10,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/fd.h"
 #include "common/files.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "nlohmann/json.hpp"
-#include "worker/channel/line_socket.h"
 #include "worker/daemon/processes.h"
 
 namespace trainyard {
@@ -71,9 +71,9 @@ Rates ParseRates(const json& object) {
 Rates Measure(const DeviceOptions& options, const CpuShare& share) {
   // If ranks share cores, the workers of one machine measure in turn. At the same time, each would
   // measure only its share, and the share would then be subtracted again.
-  channel::Fd turn;
+  Fd turn;
   if (share.of_threads < 1) {
-    turn = channel::Fd(::open(options.trainer.c_str(), O_RDONLY | O_CLOEXEC));
+    turn = Fd(::open(options.trainer.c_str(), O_RDONLY | O_CLOEXEC));
     ::flock(turn.get(), LOCK_EX);
   }
   const auto output = RunForOutput(

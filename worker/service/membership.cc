@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/files.h"
 #include "common/log.h"
+#include "common/patient_read.h"
 #include "common/sha256.h"
 #include "common/status_macros.h"
 #include "security/authority.h"
@@ -90,13 +91,17 @@ Membership::~Membership() {
 }
 
 absl::Status Membership::ReadFiles() {
+  absl::Duration left = kReadPatience;
+  const auto read = [&](const std::string& path) {
+    return ReadWithin([&] { return ReadFile(path, kMostPemBytes); }, left);
+  };
   const MutexLock lock(mutex_);
-  ASSIGN_OR_RETURN(identity_.key_pem, OrEmpty(ReadSecret(Path("key.pem"))));
-  ASSIGN_OR_RETURN(identity_.certificate_pem,
-                   OrEmpty(ReadFile(Path("certificate.pem"), kMostPemBytes)));
-  ASSIGN_OR_RETURN(authority_, OrEmpty(ReadFile(Path("authority.pem"), kMostPemBytes)));
+  ASSIGN_OR_RETURN(identity_.key_pem,
+                   OrEmpty(ReadWithin([&] { return ReadSecret(Path("key.pem")); }, left)));
+  ASSIGN_OR_RETURN(identity_.certificate_pem, OrEmpty(read(Path("certificate.pem"))));
+  ASSIGN_OR_RETURN(authority_, OrEmpty(read(Path("authority.pem"))));
   if (authority_.empty()) identity_.certificate_pem.clear();  // The worker died while it joined.
-  ASSIGN_OR_RETURN(joined_with_, OrEmpty(ReadFile(Path("joined_with"), kMostPemBytes)));
+  ASSIGN_OR_RETURN(joined_with_, OrEmpty(read(Path("joined_with"))));
   if (options_.places.authority_file.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(by_which_known_, ReadFile(options_.places.authority_file, kMostPemBytes));
   return absl::OkStatus();

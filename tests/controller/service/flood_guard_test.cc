@@ -13,7 +13,7 @@
 
 #include "absl/time/clock.h"
 #include "common/check.h"
-#include "controller/service/socket.h"
+#include "common/fd.h"
 
 namespace trainyard::controller {
 namespace {
@@ -24,7 +24,7 @@ using ::testing::IsEmpty;
 class FloodGuardTest : public ::testing::Test {
  protected:
   struct Connection {
-    Socket near, far;
+    Fd near, far;
     std::string peer;
     std::shared_ptr<ConnectionUse> use;
   };
@@ -33,24 +33,24 @@ class FloodGuardTest : public ::testing::Test {
     address_.sin_family = AF_INET;
     address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof(address_);
-    CHECK(::bind(listener_.fd(), name(), size) == 0 && ::listen(listener_.fd(), 8) == 0 &&
-          ::getsockname(listener_.fd(), name(), &size) == 0)
+    CHECK(::bind(listener_.get(), name(), size) == 0 && ::listen(listener_.get(), 8) == 0 &&
+          ::getsockname(listener_.get(), name(), &size) == 0)
         << errno;
   }
 
   sockaddr* name() { return reinterpret_cast<sockaddr*>(&address_); }
 
-  static Socket NewSocket() { return Socket(::socket(AF_INET, SOCK_STREAM, 0)); }
+  static Fd NewSocket() { return Fd(::socket(AF_INET, SOCK_STREAM, 0)); }
 
-  Connection Connect(Socket far = NewSocket()) {
-    Connection made{.near = Socket(), .far = std::move(far), .peer = "", .use = nullptr};
-    CHECK(::connect(made.far.fd(), name(), sizeof(address_)) == 0) << errno;
+  Connection Connect(Fd far = NewSocket()) {
+    Connection made{.near = Fd(), .far = std::move(far), .peer = "", .use = nullptr};
+    CHECK(::connect(made.far.get(), name(), sizeof(address_)) == 0) << errno;
     sockaddr_storage from{};
     socklen_t size = sizeof(from);
-    made.near = Socket(::accept(listener_.fd(), reinterpret_cast<sockaddr*>(&from), &size));
+    made.near = Fd(::accept(listener_.get(), reinterpret_cast<sockaddr*>(&from), &size));
     made.peer = PeerOf(from);
     made.use = users_.Opened(made.peer, ++number_);
-    guard_.Add(made.near.fd(), made.peer, made.use, now_);
+    guard_.Add(made.near.get(), made.peer, made.use, now_);
     return made;
   }
   // A call of `account` reaches a handler.
@@ -63,9 +63,9 @@ class FloodGuardTest : public ::testing::Test {
     std::string some(64 << 10, 'x');
     while (bytes > 0) {
       const ssize_t sent =
-          ::send(connection.far.fd(), some.data(), std::min(bytes, some.size()), 0);
+          ::send(connection.far.get(), some.data(), std::min(bytes, some.size()), 0);
       CHECK(sent > 0 &&
-            ::recv(connection.near.fd(), some.data(), size_t(sent), MSG_WAITALL) == sent);
+            ::recv(connection.near.get(), some.data(), size_t(sent), MSG_WAITALL) == sent);
       bytes -= size_t(sent);
     }
   }
@@ -76,7 +76,7 @@ class FloodGuardTest : public ::testing::Test {
 
   absl::Duration now_ = absl::Seconds(100);
   sockaddr_in address_{};
-  Socket listener_{::socket(AF_INET, SOCK_STREAM, 0)};
+  Fd listener_{::socket(AF_INET, SOCK_STREAM, 0)};
   uint64_t number_ = 0;
   ConnectionUsers users_;
   FloodGuard guard_{users_};
@@ -86,11 +86,11 @@ TEST_F(FloodGuardTest, WhoSendsForNothingMustGoAndOthersFromTherePay) {
   const Connection flooder = Connect(), next = Connect(), other = Connect();
   Pass(flooder, 8 << 20);
   Pass(other, 4 << 10);
-  EXPECT_THAT(Look(), ElementsAre(flooder.near.fd()));
+  EXPECT_THAT(Look(), ElementsAre(flooder.near.get()));
   EXPECT_TRUE(guard_.Owes(other.peer, now_));
   Pass(next, 600 << 10);
   Pass(other, 4 << 10);
-  EXPECT_THAT(Look(), ElementsAre(next.near.fd())) << "and not one that makes a small call";
+  EXPECT_THAT(Look(), ElementsAre(next.near.get())) << "and not one that makes a small call";
   now_ += absl::Seconds(20);
   EXPECT_FALSE(guard_.Owes(other.peer, now_));
 }
@@ -119,13 +119,13 @@ TEST_F(FloodGuardTest, ThoseThatStandStillShareTheTime) {
     callers.push_back(Connect());
     Call(callers.back(), "alice");
     Pass(callers.back(), 40 << 10);
-    CHECK(::send(callers.back().far.fd(), "more", 4, 0) == 4);
+    CHECK(::send(callers.back().far.get(), "more", 4, 0) == 4);
   }
   for (int i = 0; i < 3; ++i) EXPECT_THAT(Look(), IsEmpty());
   for (const Connection& each : callers) {
-    CHECK(::send(each.far.fd(), "more", 4, 0) == 4);
+    CHECK(::send(each.far.get(), "more", 4, 0) == 4);
     char bytes[4];
-    CHECK(::recv(each.near.fd(), bytes, 4, MSG_WAITALL) == 4);
+    CHECK(::recv(each.near.get(), bytes, 4, MSG_WAITALL) == 4);
   }
   for (int i = 0; i < 8; ++i) EXPECT_THAT(Look(), IsEmpty());
 }
@@ -191,15 +191,15 @@ TEST_F(FloodGuardTest, WhoOwesNothingAnyMoreMaySendMoreAtOnce) {
   const auto buffer = [](const Connection& connection) {
     int bytes = 0;
     socklen_t size = sizeof(bytes);
-    CHECK(::getsockopt(connection.near.fd(), SOL_SOCKET, SO_RCVBUF, &bytes, &size) == 0);
+    CHECK(::getsockopt(connection.near.get(), SOL_SOCKET, SO_RCVBUF, &bytes, &size) == 0);
     return bytes;
   };
   const int small = 4 << 10;
-  CHECK(::setsockopt(listener_.fd(), SOL_SOCKET, SO_RCVBUF, &small, sizeof(small)) == 0);
+  CHECK(::setsockopt(listener_.get(), SOL_SOCKET, SO_RCVBUF, &small, sizeof(small)) == 0);
   const Connection flooder = Connect(), caller = Connect();
   Call(flooder, "alice");
   Pass(flooder, 8 << 20);
-  EXPECT_THAT(Look(), ElementsAre(flooder.near.fd()));
+  EXPECT_THAT(Look(), ElementsAre(flooder.near.get()));
   Call(caller, "alice");
   Pass(caller, 10);
   EXPECT_THAT(Look(), IsEmpty());
@@ -210,10 +210,10 @@ TEST_F(FloodGuardTest, WhoOwesNothingAnyMoreMaySendMoreAtOnce) {
   EXPECT_GT(buffer(caller), 4 * before);
   Pass(caller, 256 << 10);  // The window grows with what is read.
   const std::string much(256 << 10, 'x');
-  CHECK(::send(caller.far.fd(), much.data(), much.size(), MSG_DONTWAIT) > 0);
+  CHECK(::send(caller.far.get(), much.data(), much.size(), MSG_DONTWAIT) > 0);
   int arrived = 0;
   for (int i = 0; i < 5000 && arrived < 32 << 10; ++i) {
-    CHECK(::ioctl(caller.near.fd(), FIONREAD, &arrived) == 0);
+    CHECK(::ioctl(caller.near.get(), FIONREAD, &arrived) == 0);
     absl::SleepFor(absl::Milliseconds(1));
   }
   EXPECT_GE(arrived, 32 << 10) << "although nothing was read";
@@ -227,7 +227,7 @@ TEST_F(FloodGuardTest, WhereACallerWasCutOffNewcomersMustWait) {
   EXPECT_THAT(Look(), IsEmpty());
   EXPECT_FALSE(guard_.Owes(quiet.peer, now_));
   Pass(flooder, 8 << 20);
-  EXPECT_THAT(Look(), ElementsAre(flooder.near.fd()));
+  EXPECT_THAT(Look(), ElementsAre(flooder.near.get()));
   EXPECT_TRUE(guard_.Owes(quiet.peer, now_));
 }
 
@@ -235,7 +235,7 @@ TEST_F(FloodGuardTest, WhereACallerWasCutOffNewcomersMustWait) {
 TEST_F(FloodGuardTest, WhoCallsAfterTheCutDoesNotTakeOverWhatTheSourceOwes) {
   const Connection flooder = Connect();
   Pass(flooder, 24 << 20);
-  EXPECT_THAT(Look(), ElementsAre(flooder.near.fd()));
+  EXPECT_THAT(Look(), ElementsAre(flooder.near.get()));
   Call(flooder, "alice");
   now_ += absl::Milliseconds(300);
   EXPECT_THAT(Look(), IsEmpty());
@@ -269,7 +269,7 @@ TEST_F(FloodGuardTest, CallersDoNotPayForStrangersAtTheirAddress) {
   const Connection flooder = Connect(), caller = Connect();
   Call(caller, "alice");
   Pass(flooder, 8 << 20);
-  EXPECT_THAT(Look(), ElementsAre(flooder.near.fd()));
+  EXPECT_THAT(Look(), ElementsAre(flooder.near.get()));
   Pass(caller, 900 << 10);
   EXPECT_THAT(Look(), IsEmpty());
 }
@@ -278,12 +278,12 @@ TEST_F(FloodGuardTest, SaysWhoseBytesAreUnread) {
   const Connection worker = Connect();
   EXPECT_THAT(Look(), IsEmpty());
   EXPECT_FALSE(worker.use->unread);
-  CHECK(::send(worker.far.fd(), "beat", 4, 0) == 4);
+  CHECK(::send(worker.far.get(), "beat", 4, 0) == 4);
   EXPECT_THAT(Look(), IsEmpty());
   EXPECT_TRUE(worker.use->unread);
   EXPECT_TRUE(guard_.waiting());
   char bytes[4];
-  CHECK(::recv(worker.near.fd(), bytes, 4, MSG_WAITALL) == 4);
+  CHECK(::recv(worker.near.get(), bytes, 4, MSG_WAITALL) == 4);
   EXPECT_THAT(Look(), IsEmpty());
   EXPECT_FALSE(worker.use->unread);
   EXPECT_FALSE(guard_.waiting());
@@ -293,11 +293,11 @@ TEST_F(FloodGuardTest, ADescriptorThatIsGivenOutAgainIsAnotherConnection) {
   Connection first = Connect();
   Pass(first, 710 << 10);
   EXPECT_THAT(Look(), IsEmpty());
-  const int fd = first.near.fd();
-  Socket far = NewSocket();
-  first.near = Socket();
+  const int fd = first.near.get();
+  Fd far = NewSocket();
+  first.near = Fd();
   Connection second = Connect(std::move(far));
-  ASSERT_EQ(second.near.fd(), fd);
+  ASSERT_EQ(second.near.get(), fd);
   Pass(second, 710 << 10);
   EXPECT_THAT(Look(), IsEmpty()) << "it holds half of what one may";
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/check.h"
-#include "controller/service/socket.h"
+#include "common/fd.h"
 
 namespace trainyard::controller {
 namespace {
@@ -19,20 +19,20 @@ class Pair {
   Pair() {
     int fds[2];
     CHECK(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0) << errno;
-    near_ = Socket(fds[0]);
-    far_ = Socket(fds[1]);
+    near_ = Fd(fds[0]);
+    far_ = Fd(fds[1]);
   }
-  int near() const { return near_.fd(); }
-  void Say() { CHECK(::send(far_.fd(), "x", 1, 0) == 1) << errno; }
+  int near() const { return near_.get(); }
+  void Say() { CHECK(::send(far_.get(), "x", 1, 0) == 1) << errno; }
   void Read() {
     char byte;
-    CHECK(::recv(near_.fd(), &byte, 1, 0) == 1) << errno;
+    CHECK(::recv(near_.get(), &byte, 1, 0) == 1) << errno;
   }
   // As a TCP peer that closes: this side may still write, so that the socket is not "hung up".
-  void HangUp() { CHECK(::shutdown(far_.fd(), SHUT_WR) == 0) << errno; }
+  void HangUp() { CHECK(::shutdown(far_.get(), SHUT_WR) == 0) << errno; }
 
  private:
-  Socket near_, far_;
+  Fd near_, far_;
 };
 
 class NewcomersTest : public ::testing::Test {

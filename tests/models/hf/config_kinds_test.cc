@@ -102,6 +102,10 @@ TEST(HfConfigKindsTest, SomeKeysMeanNothingWithOneValue) {
   EXPECT_EQ(RefusalOf(config),
             "shared_expert_intermediate_size: wanted 0, as this program has no "
             "other, found 512");
+  config["shared_expert_intermediate_size"] = 0;
+  config["use_qk_norm"] = false;
+  EXPECT_EQ(RefusalOf(config),
+            "use_qk_norm: wanted true, as this program has no other, found false");
   config = PresetConfig("gpt2-124m");
   config["pruned_heads"] = json::object();
   EXPECT_TRUE(ConfigFromHf(config).ok());

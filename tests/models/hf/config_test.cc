@@ -210,7 +210,7 @@ TEST(HfConfigTest, KimiK2HasATypeOfItsOwn) {
   config["model_type"] = "kimi_k2";
   const auto read = ConfigFromHf(config);
   ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(*read, FindPreset("kimi-k2")->config);
+  EXPECT_EQ(*read, *ConfigFromHf(PresetConfig("kimi-k2")));
 }
 
 TEST(HfConfigTest, MixtralHasEightKeyValueHeadsOrAsManyAsQueries) {
@@ -250,8 +250,12 @@ ModelConfig WithoutLost(const Family& family, ModelConfig config) {
   for (const Field& field : FieldsOf(family.defaults)) {
     if (MayLose(*family.hf, field.rule)) SetField(config, field.rule.name, field.value);
   }
-  // A loss of each layer by itself is none to `transformers`.
+  // A loss of each layer by itself is none to `transformers`, and it moves no bias.
   if (family.hf->balance) SetField(config, "moe.aux_loss", 0.0);
+  const DecoderConfig* const decoder = FindDecoder(config);
+  if (decoder != nullptr && decoder->moe && decoder->moe->expert_bias) {
+    SetField(config, "moe.bias_update_rate", 0.0);
+  }
   return config;
 }
 
@@ -272,25 +276,19 @@ TEST(HfConfigTest, EveryPresetIsReadAsItWasWritten) {
   }
 }
 
-// DeepSeek's own class takes true for an absent key, and false for null.
-TEST(HfConfigTest, DeepseekSaysWhetherASequenceIsBalanced) {
-  const auto scope_of = [](const json& config) {
-    const auto read = ConfigFromHf(config);
-    return read.ok() ? AsDecoder(*read).moe->aux_loss_scope : BalanceScope(-1);
-  };
+// `transformers` adds no loss and moves no bias, whatever DeepSeek trained with.
+TEST(HfConfigTest, DeepseekBalancesNothing) {
   for (const char* preset : {"deepseek-v3-671b", "kimi-k2"}) {
     json config = PresetConfig(preset);
-    EXPECT_EQ(config["seq_aux"], true) << preset;
-    EXPECT_EQ(scope_of(config), BalanceScope::kSequence);
-    config["seq_aux"] = false;
-    EXPECT_EQ(scope_of(config), BalanceScope::kBatch);
-    EXPECT_EQ((*ConfigToHf(*ConfigFromHf(config), json::object()))["seq_aux"], false);
-    config["seq_aux"] = nullptr;
-    EXPECT_THAT(RefusalOf(config), HasSubstr("seq_aux: wanted true or false, found null"));
-    config["seq_aux"] = "SEQUENCE";
-    EXPECT_THAT(RefusalOf(config), HasSubstr("seq_aux: wanted true or false, found \"SEQUENCE\""));
-    config.erase("seq_aux");
-    EXPECT_EQ(scope_of(config), BalanceScope::kSequence);
+    for (const json& sequence : {json(true), json(false), json()}) {
+      config["aux_loss_alpha"] = 0.001;
+      config["seq_aux"] = sequence;
+      const auto read = ConfigFromHf(config);
+      ASSERT_TRUE(read.ok()) << read.status();
+      EXPECT_EQ(AsDecoder(*read).moe->aux_loss, 0);
+      EXPECT_EQ(AsDecoder(*read).moe->bias_update_rate, 0);
+      EXPECT_TRUE(AsDecoder(*read).moe->expert_bias);
+    }
   }
 }
 

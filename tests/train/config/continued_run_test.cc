@@ -13,9 +13,11 @@
 namespace trainyard {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 constexpr char kJob[] = R"(
 name: run
@@ -78,6 +80,24 @@ TEST(ContinuedRun, NamesWhatIsTrainedDifferentlyWithBothValues) {
       ElementsAre(HasSubstr("training: data.blend.datasets[1].path: \"b.txt\" before")));
   EXPECT_THAT(Changes([](JobConfig& job) { job.model.overrides->fields["moe.aux_loss"] = 0.5; }),
               ElementsAre(HasSubstr("training: model.architecture.moe.aux_loss: ")));
+}
+
+// Bug it must catch: on more data ranks, the loss for the load of experts is another one, and
+// nothing says so.
+TEST(ContinuedRun, NamesOverHowManySequencesExpertsAreBalanced) {
+  const auto with = [](const char* scope, int64_t micro) {
+    return Changes([&](JobConfig& job) {
+      job.devices = 2;
+      job.batch.micro = micro;
+      job.model.overrides->fields["moe.aux_loss_scope"] = std::string(scope);
+    });
+  };
+  const auto balanced = HasSubstr(
+      "batch.micro x data ranks: 2 before, 4 now; moe.aux_loss balances so many sequences");
+  EXPECT_THAT(with("BATCH", 2), ElementsAre(balanced));
+  EXPECT_THAT(with("MODEL", 2), Contains(balanced));
+  EXPECT_THAT(with("SEQUENCE", 2), Not(Contains(HasSubstr("data ranks"))));
+  EXPECT_THAT(with("BATCH", 1), ElementsAre(HasSubstr("batch.micro: 2 before, 1 now")));
 }
 
 TEST(ContinuedRun, SaysThatTheRateOfAScheduleWithALengthChanges) {

@@ -136,11 +136,10 @@ TEST_P(GoldenModel, GradientsAreThose) {
   ExpectWithin(1e-7, gradients, wanted);
 }
 
-// The architecture with every field given. `transformers` leaves the bias of a router as it is.
+// The architecture with every field given.
 GivenModel Given(const ModelConfig& config) {
   GivenModel given{.family = config.family()};
   for (const Field& field : FieldsOf(config)) given.fields[field.rule.name] = field.value;
-  if (HasField(config, "moe.bias_update_rate")) given.fields["moe.bias_update_rate"] = 0.0;
   return given;
 }
 

@@ -20,6 +20,7 @@
 #include "common/files.h"
 #include "security/authority.h"
 #include "security/secret_file.h"
+#include "tests/testing/read_faults.h"
 #include "tests/worker/daemon/testing.h"
 
 namespace trainyard {
@@ -94,6 +95,32 @@ TEST(MembershipTest, ARevokedWorkerSaysWhyItsJoinFileCannotBeUsed) {
   ASSERT_NE(said, log.npos) << log;
   EXPECT_NE(log.find("chmod", said), log.npos) << "what to do: " << log;
   EXPECT_EQ(log.find("join_file_unusable", said + 1), log.npos) << "said once: " << log;
+}
+
+// Bug it must catch: a worker whose disk fails for a moment at its start does not come back.
+TEST(MembershipTest, FilesThatCannotBeReadForAMomentAreReadAgain) {
+  TemporaryDirectory directory;
+  const std::string own = directory.path() + "/controller";
+  ASSERT_TRUE(MakeSecretDirectory(own).ok());
+  ASSERT_TRUE(WriteSecret(own + "/key.pem", *NewKey()).ok());
+  for (const char* file : {"certificate.pem", "authority.pem", "joined_with"}) {
+    ASSERT_TRUE(WriteFileAtomic(absl::StrCat(own, "/", file), "something").ok());
+  }
+  const std::string invitation = directory.path() + "/invitation";
+  ASSERT_TRUE(
+      WriteSecret(invitation, absl::StrCat("token\nsha256:", std::string(64, '0'), "\n")).ok());
+  for (const char* file : {"key.pem", "certificate.pem", "authority.pem", "joined_with"}) {
+    for (const ReadFault fault : {ReadFault::kEio, ReadFault::kEmfile, ReadFault::kEacces}) {
+      FaultyReads faulty(fault, file, 1);
+      const auto membership = Membership::Open({.controller = {"127.0.0.1", 1},
+                                                .directory = own,
+                                                .join_file = invitation,
+                                                .worker_id = "w",
+                                                .hostname = "h"});
+      EXPECT_TRUE(membership.ok()) << file << ": " << membership.status();
+      EXPECT_EQ(faulty.met(), 1) << file;
+    }
+  }
 }
 
 // Bug it must catch: the main thread looks at the certificate each second, and hears no SIGTERM

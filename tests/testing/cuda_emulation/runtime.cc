@@ -29,24 +29,27 @@ class DeviceMemory {
     void* const data = ::mmap(nullptr, whole, users_ > 0 ? kOpen : PROT_NONE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (data == MAP_FAILED) return nullptr;
-    sizes_[data] = whole;
+    areas_[data] = {.bytes = whole};
     return data;
   }
   // A device's cudaFree waits for what was given before. Here, where all ranks share one device,
   // that could wait for other ranks: what is freed stays until nothing is under way.
   void Free(void* data, bool idle) {
     const std::lock_guard lock(mutex_);
-    auto node = sizes_.extract(data);
-    CHECK(!node.empty()) << "cudaFree of what cudaMalloc did not give";
-    freed_.insert(std::move(node));
+    const auto found = areas_.find(data);
+    CHECK(found != areas_.end() && !found->second.freed)
+        << "cudaFree of what cudaMalloc did not give";
+    found->second.freed = true;
     if (!idle) return;
-    for (const auto& [freed, bytes] : freed_) ::munmap(freed, bytes);
-    freed_.clear();
+    std::erase_if(areas_, [](const auto& area) {
+      if (area.second.freed) ::munmap(area.first, area.second.bytes);
+      return area.second.freed;
+    });
   }
   size_t allocated() {
     const std::lock_guard lock(mutex_);
     size_t bytes = 0;
-    for (const auto& [data, size] : sizes_) bytes += size;
+    for (const auto& [data, area] : areas_) bytes += area.freed ? 0 : area.bytes;
     return bytes;
   }
   void Open() {
@@ -59,23 +62,33 @@ class DeviceMemory {
   }
   bool Has(const void* data, size_t bytes) {
     const std::lock_guard lock(mutex_);
-    const auto after = sizes_.upper_bound(const_cast<void*>(data));
-    if (after == sizes_.begin()) return false;
-    const auto& [begin, size] = *std::prev(after);
+    const auto after = areas_.upper_bound(const_cast<void*>(data));
+    if (after == areas_.begin()) return false;
+    const auto& [begin, area] = *std::prev(after);
     const size_t offset = size_t(static_cast<const char*>(data) - static_cast<char*>(begin));
-    return offset <= size && bytes <= size - offset;
+    return !area.freed && offset <= area.bytes && bytes <= area.bytes - offset;
   }
 
  private:
   static constexpr int kOpen = PROT_READ | PROT_WRITE;
+  // What lies side by side changes in one call: hundreds of calls for each piece of work would take
+  // longer than the work.
   void Protect(int protection) {
-    for (const auto* const memory : {&sizes_, &freed_}) {
-      for (const auto& [data, bytes] : *memory) ::mprotect(data, bytes, protection);
+    for (auto next = areas_.begin(); next != areas_.end();) {
+      char* const begin = static_cast<char*>(next->first);
+      char* end = begin;
+      for (; next != areas_.end() && next->first == end; ++next) end += next->second.bytes;
+      CHECK(::mprotect(begin, size_t(end - begin), protection) == 0);
     }
   }
 
+  struct Area {
+    size_t bytes = 0;
+    bool freed = false;
+  };
+
   std::mutex mutex_;
-  std::map<void*, size_t> sizes_, freed_;
+  std::map<void*, Area> areas_;
   int users_ = 0;  // Threads of whom the device does something.
 };
 

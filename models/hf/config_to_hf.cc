@@ -106,7 +106,9 @@ class Edit {
       : table_(table), whole_(whole), json_(imported) {}
 
   Json Of(const std::set<std::string>& differ) {
-    for (const char* key : kNotCarried) json_.erase(key);
+    for (const char* key : kNotCarried) {
+      if (Says(key)) json_.erase(key);
+    }
     json_["model_type"] = table_.model_type;
     for (const HfKey& key : table_.keys) {
       if (differ.contains(key.field)) Take(key);
@@ -120,7 +122,7 @@ class Edit {
     }
     if (RopeDiffers(differ)) TakeRope();
     for (const HfDerived& derived : table_.derived) {
-      if (json_.contains(derived.key) && whole_.contains(derived.key)) {
+      if (Says(derived.key) && whole_.contains(derived.key)) {
         json_[derived.key] = whole_[derived.key];
       }
     }
@@ -132,6 +134,9 @@ class Edit {
   }
 
  private:
+  // A null is kept as it is: it says no more than an absent key.
+  bool Says(const char* key) const { return json_.contains(key) && !json_.at(key).is_null(); }
+
   void Take(const HfKey& key) {
     const bool alias = key.alias != nullptr && json_.contains(key.alias);
     if (alias) json_[key.alias] = whole_[key.key];

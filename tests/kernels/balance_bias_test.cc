@@ -84,8 +84,8 @@ TEST(BalanceBias, BalancesAGateThatPrefersSomeExperts) {
     return *std::max_element(deviation.v.begin(), deviation.v.end()) / (kTokens * kChoices);
   };
   EXPECT_GT(worst(), 1);  // More than twice its share.
-  for (int step = 0; step < 200; ++step) {
-    Call(BalanceBiasArgs{.master = bias, .gradient = deviation, .rate = 0.01, .state = &state});
+  for (int step = 0; step < 110; ++step) {
+    Call(BalanceBiasArgs{.master = bias, .gradient = deviation, .rate = 0.02, .state = &state});
     worst();
   }
   EXPECT_LT(worst(), 0.25);

@@ -138,6 +138,39 @@ TEST(HfConfigKindsTest, BalancesExpertsOnlyWhereConfigJsonAsksForIt) {
   }
 }
 
+// Some programs write null for what a configuration does not say. `transformers` takes it for the
+// default, an empty list among them.
+TEST(HfConfigKindsTest, NullIsTheDefaultWhereTransformersTakesItForThat) {
+  const struct {
+    const char* preset;
+    std::vector<const char*> keys;
+  } families[] = {
+      {"llama3-8b", {"head_dim", "quantization_config", "rope_scaling"}},
+      {"mixtral-8x22b", {"sliding_window", "rope_scaling"}},
+      {"mixtral-8x7b", {"head_dim", "sliding_window", "quantization_config"}},
+      {"qwen2.5-7b", {"layer_types", "sliding_window", "rope_scaling", "max_window_layers"}},
+      {"qwen3-30b-a3b", {"mlp_only_layers", "rope_scaling", "sliding_window", "layer_types"}},
+      {"gemma3-1b", {"layer_types", "rope_scaling", "attn_logit_softcapping"}},
+      {"gpt-oss-20b", {"layer_types"}},
+      {"deepseek-v3-671b", {"quantization_config"}},
+      {"gpt2-124m", {"n_inner", "task_specific_params"}},
+  };
+  for (const auto& [preset, keys] : families) {
+    for (const char* key : keys) {
+      SCOPED_TRACE(absl::StrCat(preset, " ", key));
+      json absent = PresetConfig(preset), null = absent;
+      absent.erase(key);
+      null[key] = nullptr;
+      const auto wanted = ConfigFromHf(absent);
+      ASSERT_TRUE(wanted.ok()) << wanted.status();
+      const auto read = ConfigFromHf(null);
+      ASSERT_TRUE(read.ok()) << read.status();
+      EXPECT_EQ(*read, *wanted);
+      EXPECT_TRUE(ConfigToHf(*read, null)->at(key).is_null());
+    }
+  }
+}
+
 // An absent rank is 1536, and null is none.
 TEST(HfConfigKindsTest, DeepseekMayProjectQueriesWhole) {
   json config = PresetConfig("deepseek-v3-671b");

@@ -9,6 +9,7 @@
 
 #include "models/arch/decoder_config.h"
 #include "tests/kernels/collective/worlds.h"
+#include "tests/testing/printed_seed.h"
 #include "tests/train/step/held_up.h"
 #include "tests/train/step/run_job.h"
 

@@ -1,9 +1,7 @@
 #include "tests/train/step/held_up.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <iostream>
 #include <tuple>
 #include <utility>
 
@@ -40,17 +38,6 @@ void Pause(std::chrono::microseconds most, std::mt19937_64& random) {
 }
 
 }  // namespace
-
-uint64_t PrintedSeed() {
-  static const uint64_t seed = [] {
-    const char* given = std::getenv("TRAINYARD_SEED");
-    const uint64_t value =
-        given == nullptr ? std::random_device()() : std::strtoull(given, nullptr, 10);
-    std::cout << "what is held up, and which layouts: TRAINYARD_SEED=" << value << '\n';
-    return value;
-  }();
-  return seed;
-}
 
 class HeldUpWorld::Group final : public Collective {
  public:

@@ -16,9 +16,6 @@
 
 namespace trainyard::testing {
 
-// What a program draws from: $TRAINYARD_SEED, or another number in each run. Prints it once.
-uint64_t PrintedSeed();
-
 // Wraps the world of a rank; must be made on the rank's compute thread, and be told when this
 // thread waits for communication (Executable::set_wait_observer).
 //

@@ -10,7 +10,7 @@
 #include "common/check.h"
 #include "models/arch/registry.h"
 #include "tests/models/tiny.h"
-#include "tests/train/step/held_up.h"
+#include "tests/testing/printed_seed.h"
 #include "tests/train/step/layouts.h"
 
 namespace trainyard::testing {
@@ -296,20 +296,20 @@ std::vector<LayoutCase> SomeLayouts(const std::string& model) {
   return some;
 }
 
-std::vector<LayoutCase> RecomputedLayouts(const std::string& model, int64_t max_ranks,
-                                          size_t stride) {
+std::vector<LayoutCase> RecomputedLayouts(const std::string& model, size_t count) {
   constexpr RecomputeConfig kKinds[] = {{.blocks = 1},
                                         {.norms_and_activations = true},
                                         {.blocks = 1, .norms_and_activations = true},
                                         {.blocks = 100}};
   constexpr PrecisionName kPrecisions[] = {PrecisionName::kF64, PrecisionName::kF32,
                                            PrecisionName::kBF16};
-  const std::vector<LayoutCase> all = AllLayouts(model, max_ranks);
+  const std::vector<LayoutCase> all = AllLayouts(model, 8);
   std::vector<LayoutCase> cases;
-  for (size_t i = 0; i < all.size(); i += stride) {
-    cases.push_back(all[i]);
-    cases.back().job.recompute = kKinds[cases.size() % std::size(kKinds)];
-    cases.back().job.precision = kPrecisions[cases.size() % std::size(kPrecisions)];
+  std::sample(all.begin(), all.end(), std::back_inserter(cases), count,
+              std::mt19937_64(PrintedSeed()));
+  for (size_t i = 0; i < cases.size(); ++i) {
+    cases[i].job.recompute = kKinds[i % std::size(kKinds)];
+    cases[i].job.precision = kPrecisions[i % std::size(kPrecisions)];
   }
   return cases;
 }

@@ -53,9 +53,9 @@ std::vector<LayoutCase> AllLayouts(const std::string& model, int64_t ranks);
 // is "all", all for up to eight.
 std::vector<LayoutCase> SomeLayouts(const std::string& model);
 
-// Every `stride`th of AllLayouts, with activations computed again in one of the possible ways, in
-// one of the precisions.
-std::vector<LayoutCase> RecomputedLayouts(const std::string& model, int64_t ranks, size_t stride);
+// `count` of all layouts for up to eight ranks, which the seed chooses, with activations computed
+// again in one of the possible ways, in one of the precisions.
+std::vector<LayoutCase> RecomputedLayouts(const std::string& model, size_t count);
 
 // Every `stride`th of AllLayouts, with a part of the model frozen: in turn each of several parts.
 std::vector<LayoutCase> FrozenLayouts(const std::string& model, int64_t ranks, size_t stride);

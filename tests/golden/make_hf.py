@@ -68,6 +68,8 @@ CASES = {
     "gpt3": ("GPT2", GPT2),
     "gpt3_tied": ("GPT2", {**GPT2, "tie_word_embeddings": True}),
     "qwen3_moe": ("Qwen3Moe", {"rope_parameters": ROPE, "moe_intermediate_size": 7, "norm_topk_prob": True, **EXPERTS}),
+    "qwen3_moe_balanced": ("Qwen3Moe", {"rope_parameters": ROPE, "moe_intermediate_size": 7, "norm_topk_prob": False,
+                                        **EXPERTS, **BALANCED}),
     "qwen2": ("Qwen2", {"rope_parameters": ROPE}),
     "qwen2_tied": ("Qwen2", {"rope_parameters": ROPE, "tie_word_embeddings": True}),
     "qwen3": ("Qwen3", {"rope_parameters": ROPE}),
@@ -90,6 +92,8 @@ CASES = {
     "gemma3_tied": ("Gemma3", {"num_hidden_layers": 3, "sliding_window_pattern": 2, "tie_word_embeddings": True, **GEMMA3}),
     "gpt_oss": ("GptOss", {"rope_parameters": YARN, "intermediate_size": 7, "sliding_window": 3, "swiglu_limit": 1.0,
                            **EXPERTS}),
+    "gpt_oss_balanced": ("GptOss", {"rope_parameters": YARN, "intermediate_size": 7, "sliding_window": 3,
+                                    "swiglu_limit": 1.0, **EXPERTS, **BALANCED}),
     "nemotron_h": ("NemotronH", {**NEMOTRON_H, "hybrid_override_pattern": "ME*-M", "n_group": 3, "topk_group": 2}),
     "nemotron_h_latent": ("NemotronH", {**NEMOTRON_H, "hybrid_override_pattern": "*EME", "moe_latent_size": 5}),
 }

@@ -125,16 +125,26 @@ absl::Status Judge(std::span<const Told> all, int64_t step) {
 
 }  // namespace
 
-StateCheck::StateCheck(const Executable& executable, Collective& everyone)
-    : executable_(executable), everyone_(everyone) {
-  const Mesh& mesh = executable.program().mesh;
-  AxisSet copies = mesh.active();
-  for (ParameterBox& box : executable.program().OwnedParameters()) {
+std::vector<int> ReplicasOf(const Program& program) {
+  AxisSet copies = program.mesh.active();
+  bool any = false;
+  for (const ParameterBox& box : program.Parameters()) {
     if (box.balanced) continue;
-    copies = copies & box.copy_axes;
-    checked_.push_back(std::move(box));
+    for (const Bucket& bucket : program.buckets) {
+      if (bucket.flat.Intersect(box.flat).empty()) continue;
+      copies = copies & (box.copy_axes - bucket.zero_axes);
+      any = true;
+    }
   }
-  replicas_ = mesh.Members(checked_.empty() ? AxisSet() : copies);
+  return program.mesh.Members(any ? copies : AxisSet());
+}
+
+StateCheck::StateCheck(const Executable& executable, Collective& everyone)
+    : executable_(executable), everyone_(everyone), replicas_(ReplicasOf(executable.program())) {
+  const Mesh& mesh = executable.program().mesh;
+  for (ParameterBox& box : executable.program().OwnedParameters()) {
+    if (!box.balanced) checked_.push_back(std::move(box));
+  }
   frozen_ = executable.program().FrozenParameters();
   AxisSet frozen_copies = mesh.active();
   for (const ParameterBox& box : frozen_) frozen_copies = frozen_copies & box.copy_axes;

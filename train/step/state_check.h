@@ -30,6 +30,11 @@
 
 namespace trainyard {
 
+// Returns the ranks that update the same parameters in the same parts, this one included. All of
+// them return the same. The parts that a rank owns do not tell: a part of a bucket may be padding,
+// and its owner would seem to be a replica of ranks that own more.
+std::vector<int> ReplicasOf(const Program& program);
+
 class StateCheck {
  public:
   static constexpr int64_t kCompareEvery = 100;  // Steps.
@@ -58,7 +63,7 @@ class StateCheck {
   Collective& everyone_;
   std::vector<ParameterBox> checked_;
   std::vector<ParameterBox> frozen_;
-  std::vector<int> replicas_;         // Ranks that hold the same, this one included.
+  std::vector<int> replicas_;         // ReplicasOf.
   std::vector<int> frozen_replicas_;  // The same for frozen parameters.
   uint32_t frozen_at_begin_ = 0;
   std::optional<WordSums> written_;  // Sums of the last update.

@@ -12,7 +12,7 @@ step "build"
 scripts/build.sh
 step "tests"  # Many of them wait for processes and clocks more than they compute.
 build=${TRAINYARD_BUILD:-build}
-ctest --test-dir "$build" --output-on-failure --no-tests=error -j 3 || {
+ctest --test-dir "$build" --output-on-failure --no-tests=error -j 4 || {
   code=$?
   # The output of a failing test can be long. What it says of the failure is repeated at the end.
   log=$build/Testing/Temporary

@@ -1,3 +1,4 @@
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -10,6 +11,7 @@
 
 #include "common/check.h"
 #include "cuda_runtime.h"
+#include "emulated_tensor_core.h"
 
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
@@ -60,6 +62,7 @@ struct Fiber {
   }
 
   uint3 thread = {};
+  int index = 0;  // In its block.
   std::unique_ptr<std::byte[]> stack = std::make_unique_for_overwrite<std::byte[]>(kStack);
   void* top;
   bool done = false;
@@ -96,10 +99,7 @@ struct Machine {
   uint64_t launches = 0;
 };
 
-Machine& machine() {
-  static Machine machine;
-  return machine;
-}
+constinit Machine machine;
 
 struct Device {
   std::atomic<bool> survives_traps = false, failed = false;
@@ -110,36 +110,28 @@ Device& TheDevice() {
   return device;
 }
 
-int Index(const uint3& thread) {
-  return int((thread.z * blockDim.y + thread.y) * blockDim.x + thread.x);
-}
+Warp& MyWarp() { return machine.warps[size_t(machine.running->index / warpSize)]; }
 
-Warp& MyWarp() { return machine().warps[size_t(Index(threadIdx) / warpSize)]; }
-
-void Leave() {
-  Machine& m = machine();
-  CudaEmulationSwitch(&m.running->top, m.scheduler);
-}
+void Leave() { CudaEmulationSwitch(&machine.running->top, machine.scheduler); }
 
 // What a fiber does: a thread of each block that runs.
 void Enter() {
-  for (Machine& m = machine();;) {
-    (*m.kernel)();
-    m.running->done = true;
-    --m.alive;
+  for (;;) {
+    (*machine.kernel)();
+    machine.running->done = true;
+    --machine.alive;
     Leave();
   }
 }
 
 // Until `wanted` threads are at the barrier; of a block, those that have ended do not count.
 void Wait(Barrier& barrier, int wanted) {
-  Machine& m = machine();
   if (++barrier.waiting >= wanted) {
     barrier.waiting = 0;
     ++barrier.passed;
     return;
   }
-  Fiber* const me = m.running;
+  Fiber* const me = machine.running;
   me->at = &barrier;
   me->until = barrier.passed + 1;
   Leave();
@@ -152,26 +144,25 @@ bool CanRun(const Fiber& fiber) {
 
 // Runs the block's fibers, forwards and backwards in turn, until all are done.
 void RunBlock() {
-  Machine& m = machine();
-  m.alive = m.threads;
-  m.block = {};
-  m.warps.assign(size_t((m.threads + warpSize - 1) / warpSize), {});
-  std::fill(m.shared.begin(), m.shared.end(), std::byte{0xff});  // NaN.
-  for (int i = 0; i < m.threads; ++i) m.fibers[size_t(i)]->done = false;
-  for (uint64_t pass = m.launches; m.alive > 0; ++pass) {
+  machine.alive = machine.threads;
+  machine.block = {};
+  machine.warps.assign(size_t((machine.threads + warpSize - 1) / warpSize), {});
+  std::fill(machine.shared.begin(), machine.shared.end(), std::byte{0xff});  // NaN.
+  for (int i = 0; i < machine.threads; ++i) machine.fibers[size_t(i)]->done = false;
+  for (uint64_t pass = machine.launches; machine.alive > 0; ++pass) {
     bool ran = false;
-    for (int i = 0; i < m.threads; ++i) {
-      Fiber& fiber = *m.fibers[size_t(pass % 2 == 0 ? i : m.threads - 1 - i)];
+    for (int i = 0; i < machine.threads; ++i) {
+      Fiber& fiber = *machine.fibers[size_t(pass % 2 == 0 ? i : machine.threads - 1 - i)];
       if (!CanRun(fiber)) continue;
       ran = true;
-      m.running = &fiber;
+      machine.running = &fiber;
       threadIdx = fiber.thread;
-      CudaEmulationSwitch(&m.scheduler, fiber.top);
-      if (m.trapped) return m.fibers.clear();  // In the middle of the kernel.
+      CudaEmulationSwitch(&machine.scheduler, fiber.top);
+      if (machine.trapped) return machine.fibers.clear();  // In the middle of the kernel.
     }
-    if (!ran && m.block.waiting > 0 && m.block.waiting >= m.alive) {
-      m.block.waiting = 0;  // The others have ended.
-      ++m.block.passed;
+    if (!ran && machine.block.waiting > 0 && machine.block.waiting >= machine.alive) {
+      machine.block.waiting = 0;  // The others have ended.
+      ++machine.block.passed;
       ran = true;
     }
     CHECK(ran) << "threads of block " << blockIdx.x << " wait at different barriers";
@@ -180,13 +171,14 @@ void RunBlock() {
 
 }  // namespace
 
-std::byte* DynamicShared() { return machine().shared.data(); }
+std::byte* DynamicShared() { return machine.shared.data(); }
 
-int Lane() { return Index(threadIdx) % warpSize; }
+int Lane() { return machine.running->index % warpSize; }
 
 // Where the lanes of `mask` meet, the running one among them.
 WarpBarrier& BarrierOf(unsigned mask) {
-  const int lanes = std::min(machine().threads - Index(threadIdx) / warpSize * warpSize, warpSize);
+  const int lanes =
+      std::min(machine.threads - machine.running->index / warpSize * warpSize, warpSize);
   const unsigned there = lanes == 32 ? 0xffffffffu : (1u << lanes) - 1;
   CHECK((mask & ~there) == 0 && (mask >> Lane() & 1) != 0)
       << "lane " << Lane() << " of " << lanes << " with mask " << mask;
@@ -221,31 +213,40 @@ unsigned Match(unsigned mask, const void* mine, size_t bytes) {
   return same;
 }
 
+std::array<const void*, 32> FromAllLanes(const void* mine) {
+  std::array<const void*, 32> all;
+  static_assert(sizeof(all) == sizeof(WarpBarrier().exchanged[0]));
+  std::memcpy(all.data(), Pass(0xffffffffu, &mine, sizeof(mine)), sizeof(all));
+  return all;
+}
+
 void Run(dim3 grid, dim3 block, size_t shared, const std::function<void()>& kernel) {
-  Machine& m = machine();
-  const std::lock_guard lock(m.mutex);
+  const std::lock_guard lock(machine.mutex);
   CHECK(shared <= 227 * 1024) << shared << " bytes of shared memory";
-  m.threads = int(block.x * block.y * block.z);
-  CHECK(m.threads > 0 && m.threads <= 1024) << m.threads << " threads in a block";
+  machine.threads = int(block.x * block.y * block.z);
+  CHECK(machine.threads > 0 && machine.threads <= 1024) << machine.threads << " threads in a block";
   const uint64_t blocks = uint64_t(grid.x) * grid.y * grid.z;
   CHECK(blocks > 0 && grid.y <= 65535 && grid.z <= 65535) << blocks << " blocks";
   gridDim = grid;
   blockDim = block;
-  m.shared.resize(shared);
-  m.kernel = &kernel;
-  while (int(m.fibers.size()) < m.threads) m.fibers.push_back(std::make_unique<Fiber>());
-  for (int i = 0; i < m.threads; ++i) {
+  machine.shared.resize(shared);
+  machine.kernel = &kernel;
+  while (int(machine.fibers.size()) < machine.threads)
+    machine.fibers.push_back(std::make_unique<Fiber>());
+  for (int i = 0; i < machine.threads; ++i) {
     const unsigned n = unsigned(i);
-    m.fibers[size_t(i)]->thread = {n % block.x, n / block.x % block.y, n / block.x / block.y};
+    Fiber& fiber = *machine.fibers[size_t(i)];
+    fiber.index = i;
+    fiber.thread = {n % block.x, n / block.x % block.y, n / block.x / block.y};
   }
-  ++m.launches;
+  ++machine.launches;
   for (uint64_t i = 0; i < blocks; ++i) {
-    const uint64_t n = m.launches % 2 == 0 ? i : blocks - 1 - i;
+    const uint64_t n = machine.launches % 2 == 0 ? i : blocks - 1 - i;
     blockIdx = {unsigned(n % grid.x), unsigned(n / grid.x % grid.y), unsigned(n / grid.x / grid.y)};
     RunBlock();
-    if (m.trapped) break;
+    if (machine.trapped) break;
   }
-  if (std::exchange(m.trapped, false)) TheDevice().failed = true;
+  if (std::exchange(machine.trapped, false)) TheDevice().failed = true;
 }
 
 void MakeTrapsErrors() { TheDevice().survives_traps = true; }
@@ -256,14 +257,14 @@ cudaError_t Outcome() { return TheDevice().failed ? cudaErrorLaunchFailure : cud
 
 using cuda_emulation::machine;
 
-void __syncthreads() { cuda_emulation::Wait(machine().block, machine().alive); }
+void __syncthreads() { cuda_emulation::Wait(machine.block, machine.alive); }
 
 int __syncthreads_or(int predicate) {
-  machine().any |= predicate != 0;
+  machine.any |= predicate != 0;
   __syncthreads();
-  const int any = machine().any;
+  const int any = machine.any;
   __syncthreads();
-  machine().any = 0;
+  machine.any = 0;
   __syncthreads();
   return any;
 }
@@ -283,7 +284,7 @@ unsigned __ballot_sync(unsigned mask, int predicate) {
 void __trap() {
   std::cerr << "trap in thread " << threadIdx.x << " of block " << blockIdx.x << '\n';
   if (!cuda_emulation::TheDevice().survives_traps) std::abort();
-  machine().trapped = true;
+  machine.trapped = true;
   cuda_emulation::Leave();
   std::abort();  // Nobody comes back.
 }

@@ -286,7 +286,7 @@ std::vector<LayoutCase> SomeLayouts(const std::string& model) {
   if (absl::NullSafeStringView(std::getenv("TRAINYARD_LAYOUTS")) == "all") return all;
   std::shuffle(all.begin(), all.end(), std::mt19937_64(PrintedSeed()));
   std::vector<LayoutCase> some;
-  int middle = 50, large = 15;  // How many of three and four ranks, and of more.
+  int middle = 30, large = 10;  // How many of three and four ranks, and of more.
   for (LayoutCase& c : all) {
     if (c.job.devices <= 2 || (c.job.devices <= 4 ? middle-- : large--) > 0) {
       some.push_back(std::move(c));

@@ -48,9 +48,9 @@ LayoutCase WithRouter(LayoutCase layout_case, int router);
 // in several, go along in turn.
 std::vector<LayoutCase> AllLayouts(const std::string& model, int64_t ranks);
 
-// All of them for up to two ranks, fifty of those for three and four, and fifteen of those for
-// more, which a seed chooses: it is printed, and $TRAINYARD_SEED gives it. Where $TRAINYARD_LAYOUTS
-// is "all", all for up to eight.
+// All of them for up to two ranks, thirty of those for three and four, and ten of those for more,
+// which a seed chooses: it is printed, and $TRAINYARD_SEED gives it. Where $TRAINYARD_LAYOUTS is
+// "all", all for up to eight.
 std::vector<LayoutCase> SomeLayouts(const std::string& model);
 
 // `count` of all layouts for up to eight ranks, which the seed chooses, with activations computed

@@ -1,5 +1,5 @@
 // Proves that every layout computes what one rank does: losses, every gradient, and the parameters
-// after two clipped AdamW steps, in f64. The list of layouts is generated: all of up to two ranks,
+// after six clipped AdamW steps, in f64. The list of layouts is generated: all of up to two ranks,
 // and some of up to eight; scripts/layouts.sh runs all of these. Bugs planted in a rank's program
 // show that the comparison sees what it should.
 

@@ -1,5 +1,8 @@
 #include "common/process.h"
 
+#include <signal.h>
+
+#include <cerrno>
 #include <string>
 
 #include "absl/strings/numbers.h"
@@ -9,14 +12,18 @@
 
 namespace trainyard {
 
-std::optional<ProcessStat> ReadProcess(pid_t pid) {
-  const auto text = ReadFile(absl::StrCat("/proc/", pid, "/stat"), 1 << 16);
-  if (!text.ok()) return std::nullopt;
+namespace {
+
+absl::StatusOr<std::string> ReadStat(pid_t pid) {
+  return ReadFile(absl::StrCat("/proc/", pid, "/stat"), 1 << 16);
+}
+
+std::optional<ProcessStat> ParseStat(pid_t pid, const std::string& text) {
   // The second field is the program's name in parentheses, which may hold anything.
-  const size_t name_end = text->rfind(')');
-  if (name_end == std::string::npos || name_end + 2 > text->size()) return std::nullopt;
+  const size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos || name_end + 2 > text.size()) return std::nullopt;
   const std::vector<absl::string_view> fields =
-      absl::StrSplit(absl::string_view(*text).substr(name_end + 2), ' ');
+      absl::StrSplit(absl::string_view(text).substr(name_end + 2), ' ');
   if (fields.size() < 20) return std::nullopt;
   ProcessStat stat;
   stat.identity.pid = pid;
@@ -28,9 +35,24 @@ std::optional<ProcessStat> ReadProcess(pid_t pid) {
   return stat;
 }
 
-bool IsRunning(const ProcessIdentity& identity) {
-  const auto stat = ReadProcess(identity.pid);
-  return stat && !stat->dead && stat->identity.start_time == identity.start_time;
+}  // namespace
+
+std::optional<ProcessStat> ReadProcess(pid_t pid) {
+  const auto text = ReadStat(pid);
+  return text.ok() ? ParseStat(pid, *text) : std::nullopt;
+}
+
+absl::StatusOr<bool> IsRunning(const ProcessIdentity& identity) {
+  const auto text = ReadStat(identity.pid);
+  if (!text.ok()) {
+    // A process may end between opening and reading.
+    const bool gone = ::kill(identity.pid, 0) != 0 && errno == ESRCH;
+    if (gone || absl::IsNotFound(text.status())) return false;
+    return text.status();
+  }
+  const auto stat = ParseStat(identity.pid, *text);
+  if (!stat) return absl::InternalError(absl::StrCat("cannot understand /proc/", identity.pid));
+  return !stat->dead && stat->identity.start_time == identity.start_time;
 }
 
 std::vector<ProcessStat> AllProcesses() {

@@ -9,6 +9,8 @@
 #include <optional>
 #include <vector>
 
+#include "absl/status/statusor.h"
+
 namespace trainyard {
 
 struct ProcessIdentity {
@@ -24,7 +26,9 @@ struct ProcessStat {
 
 // Absent: there is no such process.
 std::optional<ProcessStat> ReadProcess(pid_t pid);
-bool IsRunning(const ProcessIdentity& identity);  // False for a zombie.
+// False for a zombie. Errors: it cannot be found out now, for example because this process has no
+// descriptor left.
+absl::StatusOr<bool> IsRunning(const ProcessIdentity& identity);
 std::vector<ProcessStat> AllProcesses();
 
 }  // namespace trainyard

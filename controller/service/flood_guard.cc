@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +18,10 @@
 
 namespace trainyard::controller {
 namespace {
+
+// The bytes of which nothing has come that all strangers' connections together may hold. gRPC may
+// take twice as much memory for them. Who sends slowly from many addresses owes little.
+constexpr double kMostOfStrangers = 16 << 20;
 
 // What a caller or an address may owe. A twentieth of a core is forgiven.
 constexpr absl::Duration kMostDebt = absl::Milliseconds(50);
@@ -65,6 +70,7 @@ void FloodGuard::Add(int fd, const std::string& peer, std::shared_ptr<Connection
                      absl::Duration now) {
   if (const auto old = connections_.find(fd); old != connections_.end()) {
     End(old->second, now);
+    strangers_hold_ -= old->second.holds;
     const auto named = by_peer_.find(old->second.peer);
     if (named != by_peer_.end() && named->second == fd) by_peer_.erase(named);
     connections_.erase(old);
@@ -119,10 +125,42 @@ std::vector<int> FloodGuard::Look(absl::Duration now, absl::Duration computed) {
       if (connection.known) DebtOf(NameOfSource(connection.peer)).Add(connection.debt.At(now), now);
     }
     if ((cut || !open) && !std::exchange(connection.gone, true)) End(connection, now);
+    CountHeld(connection);
     hurries_ |= !connection.gone && !connection.known && connection.work.pending() >= kFruitless;
     if (connection.gone || (bytes.unread == 0 && !connection.busy)) active_.erase(fd);
   }
+  BoundStrangers(now, go);
   return go;
+}
+
+void FloodGuard::CountHeld(Connection& connection) {
+  const bool stranger = !connection.known && !connection.gone;
+  const double holds = stranger ? connection.work.held() : 0;
+  strangers_hold_ += holds - std::exchange(connection.holds, holds);
+}
+
+void FloodGuard::BoundStrangers(absl::Duration now, std::vector<int>& go) {
+  if (strangers_hold_ <= kMostOfStrangers) return;
+  std::vector<std::pair<double, int>> strangers;
+  for (auto& [fd, connection] : connections_) {
+    if (connection.gone) continue;
+    FindPayer(connection, now);
+    FruitlessWork::Bytes bytes;
+    connection.gone = !Measure(fd, bytes);  // gRPC has closed it.
+    if (connection.gone) End(connection, now);
+    CountHeld(connection);
+    if (connection.holds > 0) strangers.emplace_back(connection.holds, fd);
+  }
+  std::sort(strangers.begin(), strangers.end(), std::greater<>());
+  for (const auto& [holds, fd] : strangers) {
+    if (strangers_hold_ <= kMostOfStrangers) break;
+    Connection& connection = connections_.at(fd);
+    connection.gone = true;
+    End(connection, now);
+    CountHeld(connection);
+    active_.erase(fd);
+    go.push_back(fd);
+  }
 }
 
 void FloodGuard::LookAtQuietOnes(absl::Duration now) {

@@ -61,6 +61,7 @@ class FloodGuard {
     bool wide = false;      // The buffer is that of a caller.
     bool paid = false;      // The handshake was charged.
     FruitlessWork work;
+    double holds = 0;     // Bytes, in strangers_hold_.
     absl::Duration held;  // What waiting streams cost, in `debt` and in the payer's.
     Debt debt;
     std::string payer;  // The caller's account, or NameOfSource.
@@ -78,6 +79,10 @@ class FloodGuard {
   bool MustGo(int fd, Connection& connection, const FruitlessWork::Bytes& bytes, absl::Duration now,
               absl::Duration share);
   absl::Duration CountStreams(Connection& connection, absl::Duration now);
+  // Counts what the connection holds among what strangers hold, if it is a stranger's.
+  void CountHeld(Connection& connection);
+  // Ends strangers' connections, those that hold most, until all together hold little enough.
+  void BoundStrangers(absl::Duration now, std::vector<int>& go);
   // Charges for handshakes without a call, and makes connections with waiting streams active.
   void LookAtQuietOnes(absl::Duration now);
   void FindPayer(Connection& connection, absl::Duration now);
@@ -94,8 +99,9 @@ class FloodGuard {
   std::map<int, Connection> connections_;  // By descriptor. Some may be closed.
   std::map<std::string, int> by_peer_;     // Their descriptors.
   bool hurries_ = false;
-  absl::Duration computed_;  // At the last look.
-  std::set<int> active_;     // Those with unread bytes, new streams, or waiting streams.
+  double strangers_hold_ = 0;  // Bytes of connections by which nobody has called.
+  absl::Duration computed_;    // At the last look.
+  std::set<int> active_;       // Those with unread bytes, new streams, or waiting streams.
   std::deque<std::pair<absl::Duration, int>> young_;  // When each of them was new.
   Transports transports_;
   absl::Duration learn_;               // When to ask them again.

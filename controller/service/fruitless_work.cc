@@ -95,7 +95,7 @@ absl::Duration FruitlessWork::OfItsEnd() {
 }
 
 bool FruitlessWork::HoldsTooMuch() const {
-  return pending_ - freed_ > kMostPending + kRequest * double(std::min(open_, kMostRequests));
+  return held() > kMostPending + kRequest * double(std::min(open_, kMostRequests));
 }
 
 }  // namespace trainyard::controller

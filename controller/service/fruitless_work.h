@@ -60,6 +60,8 @@ class FruitlessWork {
   bool StandsStill(const Bytes& bytes, absl::Duration now) const;
   // Bytes of which nothing has come so far.
   double pending() const { return pending_; }
+  // Of these, the bytes that gRPC may still keep in memory.
+  double held() const { return pending_ - freed_; }
   // Whether so many bytes may lie in memory that the connection must end, whatever they cost.
   bool HoldsTooMuch() const;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
@@ -21,10 +22,14 @@ namespace {
 constexpr int64_t kOriginSeconds = 1'577'836'800;  // 2020-01-01
 // If the clock was set back, a raised number is still well above the number that it replaces.
 constexpr uint64_t kRaiseAtLeast = 1000;
+// The upper half of a revision has 31 bits for a generation. No clock raises it above this, so that
+// many starts of the controller may follow.
+constexpr uint64_t kMostGeneration = (uint64_t{1} << 31) - (uint64_t{1} << 20);
 
-uint64_t Raise(uint64_t number, absl::Time now) {
+uint64_t Raise(uint64_t number, absl::Time now,
+               uint64_t most = std::numeric_limits<uint64_t>::max()) {
   const int64_t seconds = std::max<int64_t>(0, absl::ToUnixSeconds(now) - kOriginSeconds);
-  return std::max(number + kRaiseAtLeast, uint64_t(seconds));
+  return std::max(number + kRaiseAtLeast, std::min(uint64_t(seconds), most));
 }
 
 absl::StatusOr<WriteBatch> RaiseEpochs(const std::vector<StoredJob>& live, absl::Time now,
@@ -49,8 +54,9 @@ absl::StatusOr<WriteBatch> RaiseEpochs(const std::vector<StoredJob>& live, absl:
 absl::Status RaiseNumbers(Database& database, absl::Time now, uint64_t witnessed) {
   ASSIGN_OR_RETURN(const int64_t generation,
                    database.QueryInt("SELECT value FROM meta WHERE key = 'generation'"));
-  const std::string generation_sql = absl::StrCat(
-      "UPDATE meta SET value = ", Raise(uint64_t(generation), now), " WHERE key = 'generation'");
+  const std::string generation_sql =
+      absl::StrCat("UPDATE meta SET value = ", Raise(uint64_t(generation), now, kMostGeneration),
+                   " WHERE key = 'generation'");
   const std::string transactions_sql = absl::StrCat(
       "UPDATE meta SET value = ", witnessed, " WHERE key = 'transactions' AND value < ", witnessed);
   RETURN_IF_ERROR(database.Execute(generation_sql.c_str()));

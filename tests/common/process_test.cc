@@ -52,7 +52,7 @@ TEST(Process, HasItsParentAndIsNotDeadWhateverItsName) {
   ASSERT_TRUE(stat);
   EXPECT_EQ(stat->parent, ::getpid());
   EXPECT_FALSE(stat->dead);
-  EXPECT_TRUE(IsRunning(stat->identity));
+  EXPECT_TRUE(*IsRunning(stat->identity));
   const auto all = AllProcesses();
   EXPECT_TRUE(std::any_of(all.begin(), all.end(), [&](const ProcessStat& p) {
     return p.identity.pid == child.pid() && p.parent == ::getpid();
@@ -63,11 +63,11 @@ TEST(Process, AZombieDoesNotRunAndNeitherDoesANumberThatIsUsedAgain) {
   const Child child;
   ProcessIdentity identity = ReadProcess(child.pid())->identity;
   ++identity.start_time;
-  EXPECT_FALSE(IsRunning(identity));
+  EXPECT_FALSE(*IsRunning(identity));
   --identity.start_time;
   child.End();
   EXPECT_TRUE(ReadProcess(child.pid())->dead);
-  EXPECT_FALSE(IsRunning(identity));
+  EXPECT_FALSE(*IsRunning(identity));
 }
 
 }  // namespace

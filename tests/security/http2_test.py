@@ -110,6 +110,9 @@ class Caller:
             self._peer.close()
         self._peer, self._bytes, self._stream = connect(*self._where), b"", -1
 
+    def close(self):
+        self._peer.close()
+
     def _frame(self):
         while len(self._bytes) < 9 or len(self._bytes) < 9 + int.from_bytes(self._bytes[:3], "big"):
             more = self._peer.recv(1 << 16)
@@ -202,6 +205,7 @@ class Floods(RealService):
         took, most = self._call(caller, options.seconds)
         peers.join(0.5)
         peers.kill()
+        caller.close()
         kind = f"{name}{', with a token' if token else ''}{', TLS' if self.authority else ''}, seed {seed}"
         print(f"{kind}, {sent[0]} connections and {sent[1] / 1e6:.1f} MB: {len(took)} calls, p50 {quantile(took, 50):.1f} ms, "
               f"p99 {quantile(took, 99):.1f} ms, worst {took[-1] * 1e3:.0f} ms, alone p99 {quantile(alone, 99):.1f} ms, "

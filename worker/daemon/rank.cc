@@ -310,9 +310,11 @@ void Rank::Adopt(channel::ChannelServer::Callbacks callbacks, absl::Duration& le
 }
 
 void Rank::FoundSupervisor(const absl::StatusOr<ProcessIdentity>& supervisor) {
-  supervisor_unread_ = false;
   if (supervisor.ok()) supervisor_ = *supervisor;
-  if (!supervisor.ok() || !IsRunning(supervisor_)) {  // PollProcess handles its end.
+  const absl::StatusOr<bool> runs = supervisor.ok() ? IsRunning(supervisor_) : false;
+  supervisor_unread_ = !runs.ok();  // The next poll looks again.
+  if (!runs.ok()) return;
+  if (!*runs) {  // PollProcess handles its end.
     LogInfo("rank_ended_meanwhile", {{"rank", id_.Name()}});
     return;
   }
@@ -337,13 +339,13 @@ void Rank::Stop(StopMode mode) {
   }
   if (std::exchange(kill_ordered_, true)) return;
   kill_at_ = shared_.clock.Monotonic() + kSupervisorGrace;
-  if (IsRunning(supervisor_)) ::kill(supervisor_.pid, SIGTERM);
+  if (IsRunning(supervisor_).value_or(false)) ::kill(supervisor_.pid, SIGTERM);
 }
 
 void Rank::KillWithDaemon() {
   if (phase_ == Phase::kRunning) {
     directory_.Mark(kEndedWithDaemon);  // A later daemon reads this, too.
-    if (IsRunning(supervisor_)) ::kill(supervisor_.pid, SIGKILL);
+    if (IsRunning(supervisor_).value_or(false)) ::kill(supervisor_.pid, SIGKILL);
   } else {
     Stop(StopMode::kKill);
   }
@@ -423,12 +425,13 @@ void Rank::PollProcess() {
     const auto supervisor = ReadSupervisor(directory_.File("supervisor.json"));
     if (supervisor_reads_.TryAgain(supervisor.status(), shared_.clock.Monotonic())) return;
     FoundSupervisor(supervisor);
+    if (supervisor_unread_) return;
   }
   if (our_child_ && ::waitpid(supervisor_.pid, nullptr, WNOHANG) == supervisor_.pid) {
     our_child_ = false;
   }
   const std::string marker = RankDirectory::Marker(directory_.path());
-  if (IsRunning(supervisor_)) {
+  if (IsRunning(supervisor_).value_or(true)) {  // One that is taken for ended is killed.
     if (!kill_at_ || shared_.clock.Monotonic() < *kill_at_) return;
     LogWarning("supervisor_stuck", {{"rank", id_.Name()}, {"pid", supervisor_.pid}});
     KillMarked(marker);

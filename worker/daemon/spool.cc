@@ -57,8 +57,12 @@ void Spool::LeaveGap() {
 
 void Spool::RemoveOldest() {
   const std::string path = Path(files_.front());
-  const bool behind_unread = !unread_.empty() && unread_.front() < files_.front().number;
-  if (!behind_unread || ::truncate(path.c_str(), 0) != 0) ::unlink(path.c_str());
+  // If a file before this one is there, the lines after this one must not seem to follow its lines.
+  const uint64_t number = files_.front().number;
+  const bool behind = (!unread_.empty() && unread_.front() < number) ||
+                      std::any_of(files_.begin(), files_.end(),
+                                  [&](const File& file) { return file.number < number; });
+  if (!behind || ::truncate(path.c_str(), 0) != 0) ::unlink(path.c_str());
   total_bytes_ -= files_.front().bytes;
   files_.pop_front();
   if (files_.empty() && fd_ >= 0) {

@@ -112,6 +112,30 @@ TEST_F(FloodGuardTest, ManyWhoSendLittleForNothingMustGo) {
   EXPECT_EQ(gone, many.size());
 }
 
+// Bug it must catch: who sends slowly owes nothing, and what each connection sent stays in memory.
+TEST_F(FloodGuardTest, StrangersTogetherHoldLittle) {
+  std::vector<Connection> slow;
+  size_t gone = 0;
+  const Connection caller = Connect();
+  Call(caller, "alice");
+  Pass(caller, 900 << 10);
+  for (int i = 0; i < 40; ++i) {  // Half a megabyte each, and time enough to forgive the charge.
+    slow.push_back(Connect());
+    Pass(slow.back(), 512 << 10);
+    now_ += absl::Seconds(1);
+    for (const int fd : Look()) {
+      EXPECT_NE(fd, caller.near.get());
+      ++gone;
+    }
+  }
+  EXPECT_GE(gone, 8u);
+  EXPECT_LE(gone, 10u);
+  // A closed connection holds nothing.
+  for (size_t i = 0; i + 1 < slow.size(); ++i) slow[i].near = Fd();
+  Pass(slow.back(), 256 << 10);
+  EXPECT_THAT(Look(), IsEmpty());
+}
+
 // Bug it must catch: those whose requests wait while gRPC works on a flood are taken for floods.
 TEST_F(FloodGuardTest, ThoseThatStandStillShareTheTime) {
   std::vector<Connection> callers;

@@ -111,6 +111,24 @@ TEST_F(BackupTest, ADamagedStoreGoesBackToABackup) {
   EXPECT_EQ((*book_->Get(id))->epoch, 217'537'209u);
 }
 
+// Bug it must catch: a restore after 2156 made revisions begin again with 0.
+TEST_F(BackupTest, RevisionsGrowWhateverTheClockSays) {
+  const std::string id = (*TrySubmit(MakeSpec(1), "r"))->id;
+  const std::string backup = *Make();
+  for (const int year : {1970, 2026, 2087, 2200}) {
+    const uint64_t revision = (*book_->Get(id))->revision;
+    StopController();
+    const absl::Time now = absl::FromCivil(absl::CivilYear(year), absl::UTCTimeZone());
+    ASSERT_TRUE(RestoreStore(state(), backup, now).ok()) << year;
+    StartController();
+    const Snapshot job = *book_->Get(id);
+    EXPECT_LT(job->revision, uint64_t{1} << 63) << year;
+    if (year > 1970) {
+      EXPECT_GT(job->revision, revision) << year;
+    }
+  }
+}
+
 TEST_F(BackupTest, ADamagedBackupIsRefusedAndNothingIsMoved) {
   ASSERT_TRUE(TrySubmit(MakeSpec(1), "r").ok());
   const std::string backup = *Make();

@@ -279,7 +279,7 @@ TEST_F(DaemonTest, ARunningRankIsAdopted) {
   EXPECT_EQ(running[0].Name(), id_.Name());
   EXPECT_EQ(running[0].state, RankState::kReady);
   EXPECT_EQ(running[0].resumed->step, 4u) << "what it resumed from is kept, too";
-  EXPECT_TRUE(IsRunning(supervisor));
+  EXPECT_TRUE(*IsRunning(supervisor));
   EXPECT_FALSE(HearsThisProcess());
   daemon_->StopRanks({"job", 1, StopMode::kCheckpoint});
   const auto exited = heard_->Await(id_, RankState::kExited);

@@ -4,7 +4,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -12,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
+#include "common/process.h"
 #include "prometheus/text_serializer.h"
 #include "tests/testing/read_faults.h"
 #include "tests/worker/daemon/testing.h"
@@ -163,6 +167,36 @@ TEST_F(LeftFilesTest, WhatCannotBeReadForAMomentIsToldAllTheSame) {
   }
 }
 
+// Bug it must catch: a daemon that had no descriptor for a moment killed a rank that ran.
+TEST_F(LeftFilesTest, ARankThatRunsIsNotTakenForOneThatHasEnded) {
+  for (const ReadFault fault : {ReadFault::kEio, ReadFault::kEmfile, ReadFault::kEacces}) {
+    Leave();
+    ASSERT_TRUE(std::filesystem::remove(Path("job.1.0/exit_report.json")));
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::pause();
+      ::_exit(0);
+    }
+    const RankDirectory rank(directory_.path(), id_);
+    ASSERT_TRUE(WriteSupervisor(rank.File("supervisor.json"), ReadProcess(child)->identity).ok());
+    const FaultyReads faulty(fault, absl::StrCat("/proc/", child, "/stat"), 4);
+    auto daemon = Daemon::Create(options_, metrics_, RealClock());
+    ASSERT_TRUE(daemon.ok()) << daemon.status();
+    daemon_ = *std::move(daemon);
+    daemon_->Connected();
+    heard_ = std::make_unique<Listener>(daemon_->outbox());
+    EXPECT_TRUE(WaitFor([&] { return faulty.met() == 4; }));
+    EXPECT_TRUE(WaitFor([&] { return HasFile("socket"); })) << "the rank can be heard";
+    EXPECT_EQ(daemon_->num_live_ranks(), 1);
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    exited_ = heard_->Await(id_, RankState::kExited);
+    ASSERT_TRUE(exited_);
+    EXPECT_EQ(exited_->cause, ExitCause::kSignal);
+    daemon_.reset();
+  }
+}
+
 TEST_F(LeftFilesTest, AWorkerKeepsItsNameThoughItCannotBeReadForAMoment) {
   const std::string name = (*StateDirectory::Open(directory_.path()))->worker_id();
   for (const ReadFault fault : {ReadFault::kEio, ReadFault::kEmfile, ReadFault::kEacces}) {
@@ -251,9 +285,11 @@ TEST_F(LeftFilesTest, AnUnreadFileMakesNoOtherSeemLost) {
         left);
   };
   const auto no_lines = [](const Spool::Lost& lost) { return lost.damaged + lost.missing == 0; };
-  for (const bool again : {false, true}) {
+  // Never read; read after the others were acknowledged; read before.
+  enum Late { kNever, kAfter, kBefore };
+  for (const Late late_read : {kNever, kAfter, kBefore}) {
     for (const char* file : {"steps.0", "steps.1", "steps.2", "/spool"}) {
-      SCOPED_TRACE(absl::StrCat(file, again ? ", read late" : ""));
+      SCOPED_TRACE(absl::StrCat(file, ", ", int(late_read)));
       ASSERT_TRUE(RemoveTree(path).ok());
       ASSERT_TRUE(MakeDirectories(path).ok());
       {
@@ -271,15 +307,15 @@ TEST_F(LeftFilesTest, AnUnreadFileMakesNoOtherSeemLost) {
         const uint64_t read = sequence;
         spool.Append(Step(first), ++sequence);
         spool.Append(Step(first + 1), ++sequence);
-        spool.Acknowledge(read);
+        if (late_read != kBefore) spool.Acknowledge(read);
         faulty.reset();
-        if (again) {
-          const std::set<uint64_t> before = steps;
+        if (late_read != kNever) {
           uint64_t late = sequence;
           absl::Duration left;
           EXPECT_TRUE(no_lines(spool.Recover([&](const auto&) { return ++late; }, left)));
           EXPECT_FALSE(spool.unread());
           EXPECT_GT(late, sequence);
+          if (late_read == kBefore) spool.Acknowledge(read);
         }
         spool.Append(Step(first + 2), sequence + 1000);
       }

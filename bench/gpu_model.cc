@@ -129,8 +129,9 @@ OpPrediction Predict(const GpuRates& gpu, const Program& program, const Instance
   }
   if (absl::StartsWith(name, "expert_mlp")) {
     // Room for twice the rows is among the operands: what is there is written and read once.
-    return {Part::kExperts, kHostLooks + cost.flops / (kGroupedShare * gpu.products) +
-                                MemorySeconds(gpu, cost.bytes)};
+    const double host = instance.op->is_capturable() ? 0 : kHostLooks;
+    return {Part::kExperts,
+            host + cost.flops / (kGroupedShare * gpu.products) + MemorySeconds(gpu, cost.bytes)};
   }
   if (instance.list == List::kOptimizer) {
     return {Part::kOptimizer, MemorySeconds(gpu, cost.bytes)};

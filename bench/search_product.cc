@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "common/status_macros.h"
@@ -60,19 +61,20 @@ absl::StatusOr<ProductTimes> SearchProduct(const Backend& backend, const StepPro
   RandomOperands operands(backend, exec);
   ASSIGN_OR_RETURN(const cuda::ProductCall call, CallOf(product, operands));
   const cuda::CublasLt library;
-  cuda::Product prepared = library.Prepare(call);
+  std::optional<cuda::Product> prepared = library.Prepare(call);
+  if (!prepared) return absl::UnimplementedError("cuBLASLt has no algorithm for it");
   const auto begin = backend.NewEvent(), end = backend.NewEvent();
   const auto time = [&](int runs) {
     begin->Record(exec);
-    for (int i = 0; i < runs; ++i) library.Run(exec, call, prepared);
+    for (int i = 0; i < runs; ++i) library.Run(exec, call, *prepared);
     end->Record(exec);
     return end->SecondsSince(*begin) / runs;
   };
   ProductTimes times{.best = std::numeric_limits<double>::infinity()};
-  const auto algorithms = library.AlgorithmsFor(call, prepared, kAlgorithms);
+  const auto algorithms = library.AlgorithmsFor(call, *prepared, kAlgorithms);
   times.of = int(algorithms.size());
   for (int i = 0; i < times.of; ++i) {
-    prepared.algorithm = algorithms[size_t(i)];
+    prepared->algorithm = algorithms[size_t(i)];
     time(1);  // Its code is loaded.
     const double found = time(int(std::clamp(seconds / std::max(time(1), 1e-6), 1.0, 1000.0)));
     if (i == 0) times.first = found;

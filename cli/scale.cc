@@ -20,13 +20,8 @@
 namespace trainyard::cli {
 namespace {
 
-struct SmallestDevice {
-  DeviceKind kind = DeviceKind::kCpu;
-  uint64_t memory_bytes = std::numeric_limits<uint64_t>::max();
-};
-
 struct Cluster {
-  SmallestDevice smallest;
+  DeviceMemory smallest{.bytes = std::numeric_limits<size_t>::max()};
   // The devices of each machine that takes ranks, by the kind. The ranks of a job have one kind.
   std::map<v1::DeviceKind, std::vector<int64_t>> machines;
 
@@ -52,22 +47,19 @@ absl::StatusOr<Cluster> FindCluster(Client& client) {
   ASSIGN_OR_RETURN(const v1::ListWorkersResponse response,
                    client.Call(&v1::ClusterService::Stub::ListWorkers, v1::ListWorkersRequest()));
   Cluster cluster;
-  SmallestDevice& smallest = cluster.smallest;
+  DeviceMemory& smallest = cluster.smallest;
   for (const v1::Worker& worker : response.workers()) {
     if (worker.state() == v1::WORKER_STATE_READY && worker.devices_size() > 0) {
       cluster.machines[worker.devices(0).kind()].push_back(worker.devices_size());
     }
     for (const v1::Device& device : worker.devices()) {
-      if (device.memory_bytes() == 0 || device.memory_bytes() >= smallest.memory_bytes) continue;
-      smallest.memory_bytes = device.memory_bytes();
+      if (device.memory_bytes() == 0 || device.memory_bytes() >= smallest.bytes) continue;
+      smallest.bytes = device.memory_bytes();
       smallest.kind = device.kind() == v1::DEVICE_KIND_CUDA ? DeviceKind::kCuda : DeviceKind::kCpu;
     }
   }
   return cluster;
 }
-
-// The part of a device's memory that a plan may take. CUDA and the libraries need some beside it.
-constexpr double kPlanned = 0.96;
 
 // What makes the plan of a job with one device smaller. Its axes cannot grow.
 std::string AdviceForOneDevice(const MemoryPlan& plan, size_t limit_bytes, const JobConfig& job,
@@ -92,19 +84,19 @@ std::string AdviceForOneDevice(const MemoryPlan& plan, size_t limit_bytes, const
 // FAILED_PRECONDITION: a rank needs more memory than the device has. The ranks of a pipeline stage
 // have the same plan.
 absl::Status CheckPlans(const JobConfig& job, const ModelConfig& model,
-                        const SmallestDevice& device) {
+                        const DeviceMemory& device) {
   const int64_t ranks_of_stage = job.devices / job.parallelism.pipeline;
-  const size_t limit = size_t(kPlanned * double(device.memory_bytes));
   for (int64_t stage = 0; stage < job.parallelism.pipeline; ++stage) {
     const auto plan = PlanRank(job, model, int(stage * ranks_of_stage), device.kind);
     RETURN_IF_ERROR(plan.status());
-    const absl::Status found = CheckMemory(plan->memory, limit, job, model);
+    const absl::Status found = CheckMemory(plan->memory, device, job, model);
     if (found.ok()) continue;
     if (job.devices > 1) return found;
-    return absl::FailedPreconditionError(
-        absl::StrCat("memory: wanted ", plan->memory.Summary(), ", found ",
-                     FormatBytes(double(limit)), " on the smallest device; less is wanted with ",
-                     AdviceForOneDevice(plan->memory, limit, job, model)));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "memory: wanted ", plan->memory.Summary(), ", found ",
+        FormatBytes(double(device.for_plan())), " for it, of the ",
+        FormatBytes(double(device.bytes)), " on the smallest device; less is wanted with ",
+        AdviceForOneDevice(plan->memory, device.for_plan(), job, model)));
   }
   return absl::OkStatus();
 }
@@ -137,7 +129,7 @@ absl::Status ScaleSpec(int64_t devices, Client& client, SpecDocument& document, 
   absl::StatusOr<SpecDocument::Parsed> parsed = document.ToConfig();
   if (!parsed.ok()) return document.Explain(parsed.status());
   ASSIGN_OR_RETURN(const Cluster cluster, FindCluster(client));
-  const SmallestDevice& smallest = cluster.smallest;
+  const DeviceMemory& smallest = cluster.smallest;
   const auto fits = [&](const JobConfig& job, const ModelConfig& model) {
     return CheckPlans(job, model, smallest).ok();
   };

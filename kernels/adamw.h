@@ -16,21 +16,11 @@
 
 #pragma once
 
-#include <bit>
-#include <cstdint>
-
-#include "common/host_device.h"
 #include "kernels/device/expect.h"
 #include "kernels/device/step_state.h"
+#include "kernels/sum_words.h"
 
 namespace trainyard {
-
-// The sum of a value's 32-bit words.
-TRAINYARD_HOST_DEVICE inline uint32_t WordSum(float x) { return std::bit_cast<uint32_t>(x); }
-TRAINYARD_HOST_DEVICE inline uint32_t WordSum(double x) {
-  const uint64_t words = std::bit_cast<uint64_t>(x);
-  return uint32_t(words) + uint32_t(words >> 32);
-}
 
 struct AdamWArgs {
   Tensor master;        // [n]  in/out, f64 | f32

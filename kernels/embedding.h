@@ -5,7 +5,8 @@
 //   y[t,:] = scale table[tokens[t] - first,:], or 0 if the table does not have tokens[t]
 //   dtable[v,:] += sum over t with tokens[t] = first + v of scale dy[t,:]
 //
-// `scale` is rounded to the dtype of y, as in Gemma's implementations.
+// `scale` is rounded to the dtype of y, as in Gemma's implementations. The row of the token
+// `padding` gets no gradient, as in PyTorch's nn.Embedding with a padding_idx.
 //
 // Letters: T tokens, V rows of the table, D width. A token outside the whole vocabulary is a
 // programmer error that names it. Backward adds in the order of t, in the dtype of dtable: bitwise
@@ -32,6 +33,7 @@ struct EmbeddingBackwardArgs {
   Write write;         // kOverwrite: all of dtable is zeroed first
   VocabSlice slice = {};
   double scale = 1;
+  int64_t padding = -1;  // -1: no token is left out
 };
 
 inline void Check(const EmbeddingForwardArgs& args) {

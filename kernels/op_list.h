@@ -86,6 +86,7 @@
   X(StateStartsForward) \
   X(SumSlices) \
   X(SumSquares) \
+  X(SumWords) \
   X(SwiGluBackward) \
   X(SwiGluForward) \
   X(TimeEmbedding)

@@ -50,5 +50,6 @@
 #include "kernels/state_scan.h"
 #include "kernels/sum_slices.h"
 #include "kernels/sum_squares.h"
+#include "kernels/sum_words.h"
 #include "kernels/swiglu.h"
 #include "kernels/time_embedding.h"

@@ -1,8 +1,10 @@
-// The kernels that run over all parameters at the end of a step, with 16 million parameters.
+// The kernels that run over all parameters at the end of a step or before a checkpoint, with 16
+// million parameters.
 
 #include "kernels/adamw.h"
 #include "kernels/bench/bench.h"
 #include "kernels/sum_squares.h"
+#include "kernels/sum_words.h"
 
 namespace trainyard::bench {
 namespace {
@@ -16,6 +18,14 @@ void SumSquares(benchmark::State& state) {
   Measure(state, SumSquaresArgs{.x = x, .state = step}, {.bytes = double(x.bytes())});
 }
 BENCHMARK(SumSquares)->Apply(Trained);
+
+void SumWords(benchmark::State& state) {
+  Operands o;
+  StepState* const step = o.State({});
+  const Tensor x = o.Make(DType::kF32, {kParameters});
+  Measure(state, SumWordsArgs{.x = x, .state = step}, {.bytes = double(x.bytes())});
+}
+BENCHMARK(SumWords);
 
 // The argument is the dtype of the compute copy.
 void AdamW(benchmark::State& state) {

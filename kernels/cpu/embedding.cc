@@ -18,7 +18,7 @@ void Backward(const Exec& exec, const EmbeddingBackwardArgs& args) {
   using A = Accumulate<T>;
   const int64_t tokens = args.tokens.elements();
   const int64_t d = args.dy.shape.back(), rows = args.dtable.shape.rows();
-  const int64_t first = args.slice.first;
+  const int64_t first = args.slice.first, padding = args.padding;
   const T* dy = args.dy.as<T>();
   const int32_t* token = args.tokens.as<int32_t>();
   const A scale = A(T(args.scale));
@@ -32,7 +32,7 @@ void Backward(const Exec& exec, const EmbeddingBackwardArgs& args) {
   ParallelRanges(exec, d, tokens, 16, [=](int64_t begin, int64_t end) {
     for (int64_t t = 0; t < tokens; ++t) {
       const int64_t v = token[t] - first;
-      if (v < 0 || v >= rows) continue;
+      if (v < 0 || v >= rows || token[t] == padding) continue;
       A* row = dtable + v * d;
 #pragma omp simd
       for (int64_t i = begin; i < end; ++i) row[i] += scale * A(dy[t * d + i]);

@@ -1,6 +1,7 @@
 #include "kernels/expert_order.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "kernels/cpu/kernels.h"
@@ -29,6 +30,10 @@ void ExpertOrder(Exec&, const ExpertOrderArgs& args) {
     place[slot] = at;
   }
   for (int64_t e = experts - 1; e > 0; --e) counts[e] -= counts[e - 1];
+  if (args.offsets.data == nullptr) return;
+  int32_t* offsets = args.offsets.as<int32_t>();
+  offsets[0] = 0;
+  std::partial_sum(counts, counts + experts, offsets + 1);
 }
 
 }  // namespace trainyard::cpu

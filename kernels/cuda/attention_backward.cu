@@ -1,9 +1,11 @@
 // Two kernels, so that no sum depends on an order of blocks. One computes the gradient of a tile of
 // queries from all keys that they see. The other computes the gradients of a tile of keys and
-// values from all queries that see them. Both compute the scores again. See attention_tile.h.
+// values from all queries that see them. Both compute the scores again. See attention_tile.h. For
+// bf16, the kernels of attention_warp.h are faster, where they can run.
 
 #include "kernels/cuda/attention_sinks.h"
 #include "kernels/cuda/attention_tile.h"
+#include "kernels/cuda/attention_warp.h"
 #include "kernels/cuda/context.h"
 
 namespace trainyard::cuda {
@@ -184,23 +186,31 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   store(dvalues, A(1), core.dv, e);
 }
 
-}  // namespace
-
 template <typename T, typename O>
-void Run(Exec& exec, const AttentionBackwardCore<T, O>& core) {
-  using A = Accumulate<T>;
-  A* const deltas = ScratchOf<A>(exec, core.sequences * core.dims.heads * core.part.q_rows);
+void RunTiles(Exec& exec, const AttentionBackwardCore<T, O>& core, Accumulate<T>* deltas) {
   DispatchHeadDim(core.dims, [&](auto dim) {
-    using Rows = Tile<A, dim>;
+    using Rows = Tile<Accumulate<T>, dim>;
     const auto grid = [&](int64_t rows, int64_t heads, int squares) {
+      const int elements = 4 * Rows::kElements + squares * Rows::kSquare;
       return Grid{.blocks = CeilDiv(rows, Rows::kRows) * heads * core.sequences,
                   .threads = kTileThreads,
-                  .shared = (4 * Rows::kElements + squares * Rows::kSquare) * sizeof(A)};
+                  .shared = size_t(elements) * sizeof(Accumulate<T>)};
     };
     Launch(exec, grid(core.part.q_rows, core.dims.heads, 1), QueryKernel<T, O, dim>, core, deltas);
     Launch(exec, grid(core.part.kv_rows, core.dims.kv_heads, 2), KeyKernel<T, O, dim>, core,
            deltas);
   });
+}
+
+}  // namespace
+
+template <typename T, typename O>
+void Run(Exec& exec, const AttentionBackwardCore<T, O>& core) {
+  auto* const deltas =
+      ScratchOf<Accumulate<T>>(exec, core.sequences * core.dims.heads * core.part.q_rows);
+  bool done = false;
+  if constexpr (std::is_same_v<T, bf16>) done = RunOnTensorCores(exec, core, deltas);
+  if (!done) RunTiles(exec, core, deltas);
   if (core.sinks != nullptr) SinkGradient(exec, core, deltas);
 }
 

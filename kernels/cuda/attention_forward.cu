@@ -1,10 +1,11 @@
 // A block computes a tile of queries. It walks along the keys that the queries see, one tile at a
 // time, and updates the largest score, the sum of the exponentials and their mixture of values. See
-// attention_tile.h.
+// attention_tile.h. For bf16, the kernels of attention_warp.h are faster, where they can run.
 
 #include <limits>
 
 #include "kernels/cuda/attention_tile.h"
+#include "kernels/cuda/attention_warp.h"
 
 namespace trainyard::cuda {
 namespace {
@@ -143,6 +144,9 @@ __global__ void __launch_bounds__(kTileThreads, 1) ForwardKernel(AttentionForwar
 
 template <typename T, typename O>
 void Run(Exec& exec, const AttentionForwardCore<T, O>& core) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (RunOnTensorCores(exec, core)) return;
+  }
   DispatchHeadDim(core.dims, [&](auto dim) {
     using Rows = Tile<Accumulate<T>, dim>;
     const int64_t tiles = CeilDiv(core.part.q_rows, Rows::kRows);

@@ -13,6 +13,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/uploads.h"
 #include "kernels/device/backend.h"
 #include "kernels/device/fault.h"
 #include "kernels/ops.h"
@@ -129,10 +130,9 @@ class Cuda final : public Backend {
     return buffer;
   }
 
-  // The host's memory is pageable, so CUDA copies it before it returns.
   void CopyToDevice(const Exec& exec, void* device, const void* host, size_t bytes) const override {
-    ThrowIfError(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, cuda::StreamOf(exec)),
-                 "copy to the device");
+    Exec own = exec;  // Shares the context.
+    cuda::Kept<cuda::Uploads>(own).Copy(cuda::StreamOf(exec), device, host, bytes);
   }
   void CopyToHost(const Exec& exec, void* host, const void* device, size_t bytes) const override {
     ThrowIfError(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, cuda::StreamOf(exec)),

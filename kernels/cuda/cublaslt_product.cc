@@ -10,21 +10,7 @@ namespace trainyard::cuda {
 namespace {
 
 constexpr size_t kWorkspaceBytes = size_t{64} << 20;
-
-void ThrowIfError(cublasStatus_t status, const ProductCall& call, const char* what) {
-  const MatMulArgs& args = call.args;
-  if (status == CUBLAS_STATUS_SUCCESS) return;
-  const auto [m, n, k] = ShapeOf(args);
-  std::ostringstream message;
-  message << "cuBLASLt: matmul " << args.a.dtype << " to " << args.c.dtype << " with M " << m
-          << " N " << n << " K " << k << (args.trans_a ? ", a transposed" : "")
-          << (args.trans_b ? ", b transposed" : "") << (args.bias.data != nullptr ? ", bias" : "")
-          << (call.activation == Activation::kGelu           ? ", GELU"
-              : call.activation == Activation::kGeluGradient ? ", GELU's gradient"
-                                                             : "")
-          << ": " << what << ": " << cublasLtGetStatusString(status);
-  throw DeviceError(DeviceError::Kind::kDevice, message.str());
-}
+constexpr int kTried = 8;  // Algorithms of which the first that is not refused is taken.
 
 cudaDataType_t TypeOf(DType dtype) {
   if (dtype == DType::kF64) return CUDA_R_64F;
@@ -45,6 +31,21 @@ class Factor {
 };
 
 }  // namespace
+
+void ThrowIfError(cublasStatus_t status, const ProductCall& call, const char* what) {
+  const MatMulArgs& args = call.args;
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  const auto [m, n, k] = ShapeOf(args);
+  std::ostringstream message;
+  message << "cuBLASLt: matmul " << args.a.dtype << " to " << args.c.dtype << " with M " << m
+          << " N " << n << " K " << k << (args.trans_a ? ", a transposed" : "")
+          << (args.trans_b ? ", b transposed" : "") << (args.bias.data != nullptr ? ", bias" : "")
+          << (call.activation == Activation::kGelu           ? ", GELU"
+              : call.activation == Activation::kGeluGradient ? ", GELU's gradient"
+                                                             : "")
+          << ": " << what << ": " << cublasLtGetStatusString(status);
+  throw DeviceError(DeviceError::Kind::kDevice, message.str());
+}
 
 uint32_t AlignmentOf(const void* data) {
   constexpr uintptr_t kMost = 256;
@@ -72,7 +73,7 @@ CublasLt::CublasLt() {
                     std::string("cuBLASLt: ") + cublasLtGetStatusString(status));
 }
 
-Product CublasLt::Prepare(const ProductCall& call) const {
+std::optional<Product> CublasLt::Prepare(const ProductCall& call) const {
   const MatMulArgs& args = call.args;
   const auto check = [&](cublasStatus_t status) { ThrowIfError(status, call, "descriptor"); };
   Product product;
@@ -100,7 +101,9 @@ Product CublasLt::Prepare(const ProductCall& call) const {
   layout(product.left, args.b);
   layout(product.right, args.a);
   layout(product.result, args.c);
-  product.algorithm = AlgorithmsFor(call, product, 1).front();
+  const auto algorithms = AlgorithmsFor(call, product, kTried);
+  if (algorithms.empty()) return std::nullopt;
+  product.algorithm = algorithms.front();
   return product;
 }
 
@@ -124,13 +127,12 @@ std::vector<cublasLtMatmulAlgo_t> CublasLt::AlgorithmsFor(const ProductCall& cal
   std::vector<cublasLtMatmulHeuristicResult_t> results(size_t(most),
                                                        cublasLtMatmulHeuristicResult_t{});
   int found = 0;
-  check(cublasLtMatmulAlgoGetHeuristic(handle_, &product.operation, &product.left, &product.right,
-                                       &product.result, &product.result, &wanted, most,
-                                       results.data(), &found));
-  if (found == 0) check(CUBLAS_STATUS_NOT_SUPPORTED);
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle_, &product.operation, &product.left, &product.right, &product.result, &product.result,
+      &wanted, most, results.data(), &found);
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status);
   std::vector<cublasLtMatmulAlgo_t> algorithms;
   for (int i = 0; i < found; ++i) {
-    if (i == 0) check(results[0].state);
     if (results[size_t(i)].state == CUBLAS_STATUS_SUCCESS) {
       algorithms.push_back(results[size_t(i)].algo);
     }

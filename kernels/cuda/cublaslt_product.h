@@ -10,6 +10,7 @@
 
 #include <cublasLt.h>
 
+#include <optional>
 #include <vector>
 
 #include "kernels/device/exec.h"
@@ -40,6 +41,9 @@ struct Product {
   cublasLtMatmulAlgo_t algorithm;
 };
 
+// Throws a DeviceError that describes the product, unless `status` is CUBLAS_STATUS_SUCCESS.
+void ThrowIfError(cublasStatus_t status, const ProductCall& call, const char* what);
+
 // A handle of the library. A failure throws a DeviceError that describes the product.
 class CublasLt {
  public:
@@ -48,10 +52,11 @@ class CublasLt {
   CublasLt& operator=(const CublasLt&) = delete;
   ~CublasLt() { cublasLtDestroy(handle_); }
 
-  // Prepares a product with the algorithm that the library expects to be the fastest.
-  Product Prepare(const ProductCall& call) const;
-  // Returns at least one and at most `most` algorithms, the fastest by the library's estimate
-  // first.
+  // Prepares a product with the algorithm that the library expects to be the fastest. Absent: the
+  // library has none, for example for this epilogue.
+  std::optional<Product> Prepare(const ProductCall& call) const;
+  // Returns those of the library's first `most` algorithms that it does not refuse, the fastest by
+  // its own estimate first.
   std::vector<cublasLtMatmulAlgo_t> AlgorithmsFor(const ProductCall& call, Product& product,
                                                   int most) const;
   // Runs a product that was prepared for such a call. Sets the addresses of its epilogue.

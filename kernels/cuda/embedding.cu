@@ -21,11 +21,12 @@ namespace {
 struct Tokens {
   const int32_t* ids;
   int64_t first, rows, vocab;  // The slice.
+  int64_t left_out;            // A token that counts as having no row.
 
   // Returns the row of the table for position t, or `rows` if the table does not have it.
   __device__ int64_t row(int64_t t) const {
     const int64_t v = ids[t] - first;
-    return v >= 0 && v < rows ? v : rows;
+    return v >= 0 && v < rows && ids[t] != left_out ? v : rows;
   }
   __device__ void Check(int64_t t) const {
     if (ids[t] >= 0 && ids[t] < vocab) return;
@@ -34,8 +35,9 @@ struct Tokens {
   }
 };
 
-Tokens TokensOf(const ConstTensor& tokens, const VocabSlice& slice, int64_t rows) {
-  return {tokens.as<int32_t>(), slice.first, rows, VocabOf(slice, rows)};
+Tokens TokensOf(const ConstTensor& tokens, const VocabSlice& slice, int64_t rows,
+                int64_t left_out = -1) {
+  return {tokens.as<int32_t>(), slice.first, rows, VocabOf(slice, rows), left_out};
 }
 
 template <typename T>
@@ -189,7 +191,8 @@ void Backward(Exec& exec, const EmbeddingBackwardArgs& args) {
   const bool add = args.write == Write::kAdd, packed = CanPack<T>(d, dy, dtable);
   const int64_t packs = packed ? d / kPackOf<T> : d;
   const int threads = RowThreads(packs, 128);
-  const Gradient<T> of = {.sorted = Sorted(exec, TokensOf(args.tokens, args.slice, rows), count),
+  const Tokens tokens = TokensOf(args.tokens, args.slice, rows, args.padding);
+  const Gradient<T> of = {.sorted = Sorted(exec, tokens, count),
                           .count = count,
                           .rows = rows,
                           .d = d,

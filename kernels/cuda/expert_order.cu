@@ -17,6 +17,7 @@ struct Sorted {
   const int32_t* counts;
   int32_t* order;
   int32_t* place;
+  int32_t* offsets;  // Null: absent.
 };
 
 __global__ void __launch_bounds__(kTileThreads)
@@ -48,7 +49,9 @@ __global__ void __launch_bounds__(kTileThreads)
     int32_t total;
     const int32_t through = BlockScan(count, &total);  // Synchronises all threads.
     if (e < num_experts) {
-      begin[e] = of_lower + through - count + tiles.counts[e * tiles.tiles + blockIdx.x];
+      const int32_t offset = of_lower + through - count;
+      begin[e] = offset + tiles.counts[e * tiles.tiles + blockIdx.x];
+      if (sorted.offsets != nullptr && blockIdx.x == 0) sorted.offsets[e] = offset;
       int sum = 0;
       for (int warp = 0; warp < kTileWarps; ++warp) {
         const int n = of_warps[warp * num_experts + e];
@@ -57,6 +60,9 @@ __global__ void __launch_bounds__(kTileThreads)
       }
     }
     of_lower += total;
+  }
+  if (sorted.offsets != nullptr && blockIdx.x == 0 && thread == 0) {
+    sorted.offsets[num_experts] = of_lower;
   }
   __syncthreads();
 
@@ -82,7 +88,8 @@ void ExpertOrder(Exec& exec, const ExpertOrderArgs& args) {
   CHECK(experts <= kMostExperts) << "expert_order counts: " << experts
                                  << " experts; CUDA's kernel sorts " << kMostExperts;
   const Sorted sorted = {args.counts.as<int32_t>(), args.order.as<int32_t>(),
-                         args.place.as<int32_t>()};
+                         args.place.as<int32_t>(),
+                         args.offsets.data == nullptr ? nullptr : args.offsets.as<int32_t>()};
   const TileCounts tiles = CountTiles(exec, args.experts, experts, CountedFor::kExpertOrder);
   ScanTiles(exec, tiles, StoreCount{args.counts.as<int32_t>()});
   Launch(exec, {tiles.tiles, kTileThreads, size_t(experts) * kExpertBytes}, PlaceKernel,

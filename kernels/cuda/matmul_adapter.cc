@@ -2,6 +2,7 @@
 // workspace.
 
 #include <map>
+#include <optional>
 #include <tuple>
 
 #include "kernels/cuda/context.h"
@@ -36,14 +37,19 @@ bool CanApplyGelu(const MatMulArgs& args, const void* gelu_input) {
 
 class Products {
  public:
-  void Run(Exec& exec, const ProductCall& call) { library_.Run(exec, call, Find(call)); }
+  // False: the library has no algorithm for the call, and nothing was run.
+  bool Run(Exec& exec, const ProductCall& call) {
+    std::optional<Product>& product = Find(call);
+    if (product) library_.Run(exec, call, *product);
+    return product.has_value();
+  }
 
  private:
   using Key = std::tuple<int64_t, int64_t, int64_t, DType, DType, bool, bool, cublasLtEpilogue_t,
                          uint32_t, uint32_t, uint32_t, uint32_t, uint32_t>;
 
   // Returns the product for the call. The first call for a shape, dtypes and alignment prepares it.
-  Product& Find(const ProductCall& call) {
+  std::optional<Product>& Find(const ProductCall& call) {
     const MatMulArgs& args = call.args;
     const auto [m, n, k] = ShapeOf(args);
     const Key key(m, n, k, args.a.dtype, args.c.dtype, args.trans_a, args.trans_b, call.epilogue(),
@@ -51,18 +57,20 @@ class Products {
                   AlignmentOf(args.bias.data), AlignmentOf(call.gelu_input));
     const auto found = products_.find(key);
     if (found != products_.end()) return found->second;
-    const Product product = library_.Prepare(call);
-    return products_.emplace(key, product).first->second;
+    return products_.emplace(key, library_.Prepare(call)).first->second;
   }
 
   CublasLt library_;
-  std::map<Key, Product> products_;
+  std::map<Key, std::optional<Product>> products_;
 };
 
 }  // namespace
 
 void MatMul(Exec& exec, const MatMulArgs& args) {
-  if (CanAddBias(args)) return Kept<Products>(exec).Run(exec, {args});
+  if (CanAddBias(args) && Kept<Products>(exec).Run(exec, {args})) return;
+  if (args.bias.data == nullptr) {
+    ThrowIfError(CUBLAS_STATUS_NOT_SUPPORTED, {args}, "algorithm");
+  }
   FillWithBias(exec, args);
   MatMulArgs rest = args;
   rest.bias = {};
@@ -72,8 +80,9 @@ void MatMul(Exec& exec, const MatMulArgs& args) {
 
 void MatMulGeluForward(Exec& exec, const MatMulGeluForwardArgs& args) {
   MatMulArgs product{.a = args.x, .b = args.w, .c = args.y, .bias = args.bias, .trans_b = true};
-  if (CanApplyGelu(product, args.product.data)) {
-    return Kept<Products>(exec).Run(exec, {product, Activation::kGelu, args.product.data});
+  if (CanApplyGelu(product, args.product.data) &&
+      Kept<Products>(exec).Run(exec, {product, Activation::kGelu, args.product.data})) {
+    return;
   }
   product.c = args.product;
   MatMul(exec, product);
@@ -82,8 +91,9 @@ void MatMulGeluForward(Exec& exec, const MatMulGeluForwardArgs& args) {
 
 void MatMulGeluBackward(Exec& exec, const MatMulGeluBackwardArgs& args) {
   const MatMulArgs product{.a = args.dy, .b = args.w, .c = args.dx};
-  if (CanApplyGelu(product, args.x.data)) {
-    return Kept<Products>(exec).Run(exec, {product, Activation::kGeluGradient, args.x.data});
+  if (CanApplyGelu(product, args.x.data) &&
+      Kept<Products>(exec).Run(exec, {product, Activation::kGeluGradient, args.x.data})) {
+    return;
   }
   MatMul(exec, product);
   GeluBackward(exec, {.dy = args.dx, .x = args.x, .dx = args.dx});

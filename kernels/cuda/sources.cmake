@@ -10,6 +10,8 @@ set(TRAINYARD_CUDA_SOURCES
   attention_forward.cu
   attention_part.cu
   attention_sinks.cu
+  attention_warp_backward.cu
+  attention_warp_forward.cu
   backend.cu
   balance_bias.cu
   cast.cu
@@ -56,6 +58,8 @@ set(TRAINYARD_CUDA_SOURCES
   state_starts.cu
   sum_slices.cu
   sum_squares.cu
+  sum_words.cu
   swiglu.cu
-  time_embedding.cu)
+  time_embedding.cu
+  uploads.cu)
 list(TRANSFORM TRAINYARD_CUDA_SOURCES PREPEND ${CMAKE_SOURCE_DIR}/kernels/cuda/)

@@ -34,6 +34,9 @@ struct StepState {
   int64_t finite = 1;      // 0: loss or gradient norm is not finite, and AdamW changes nothing.
   WordSums read = {};      // Found in memory by AdamW, all of its calls together.
   WordSums written = {};   // Left in memory by AdamW, all of its calls together.
+
+  // Outside of a step: added to by SumWords (kernels/sum_words.h).
+  uint32_t words = 0;
 };
 
 }  // namespace trainyard

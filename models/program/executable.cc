@@ -10,6 +10,7 @@
 #include "common/check.h"
 #include "common/status_macros.h"
 #include "kernels/cast.h"
+#include "kernels/sum_words.h"
 #include "models/program/binder.h"
 #include "models/program/block_windows.h"
 #include "models/program/memory.h"
@@ -440,6 +441,16 @@ StepState Executable::ReadStepState() const {
 }
 
 void Executable::Record(Event& event) const { event.Record(state_->exec); }
+
+uint32_t Executable::SumWords(std::span<const Tensor> views) const {
+  StepState* const state = state_->memory->step_state();
+  uint32_t words = 0;
+  state_->backend.CopyToDevice(state_->exec, &state->words, &words, sizeof(words));
+  const auto kernel = state_->backend.kernel<SumWordsArgs>();
+  for (const Tensor& view : views) kernel(state_->exec, {.x = view, .state = state});
+  CopyToHost(&words, &state->words, sizeof(words));
+  return words;
+}
 
 void Executable::CopyToHost(void* host, const void* device, size_t bytes) const {
   state_->backend.CopyToHost(state_->exec, host, device, bytes);

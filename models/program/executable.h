@@ -100,6 +100,8 @@ class Executable {
   // OwnedParameters and FrozenParameters.
   Tensor flat(FlatBuffer buffer, const FlatRange& range) const;
   Tensor frozen(const ParameterBox& box) const;
+  // Returns the sum of all words of such views (kernels/sum_words.h). The device adds them up.
+  uint32_t SumWords(std::span<const Tensor> views) const;
   // Copy between the host's memory and such a view, in stream order with the work of Run.
   // CopyToHost and the other functions that read throw a DeviceError if a collective has failed.
   void CopyToHost(void* host, const void* device, size_t bytes) const;

@@ -164,6 +164,13 @@ NARROW = (
     Excuse(r"attention_(forward|backward)\.cu .*", "LDG.16:* LDG.32:* LDG.64:2 STG.16:* STG.32:*",
            "for the dtypes and shapes that cuDNN does not have: bound by its sums; for dropout, the"
            " step's state"),
+    Excuse(r"attention_warp_forward\.cu .*", "LDG.16:* LDG.32:* LDG.64:* STG.32:* STG.64:*",
+           "mma.sync leaves two neighbours with a thread; statistics, documents, a sink, and for"
+           " dropout the step's state"),
+    Excuse(r"attention_warp_backward\.cu .*", "LDG.32:* LDG.64:* STG.32:* STG.64:*",
+           "the same without the sink"),
+    Excuse(r"sum_words\.cu SumWordsKernel<bf16>", "LDG.16:2", "before and after whole packs"),
+    Excuse(r"sum_words\.cu SumWordsKernel<float>", "LDG.32:2", "before and after whole packs"),
     Excuse(r"grouped_matmul\.cu \w+<PlainProduct<.*", "LDG.16:* LDG.32:* STG.16:* STG.32:*",
            "for dims that are no multiples of 8, and f32: bound by its sums"),
     Excuse(r"grouped_matmul\.cu RowsKernel<TensorProduct.*", "LDG.32:4 STG.32:32",
@@ -172,9 +179,11 @@ NARROW = (
            "offsets of groups; mma.sync leaves two neighbours with a thread"),
 )
 
-# These kernels must multiply on the tensor cores, and no others do. cuDNN does attention there; the
-# kernels of attention_*.cu are for what cuDNN does not have.
+# These kernels must multiply on the tensor cores, and no others do. cuDNN does most attention there,
+# and attention_warp_*.cu what cuDNN does not have. attention_forward.cu and attention_backward.cu
+# are for f32, and for heads whose width is no multiple of 8.
 TENSOR_CORES = (
+    r"attention_warp_\w+\.cu .*",
     r"grouped_matmul\.cu (Rows|Weights)Kernel<TensorProduct, .*",
     r"state_(scan|scan_backward|ends)\.cu \w+Kernel<TensorProduct, .*",
 )

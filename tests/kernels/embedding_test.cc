@@ -129,6 +129,29 @@ TEST(Embedding, BackwardOfASliceLeavesOtherTokensOut) {
   EXPECT_EQ(got.v, want.v);
 }
 
+template <typename T>
+void ExpectNoGradientOfPadding(const VocabSlice& slice, int64_t rows) {
+  const auto tokens = Indices({kTokens}, kVocab, 2);
+  const auto dy = Normal<T>({kTokens, 3}, 1);
+  auto want = Zeros<Accumulate<T>>({rows, 3}), got = want;
+  EmbeddingBackwardArgs args{
+      .dy = dy, .tokens = tokens, .dtable = want, .write = Write::kOverwrite, .slice = slice};
+  Call(args);
+  constexpr int64_t kPadding = 4;
+  const int64_t row = kPadding - slice.first;
+  ASSERT_NE(want.v[row * 3], 0);
+  std::fill_n(want.v.begin() + row * 3, 3, 0);
+  args.dtable = got, args.padding = kPadding;
+  Call(args);
+  EXPECT_EQ(got.v, want.v);
+}
+
+TEST(Embedding, PaddingGetsNoGradient) {
+  ExpectNoGradientOfPadding<double>({}, kVocab);
+  ExpectNoGradientOfPadding<float>({}, kVocab);
+  ExpectNoGradientOfPadding<bf16>({.first = 2, .vocab = kVocab}, 5);
+}
+
 // Rows [first, first + count) of a table.
 template <typename T>
 Array<T> RowsOf(const Array<T>& table, int64_t first, int64_t count) {

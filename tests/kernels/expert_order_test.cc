@@ -21,8 +21,13 @@ TEST_P(ExpertOrderTest, IsTheStableSortAndItsInverse) {
   const auto [t, k, e] = GetParam();
   const auto experts = Indices({t, k}, int32_t(e), 1);
   auto counts = Filled<int32_t>({e}, -7), order = Filled<int32_t>({t * k}, -7);
-  auto place = Filled<int32_t>({t, k}, -7);
-  Call(ExpertOrderArgs{.experts = experts, .counts = counts, .order = order, .place = place});
+  auto place = Filled<int32_t>({t, k}, -7), offsets = Filled<int32_t>({e + 1}, -7);
+  const ExpertOrderArgs args{.experts = experts, .counts = counts, .order = order, .place = place};
+  Call(args);
+  EXPECT_EQ(offsets.v.front(), -7);
+  ExpertOrderArgs with_offsets = args;
+  with_offsets.offsets = offsets;
+  Call(with_offsets);
 
   std::vector<int32_t> want(size_t(t * k));
   std::iota(want.begin(), want.end(), 0);
@@ -35,6 +40,10 @@ TEST_P(ExpertOrderTest, IsTheStableSortAndItsInverse) {
   }
   for (int32_t expert = 0; expert < int32_t(e); ++expert) {
     EXPECT_EQ(counts.v[size_t(expert)], std::count(experts.v.begin(), experts.v.end(), expert));
+  }
+  for (int32_t expert = 0; expert <= int32_t(e); ++expert) {
+    EXPECT_EQ(offsets.v[size_t(expert)], std::count_if(experts.v.begin(), experts.v.end(),
+                                                       [&](int32_t x) { return x < expert; }));
   }
 }
 

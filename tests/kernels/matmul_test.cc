@@ -86,7 +86,9 @@ TEST_P(MatMulTest, EveryTranspositionAndDTypeMatchesANaiveLoop) {
 
 TEST_P(MatMulTest, BiasIsAddedToEveryRow) {
   for (const bool trans_b : {false, true}) {
-    ExpectEveryDType(GetParam(), {5, 70, 24, false, trans_b}, true);
+    for (const int64_t n : {24, 64, 70}) {
+      ExpectEveryDType(GetParam(), {5, n, 24, false, trans_b}, true);
+    }
   }
 }
 

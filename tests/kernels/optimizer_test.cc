@@ -1,4 +1,4 @@
-// Proves kernels/sum_squares.h, clip.h and adamw.h on the CPU: the gradient norm and the update
+// Proves kernels/sum_squares.h, sum_words.h, clip.h and adamw.h: the gradient norm and the update
 // against their formulas written plainly in f64.
 
 #include <cmath>
@@ -8,6 +8,7 @@
 #include "kernels/adamw.h"
 #include "kernels/clip.h"
 #include "kernels/sum_squares.h"
+#include "kernels/sum_words.h"
 #include "tests/kernels/call.h"
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
@@ -230,8 +231,29 @@ TEST(AdamW, SumsTheWordsThatItReadsAndWrites) {
   }
 }
 
+template <typename T>
+void ExpectSumOfWords(int64_t n) {
+  const auto x = Normal<T>({n + 9}, 1);
+  for (const int64_t begin : {0, 1, 4, 7, 9}) {
+    const auto from = x.v.begin() + begin;
+    uint32_t want = 7;
+    std::for_each(from, from + n, [&](T value) { want += WordSum(value); });
+    StepState state{.words = 7};
+    Call(SumWordsArgs{.x = {&*from, DTypeOf<T>::value, {n}}, .state = &state}, 3);
+    EXPECT_EQ(state.words, want) << n << " elements from " << begin;
+  }
+}
+
+TEST(SumWords, AddsToTheStateAtEveryAlignment) {
+  for (const int64_t n : {1, 2, 7, 8, 9, 4101, 70007}) {
+    ExpectSumOfWords<double>(n);
+    ExpectSumOfWords<float>(n);
+    ExpectSumOfWords<bf16>(n);
+  }
+}
+
 // Whichever bit of a number changes, its words no longer have the same sum.
-TEST(AdamW, ABitThatChangesChangesTheSum) {
+TEST(SumWords, ABitThatChangesChangesTheSum) {
   for (int bit = 0; bit < 64; ++bit) {
     for (const double x : {0.0, 1.0, -3.5e-310, 1e300}) {
       uint64_t words = 0;

@@ -379,11 +379,11 @@ TEST(PlanDeathTest, WhatIsOverwrittenIsReadByNobodyElse) {
   using It = std::vector<Instance>::iterator;
   const char* later = "expert_mlp_backward overwrites mlp.rows.*, which is used afterwards";
   expect_death([](Program& p, It it) { p.instances.insert(it + 1, Instance(*it)); }, later);
-  expect_death([](Program&, It it) { (it + 1)->inputs.push_back(it->inputs[7]); }, later);
-  expect_death([](Program& p, It it) { p.outputs["rows"] = it->inputs[7]; }, later);
-  expect_death([](Program&, It it) { it->inputs[0] = it->inputs[7]; },
+  expect_death([](Program&, It it) { (it + 1)->inputs.push_back(it->inputs[5]); }, later);
+  expect_death([](Program& p, It it) { p.outputs["rows"] = it->inputs[5]; }, later);
+  expect_death([](Program&, It it) { it->inputs[0] = it->inputs[5]; },
                "overwrites mlp.rows.*, which it reads as another input, too");
-  expect_death([](Program&, It it) { it->inputs[7] = it->inputs[3]; },
+  expect_death([](Program&, It it) { it->inputs[5] = it->inputs[3]; },
                "experts.*, which is no activation");
 }
 

@@ -1,5 +1,6 @@
 #include "train/step/memory_limit.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -39,13 +40,20 @@ std::vector<std::string> Advice(const MemoryPlan& plan, size_t limit_bytes, cons
 
 }  // namespace
 
-absl::Status CheckMemory(const MemoryPlan& plan, size_t limit_bytes, const JobConfig& job,
+size_t DeviceMemory::for_plan() const {
+  if (kind == DeviceKind::kCpu) return bytes - bytes / 25;
+  constexpr size_t kBeside = size_t{3} << 30;
+  return bytes - std::min(bytes, kBeside);
+}
+
+absl::Status CheckMemory(const MemoryPlan& plan, const DeviceMemory& memory, const JobConfig& job,
                          const ModelConfig& model) {
-  if (plan.total_bytes() <= limit_bytes) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("memory: wanted ", plan.Summary(), ", found ", FormatBytes(double(limit_bytes)),
-                   " on the rank's device; less is wanted with ",
-                   absl::StrJoin(Advice(plan, limit_bytes, job, model), ", or ")));
+  const size_t limit = memory.for_plan();
+  if (plan.total_bytes() <= limit) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "memory: wanted ", plan.Summary(), ", found ", FormatBytes(double(limit)), " for it, of the ",
+      FormatBytes(double(memory.bytes)), " on the rank's device; less is wanted with ",
+      absl::StrJoin(Advice(plan, limit, job, model), ", or ")));
 }
 
 }  // namespace trainyard

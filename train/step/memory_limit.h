@@ -2,16 +2,29 @@
 
 #pragma once
 
+#include <cstddef>
+
 #include "absl/status/status.h"
+#include "kernels/device/exec.h"
 #include "models/arch/config.h"
 #include "models/program/plan.h"
 #include "train/config/job_config.h"
 
 namespace trainyard {
 
-// FAILED_PRECONDITION: the plan needs more than `limit_bytes`. The message has the needed bytes and
-// their uses, the limit, and the fields of the job that change the need.
-absl::Status CheckMemory(const MemoryPlan& plan, size_t limit_bytes, const JobConfig& job,
+struct DeviceMemory {
+  DeviceKind kind = DeviceKind::kCpu;
+  size_t bytes = 0;
+
+  // The part that a rank's plan may take. On a GPU, CUDA's context, the kernels' code, scratch
+  // memory, NCCL's buffers and graphs are given 3 GiB beside the plan. On a CPU, the program and
+  // its libraries are given 4 %. Both are estimates.
+  size_t for_plan() const;
+};
+
+// FAILED_PRECONDITION: the plan needs more than memory.for_plan(). The message has the needed bytes
+// and their uses, the limit, and the fields of the job that change the need.
+absl::Status CheckMemory(const MemoryPlan& plan, const DeviceMemory& memory, const JobConfig& job,
                          const ModelConfig& model);
 
 }  // namespace trainyard

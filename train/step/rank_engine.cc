@@ -110,7 +110,8 @@ absl::StatusOr<std::unique_ptr<RankEngine>> RankEngine::Create(const JobConfig& 
   const MemoryPlan plan =
       PlanMemory(program, PlanFor(schedule, mesh.coordinate(Axis::kPipeline), backend.device()));
   if (options.memory_bytes) {
-    RETURN_IF_ERROR(CheckMemory(plan, size_t(*options.memory_bytes), job, model));
+    const DeviceMemory memory{.kind = backend.device(), .bytes = size_t(*options.memory_bytes)};
+    RETURN_IF_ERROR(CheckMemory(plan, memory, job, model));
   }
   ASSIGN_OR_RETURN(engine->executable_, Executable::Create(std::move(program), plan, backend,
                                                            options.threads, collectives));

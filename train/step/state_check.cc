@@ -10,12 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/status_macros.h"
-#include "kernels/adamw.h"
 
 namespace trainyard {
 namespace {
-
-constexpr size_t kPieceBytes = 1 << 20;  // Number of bytes copied from a device at once.
 
 constexpr char kWhatNow[] =
     "; the memory or the device of that rank may be faulty: the attempt ends, and training goes "
@@ -28,24 +25,6 @@ std::string Different(const WordSums& a, const WordSums& b) {
   if (a.m != b.m) names.push_back("first moments");
   if (a.v != b.v) names.push_back("second moments");
   return absl::StrJoin(names, " and ");
-}
-
-uint32_t WordSum(bf16 x) { return x.bits; }
-using trainyard::WordSum;
-
-template <typename A>
-uint32_t SumOf(const Executable& executable, const Tensor& values) {
-  const A* data = values.as<A>();
-  const bool on_host = executable.backend().device() == DeviceKind::kCpu;
-  std::vector<A> piece(on_host ? 0 : kPieceBytes / sizeof(A));
-  uint32_t sum = 0;
-  for (int64_t at = 0, left = values.elements(); left > 0;) {
-    const int64_t count = on_host ? left : std::min(left, int64_t(piece.size()));
-    if (!on_host) executable.CopyToHost(piece.data(), data + at, size_t(count) * sizeof(A));
-    for (const A& x : std::span(on_host ? data : piece.data(), size_t(count))) sum += WordSum(x);
-    at += count, left -= count;
-  }
-  return sum;
 }
 
 // The facts that each rank sends to the others.
@@ -183,40 +162,20 @@ absl::Status StateCheck::Compare(int64_t step, bool look_at_memory) {
 }
 
 uint32_t StateCheck::FrozenInMemory() const {
-  uint32_t sum = 0;
-  for (const ParameterBox& box : frozen_) {
-    const Tensor values = executable_.frozen(box);
-    switch (values.dtype) {
-      case DType::kF64:
-        sum += SumOf<double>(executable_, values);
-        break;
-      case DType::kF32:
-        sum += SumOf<float>(executable_, values);
-        break;
-      case DType::kBF16:
-        sum += SumOf<bf16>(executable_, values);
-        break;
-      case DType::kI32:
-      case DType::kI64:
-        CHECK(false) << box.name << " lies in " << Name(values.dtype);
-    }
-  }
-  return sum;
+  std::vector<Tensor> views;
+  for (const ParameterBox& box : frozen_) views.push_back(executable_.frozen(box));
+  return executable_.SumWords(views);
 }
 
 WordSums StateCheck::SumsInMemory() const {
-  WordSums sums;
-  const auto add = [&](FlatBuffer buffer, const FlatRange& range, uint32_t& sum) {
-    const Tensor values = executable_.flat(buffer, range);
-    sum += values.dtype == DType::kF64 ? SumOf<double>(executable_, values)
-                                       : SumOf<float>(executable_, values);
+  const auto sum = [&](FlatBuffer buffer) {
+    std::vector<Tensor> views;
+    for (const ParameterBox& box : checked_) views.push_back(executable_.flat(buffer, box.flat));
+    return executable_.SumWords(views);
   };
-  for (const ParameterBox& box : checked_) {
-    add(FlatBuffer::kMaster, box.flat, sums.master);
-    add(FlatBuffer::kFirstMoment, box.flat, sums.m);
-    add(FlatBuffer::kSecondMoment, box.flat, sums.v);
-  }
-  return sums;
+  return {.master = sum(FlatBuffer::kMaster),
+          .m = sum(FlatBuffer::kFirstMoment),
+          .v = sum(FlatBuffer::kSecondMoment)};
 }
 
 }  // namespace trainyard

@@ -17,9 +17,23 @@ Tensor AsColumn(Tensor tensor) { return Reshaped(tensor, {tensor.elements(), 1})
 
 }  // namespace
 
+std::vector<Recorder::Output> ExpertDispatch::Kept(const ExpertDispatchShape& s) {
+  const auto memory = [](const char* name, const Shape& shape) {
+    return Recorder::Output::Memory(name, shape, DType::kI32);
+  };
+  std::vector<Recorder::Output> kept = {memory("counts", {s.ranks, s.experts}),
+                                        memory("order", {s.slots()})};
+  if (s.is_sorting()) {
+    kept.push_back(memory("place", {s.tokens, s.top_k}));
+    kept.push_back(memory("offsets", {s.experts + 1}));
+  }
+  return kept;
+}
+
 std::vector<Recorder::Output> ExpertDispatch::Memory(const ExpertDispatchShape& s,
                                                      const Precision& precision) {
   std::vector<Recorder::Output> memory;
+  if (s.is_sorting()) return memory;
   const auto add = [&](const char* name, const Shape& shape, DType dtype) {
     memory.push_back(Recorder::Output::Memory(name, shape, dtype));
   };
@@ -39,23 +53,32 @@ std::vector<Recorder::Output> ExpertDispatch::Memory(const ExpertDispatchShape& 
 }
 
 ExpertDispatch::ExpertDispatch(const Binder& binder, const ExpertDispatchShape& shape,
-                               std::span<const Tensor> memory, Tensor counts, Tensor order)
+                               std::span<const Tensor> kept, std::span<const Tensor> memory)
     : shape_(shape),
       backend_(binder.backend()),
       collective_(shape.ranks == 1 ? nullptr : &binder.collective(shape.axes)),
       check_communication_(binder.CheckCommunication()),
-      rounds_({.ranks = shape.ranks,
-               .rank = shape.rank,
-               .experts = shape.experts,
-               .slots = shape.slots(),
-               .bound = shape.bound}),
-      counts_(counts),
-      order_(order),
-      sent_(memory[0]),
-      num_sent_(memory[1]),
-      place_(memory[2]),
-      offsets_(memory[3]),
-      received_(memory[4]) {
+      counts_(kept[0]),
+      order_(kept[1]) {
+  if (shape.is_sorting()) {
+    sent_ = order_;
+    place_ = kept[2];
+    offsets_ = kept[3];
+    received_ = Reshaped(offsets_, {1});
+    received_.data = offsets_.as<int32_t>() + shape.experts;
+    num_sent_ = received_;
+    return;
+  }
+  rounds_.emplace(ExpertRoundsOptions{.ranks = shape.ranks,
+                                      .rank = shape.rank,
+                                      .experts = shape.experts,
+                                      .slots = shape.slots(),
+                                      .bound = shape.bound});
+  sent_ = memory[0];
+  num_sent_ = memory[1];
+  place_ = memory[2];
+  offsets_ = memory[3];
+  received_ = memory[4];
   if (shape.ranks == 1) return;
   grouped_ = memory[5];
   ungrouped_ = memory[6];
@@ -66,8 +89,11 @@ ExpertDispatch::ExpertDispatch(const Binder& binder, const ExpertDispatchShape& 
 Call ExpertDispatch::Sort(const Binder& binder, Tensor experts) const {
   Tensor mine = Reshaped(counts_, {shape_.experts});
   mine.data = counts_.as<int32_t>() + shape_.rank * shape_.experts;
-  Call sort = binder.Kernel(
-      ExpertOrderArgs{.experts = experts, .counts = mine, .order = order_, .place = place_});
+  Call sort = binder.Kernel(ExpertOrderArgs{.experts = experts,
+                                            .counts = mine,
+                                            .order = order_,
+                                            .place = place_,
+                                            .offsets = rounds_ ? Tensor{} : offsets_});
   return [sort = std::move(sort), collective = collective_, mine, all = counts_](Exec& exec) {
     sort(exec);
     if (collective != nullptr) collective->AllGather(mine, all);
@@ -75,26 +101,28 @@ Call ExpertDispatch::Sort(const Binder& binder, Tensor experts) const {
 }
 
 int64_t ExpertDispatch::Load(const Exec& exec) {
-  backend_.CopyToHost(exec, rounds_.counts().data(), counts_.data, counts_.bytes());
-  backend_.CopyToHost(exec, rounds_.order().data(), order_.data, order_.bytes());
+  if (!rounds_) return 1;
+  backend_.CopyToHost(exec, rounds_->counts().data(), counts_.data, counts_.bytes());
+  backend_.CopyToHost(exec, rounds_->order().data(), order_.data, order_.bytes());
   check_communication_();  // Also other axes: tokens may be left by a failed collective.
-  return rounds_.Count();
+  return rounds_->Count();
 }
 
 void ExpertDispatch::Begin(const Exec& exec, int64_t round) {
-  rounds_.Begin(round);
+  if (!rounds_) return;
+  rounds_->Begin(round);
   const auto copy = [&](const Tensor& to, std::span<const int32_t> from) {
     backend_.CopyToDevice(exec, to.data, from.data(), from.size_bytes());
   };
-  const int32_t sent = int32_t(rounds_.sent().size());
-  copy(sent_, rounds_.sent());
+  const int32_t sent = int32_t(rounds_->sent().size());
+  copy(sent_, rounds_->sent());
   copy(num_sent_, {&sent, 1});
-  copy(place_, rounds_.place());
-  copy(offsets_, rounds_.offsets());
-  copy(received_, rounds_.offsets().last(1));
+  copy(place_, rounds_->place());
+  copy(offsets_, rounds_->offsets());
+  copy(received_, rounds_->offsets().last(1));
   if (collective_ == nullptr) return;
-  copy(grouped_, rounds_.grouped());
-  copy(ungrouped_, rounds_.ungrouped());
+  copy(grouped_, rounds_->grouped());
+  copy(ungrouped_, rounds_->ungrouped());
 }
 
 Call ExpertDispatch::ToExperts(const Binder& binder, Row row, Tensor x, Tensor grouped) {
@@ -114,7 +142,8 @@ Call ExpertDispatch::ToExperts(const Binder& binder, Row row, Tensor x, Tensor g
       GatherRowsArgs{.x = staging.here, .rows = grouped_, .count = received_, .y = grouped});
   return [this, staging, take = std::move(take), group = std::move(group)](Exec& exec) {
     take(exec);
-    collective_->AllToAll(staging.there, rounds_.send_rows(), staging.here, rounds_.receive_rows());
+    collective_->AllToAll(staging.there, rounds_->send_rows(), staging.here,
+                          rounds_->receive_rows());
     group(exec);
   };
 }
@@ -135,7 +164,8 @@ Call ExpertDispatch::FromExperts(const Binder& binder, Row row, Tensor grouped, 
       binder.Kernel(GatherSumArgs{.z = staging.there, .place = place, .y = y, .write = write});
   return [this, staging, ungroup = std::move(ungroup), sum = std::move(sum)](Exec& exec) {
     ungroup(exec);
-    collective_->AllToAll(staging.here, rounds_.receive_rows(), staging.there, rounds_.send_rows());
+    collective_->AllToAll(staging.here, rounds_->receive_rows(), staging.there,
+                          rounds_->send_rows());
     sum(exec);
   };
 }

@@ -1,11 +1,14 @@
 // Moves rows between the ranks that hold tokens and the ranks that hold the experts chosen by these
-// tokens, in rounds (expert_rounds.h). With one rank, rows are only sorted.
+// tokens, in rounds (expert_rounds.h). The host finds the places of the rows, and waits for the
+// device to do so. If one rank has all experts and memory for all rows, rows are only sorted, and
+// the host takes no part.
 //
 // Letters: T tokens, K choices of each token, S = T K slots, E experts, n ranks, G = E / n experts
 // of a rank, B rows at once.
 
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -27,22 +30,26 @@ struct ExpertDispatchShape {
 
   int64_t slots() const { return tokens * top_k; }
   int64_t local_experts() const { return experts / ranks; }
+  // Whether the device finds the places of rows alone.
+  bool is_sorting() const { return ranks == 1 && bound == slots(); }
 };
 
 // The dispatch of one bound instance. The calls that it makes refer to it, so it must outlive them.
 class ExpertDispatch {
  public:
-  // The memory that the dispatch needs. The instance must have these as outputs.
+  // The memory that Sort fills. Forward has these as outputs, and backward has them as inputs.
+  static std::vector<Recorder::Output> Kept(const ExpertDispatchShape& shape);
+  // The further memory that the dispatch needs. Forward and backward have these as outputs.
   static std::vector<Recorder::Output> Memory(const ExpertDispatchShape& shape,
                                               const Precision& precision);
 
-  // `memory` holds the tensors of Memory(), in order. counts [n, E] and order [S] are i32.
+  // `kept` and `memory` hold the tensors of Kept() and Memory(), in order.
   ExpertDispatch(const Binder& binder, const ExpertDispatchShape& shape,
-                 std::span<const Tensor> memory, Tensor counts, Tensor order);
+                 std::span<const Tensor> kept, std::span<const Tensor> memory);
 
-  // Returns a call that computes counts and order from experts [T, K].
+  // Returns a call that fills what is kept, from experts [T, K].
   Call Sort(const Binder& binder, Tensor experts) const;
-  // Reads counts and order, and returns the number of rounds. All ranks get the same number.
+  // Reads what is kept, and returns the number of rounds. All ranks get the same number.
   int64_t Load(const Exec& exec);
   void Begin(const Exec& exec, int64_t round);
 
@@ -70,8 +77,8 @@ class ExpertDispatch {
   const Backend& backend_;
   Collective* const collective_;  // Null for one rank.
   const std::function<void()> check_communication_;
-  ExpertRounds rounds_;
-  const Tensor counts_, order_;
+  std::optional<ExpertRounds> rounds_;  // Absent if shape_.is_sorting().
+  const Tensor counts_, order_;         // [n, E] and [S] i32.
   Tensor sent_, num_sent_, place_, offsets_, received_, grouped_, ungrouped_;
   Staging token_, slot_;
 };

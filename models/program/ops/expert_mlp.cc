@@ -34,15 +34,15 @@ struct ExpertForm {
   int matrices() const { return up_matrices() + 1; }
 };
 
-// The base of both directions. Kept from forward to backward: counts and order, and on the experts'
-// rank the rows, their weights, and each row's gate and up.
+// The base of both directions. Kept from forward to backward: on the experts' rank the rows, their
+// weights, and each row's gate and up, and the sorted slots (ExpertDispatch::Kept).
 class ExpertMlpBase : public Op {
  public:
   ExpertMlpBase(const ExpertDispatchShape& shape, const ExpertForm& form)
       : shape_(shape), form_(form) {}
   AxisSet group() const override { return shape_.axes; }
-  // The host reads the number of rows.
-  bool is_capturable() const override { return false; }
+  // Otherwise the host reads the number of rows.
+  bool is_capturable() const override { return shape_.is_sorting(); }
   std::string attributes() const override {
     std::ostringstream out;
     out << "experts=" << shape_.experts << " top_k=" << shape_.top_k << " axes=" << shape_.axes
@@ -76,14 +76,22 @@ class ExpertMlpBase : public Op {
     return ProductFlops(shape_.slots(), shape_.width * form_.ffn) * matrices;
   }
 
+  size_t num_kept() const { return ExpertDispatch::Kept(shape_).size(); }
+
+  std::shared_ptr<ExpertDispatch> DispatchOf(const Binder& binder, std::span<const Value> kept,
+                                             std::span<const Value> memory) const {
+    const auto tensors = [&](std::span<const Value> values) {
+      std::vector<Tensor> bound;
+      for (const Value value : values) bound.push_back(binder.tensor(value));
+      return bound;
+    };
+    return std::make_shared<ExpertDispatch>(binder, shape_, tensors(kept), tensors(memory));
+  }
+  // Of a forward: its outputs from `first` on are the dispatch's.
   std::shared_ptr<ExpertDispatch> DispatchOf(const Binder& binder, const Instance& instance,
-                                             size_t first_memory, Value counts, Value order) const {
-    std::vector<Tensor> memory;
-    for (size_t i = first_memory; i < instance.outputs.size(); ++i) {
-      memory.push_back(binder.tensor(instance.outputs[i]));
-    }
-    return std::make_shared<ExpertDispatch>(binder, shape_, memory, binder.tensor(counts),
-                                            binder.tensor(order));
+                                             size_t first) const {
+    const std::span<const Value> values = std::span(instance.outputs).subspan(first);
+    return DispatchOf(binder, values.first(num_kept()), values.subspan(num_kept()));
   }
 
   // y is what the second product takes.
@@ -129,8 +137,8 @@ void RunAll(const std::vector<Call>& calls, Exec& exec) {
   for (const Call& call : calls) call(exec);
 }
 
-// Inputs: dy, x, weights, gate_up, down; then the kept values counts, order, rows, row_weights, up,
-// of which the last three are overwritten; then the biases of gate_up and down, if any. Outputs:
+// Inputs: dy, x, weights, gate_up, down; then the kept values rows, row_weights, up, which are
+// overwritten; then the biases of gate_up and down, if any; then what the dispatch keeps. Outputs:
 // dx, dweights, and the gradients of gate_up and down if trainable; then memory for the gradients
 // of rows and of the values between the products; then the gradients of the biases, if any; then
 // the dispatch's memory.
@@ -145,7 +153,7 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
                       const Trainable& trainable)
       : ExpertMlpBase(shape, form), trainable_(trainable) {}
   absl::string_view name() const override { return "expert_mlp_backward"; }
-  bool Overwrites(int input) const override { return input >= 7 && input <= 9; }
+  bool Overwrites(int input) const override { return input >= 5 && input <= 7; }
   // The forward that further rounds repeat is not counted.
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
@@ -160,15 +168,16 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     const auto in = [&](int i) { return binder.tensor(instance.inputs[size_t(i)]); };
-    const auto dispatch = DispatchOf(binder, instance, size_t(own() + (form_.bias ? 4 : 2)),
-                                     instance.inputs[5], instance.inputs[6]);
+    const std::span<const Value> inputs(instance.inputs), outputs(instance.outputs);
+    const auto dispatch = DispatchOf(binder, inputs.last(num_kept()),
+                                     outputs.subspan(size_t(own() + (form_.bias ? 4 : 2))));
     const Arrival arrival{.x = in(1),
-                          .rows = in(7),
+                          .rows = in(5),
                           .weights = in(2),
-                          .row_weights = in(8),
+                          .row_weights = in(6),
                           .gate_up = in(3),
-                          .up = in(9),
-                          .gate_up_bias = form_.bias ? in(10) : Tensor{}};
+                          .up = in(7),
+                          .gate_up_bias = form_.bias ? in(8) : Tensor{}};
     std::vector<Call> arrive = arrival.Calls(binder, *dispatch);
     std::vector<Call> first = Round(binder, instance, *dispatch, true);
     std::vector<Call> later = Round(binder, instance, *dispatch, false);
@@ -194,8 +203,8 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
     const auto write = [&](int i) {
       return first ? binder.write(instance.outputs[size_t(i)]) : Write::kAdd;
     };
-    const Tensor dy = in(0), gate_up = in(3), down = in(4), rows = in(7), up = in(9);
-    const Tensor row_weights = in(8), drows = out(own()), hidden = out(own() + 1);
+    const Tensor dy = in(0), gate_up = in(3), down = in(4), rows = in(5), up = in(7);
+    const Tensor row_weights = in(6), drows = out(own()), hidden = out(own() + 1);
     const Tensor offsets = dispatch.offsets(), count = dispatch.received();
     const Write add = first ? Write::kOverwrite : Write::kAdd;
     std::vector<Call> calls;
@@ -228,7 +237,7 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
     if (form_.bias) {
       // The weight multiplies the second bias, too, so its gradient has a term with that bias.
       then(GroupedBiasFactorGradientArgs{
-          .dy = drows, .bias = in(11), .offsets = offsets, .dw = row_weights});
+          .dy = drows, .bias = in(9), .offsets = offsets, .dw = row_weights});
       then(GroupedBiasGradientArgs{
           .dy = up, .offsets = offsets, .dbias = out(own() + 2), .write = write(own() + 2)});
     }
@@ -263,8 +272,8 @@ std::vector<Recorder::Output> Joined(std::vector<Recorder::Output> a,
 // and go through the first product, and nothing comes back. Backward needs nothing from further
 // rounds.
 //
-// Inputs: x, experts, weights, gate_up, and its bias if any. Outputs: counts, order, rows,
-// row_weights, up; then the dispatch's memory.
+// Inputs: x, experts, weights, gate_up, and its bias if any. Outputs: rows, row_weights, up; then
+// what the dispatch keeps, and its memory.
 class ExpertMlpArrivalOp final : public ExpertMlpBase {
  public:
   using ExpertMlpBase::ExpertMlpBase;
@@ -281,13 +290,13 @@ class ExpertMlpArrivalOp final : public ExpertMlpBase {
   Call Bind(const Binder& binder, const Instance& instance) const override {
     const auto in = [&](int i) { return binder.tensor(instance.inputs[size_t(i)]); };
     const auto out = [&](int i) { return binder.tensor(instance.outputs[size_t(i)]); };
-    const auto dispatch = DispatchOf(binder, instance, 5, instance.outputs[0], instance.outputs[1]);
+    const auto dispatch = DispatchOf(binder, instance, 3);
     const Arrival arrival{.x = in(0),
-                          .rows = out(2),
+                          .rows = out(0),
                           .weights = in(2),
-                          .row_weights = out(3),
+                          .row_weights = out(1),
                           .gate_up = in(3),
-                          .up = out(4),
+                          .up = out(2),
                           .gate_up_bias = form_.bias ? in(4) : Tensor{}};
     Call sort = dispatch->Sort(binder, in(1));
     return
@@ -301,10 +310,12 @@ class ExpertMlpArrivalOp final : public ExpertMlpBase {
 };
 
 // Inputs: x, experts, weights, gate_up, down, and the biases of the last two if any. Outputs: y;
-// then the values that backward needs: counts, order, rows, row_weights, up; then memory for the
-// values between the products, for the experts' outputs, and for the dispatch.
+// then the values that backward needs: rows, row_weights, up; then memory for the values between
+// the products and for the experts' outputs; then what the dispatch keeps, and its memory.
 class ExpertMlpOp final : public ExpertMlpBase {
  public:
+  static constexpr int kFirstOfDispatch = 6;  // The first of the dispatch's outputs.
+
   using ExpertMlpBase::ExpertMlpBase;
   absl::string_view name() const override { return "expert_mlp"; }
   Cost CostOf(const Program& program, const Instance& instance) const override {
@@ -323,30 +334,30 @@ class ExpertMlpOp final : public ExpertMlpBase {
     if (form_.bias) arrival.inputs.pop_back();  // The bias of `down`.
     arrival.inputs.erase(arrival.inputs.begin() + 4);
     const auto outputs = arrival.outputs.begin();
-    arrival.outputs.erase(outputs + 6, outputs + 8);
+    arrival.outputs.erase(outputs + 4, outputs + 6);
     arrival.outputs.erase(outputs);
     return arrival;
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     const auto in = [&](int i) { return binder.tensor(instance.inputs[size_t(i)]); };
     const auto out = [&](int i) { return binder.tensor(instance.outputs[size_t(i)]); };
-    const auto dispatch = DispatchOf(binder, instance, 8, instance.outputs[1], instance.outputs[2]);
-    const Tensor up = out(5), hidden = out(6), result = out(7);
+    const auto dispatch = DispatchOf(binder, instance, kFirstOfDispatch);
+    const Tensor row_weights = out(2), up = out(3), hidden = out(4), result = out(5);
     const Arrival arrival{.x = in(0),
-                          .rows = out(3),
+                          .rows = out(1),
                           .weights = in(2),
-                          .row_weights = out(4),
+                          .row_weights = row_weights,
                           .gate_up = in(3),
                           .up = up,
                           .gate_up_bias = form_.bias ? in(5) : Tensor{}};
     std::vector<Call> round = arrival.Calls(binder, *dispatch);
-    round.push_back(Activate(binder, up, out(4), dispatch->received(), hidden));
+    round.push_back(Activate(binder, up, row_weights, dispatch->received(), hidden));
     Product product{.role = ProductRole::kForward,
                     .a = hidden,
                     .b = in(4),
                     .offsets = dispatch->offsets(),
                     .out = result};
-    if (form_.bias) product.epilogue = {.bias = in(6), .bias_factor = out(4)};
+    if (form_.bias) product.epilogue = {.bias = in(6), .bias_factor = row_weights};
     round.push_back(BindProduct(binder, product));
     Call sort = dispatch->Sort(binder, in(1));
     Call first = dispatch->FromExperts(binder, Row::kToken, result, out(0), Write::kOverwrite);
@@ -371,8 +382,8 @@ class ExpertMlpOp final : public ExpertMlpBase {
              in(3));
     FormatOf(recorder, {ProductKind::kExperts, ProductRole::kWeightGradient}, output_grads[0],
              in(0));
-    std::vector<Value> inputs = {output_grads[0], in(0),   in(2),   in(3),   in(4),
-                                 kept(1),         kept(2), kept(3), kept(4), kept(5)};
+    std::vector<Value> inputs = {output_grads[0], in(0),   in(2),   in(3),
+                                 in(4),           kept(1), kept(2), kept(3)};
     std::vector<Recorder::Output> outputs = {
         {.shape = x.shape, .dtype = x.dtype, .name = "dx"},
         {.shape = weights.shape, .dtype = weights.dtype, .name = "dweights"}};
@@ -389,6 +400,7 @@ class ExpertMlpOp final : public ExpertMlpBase {
         outputs.push_back(recorder.GradientOutput(in(i)));
       }
     }
+    for (size_t i = 0; i < num_kept(); ++i) inputs.push_back(kept(kFirstOfDispatch + int(i)));
     const ExpertMlpBackwardOp::Trainable trainable{.gate_up = recorder.IsTrainable(in(3)),
                                                    .down = recorder.IsTrainable(in(4))};
     const std::vector<Value> grads = recorder.Emit(
@@ -446,16 +458,16 @@ Value ExpertMlp(Recorder& recorder, const ExpertMlpInputs& inputs) {
   const int64_t bound = shape.bound;
   const ProductUse forward{ProductKind::kExperts, ProductRole::kForward};
   const DType product = FormatOf(recorder, forward, inputs.x, inputs.gate_up).result;
-  const std::vector<Recorder::Output> outputs =
+  const std::vector<Recorder::Output> own =
       Joined({{.shape = x.shape, .dtype = x.dtype, .name = "experts"},
-              Recorder::Output::Memory("counts", {ranks, shape.experts}, DType::kI32),
-              Recorder::Output::Memory("order", {shape.slots()}, DType::kI32),
               Recorder::Output::Memory("rows", {bound, shape.width}, x.dtype),
               Recorder::Output::Memory("row_weights", {bound}, weights.dtype),
               Recorder::Output::Memory("up", {bound, gate_up[1]}, product),
               Recorder::Output::Memory("hidden", {bound, form.ffn}, x.dtype),
               Recorder::Output::Memory("result", {bound, shape.width}, product)},
-             ExpertDispatch::Memory(shape, recorder.precision()));
+             ExpertDispatch::Kept(shape));
+  const std::vector<Recorder::Output> outputs =
+      Joined(own, ExpertDispatch::Memory(shape, recorder.precision()));
   std::vector<Value> values = {inputs.x, inputs.experts, inputs.weights, inputs.gate_up,
                                inputs.down};
   if (form.bias) values.insert(values.end(), {inputs.gate_up_bias, inputs.down_bias});

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -57,6 +58,12 @@ void ApplyGelu(trainyard::Exec& host, trainyard::MatMulArgs args, bool gradient,
     trainyard::cpu::GeluForward(host, {.x = f32, .y = f32});
   }
   trainyard::cpu::Cast(host, {.x = f32, .y = result});
+}
+
+// The library may have no algorithm for an epilogue. Here it has none for some widths.
+bool HasNoAlgorithm(const cublasLtMatmulDescOpaque_t& product,
+                    const cublasLtMatrixLayoutOpaque_t& result) {
+  return product.epilogue != CUBLASLT_EPILOGUE_DEFAULT && result.rows % 5 == 0;
 }
 
 }  // namespace
@@ -140,13 +147,21 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreferenceOpaq
 }
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
-    cublasLtHandle_t, const cublasLtMatmulDescOpaque_t*, const cublasLtMatrixLayoutOpaque_t*,
+    cublasLtHandle_t, const cublasLtMatmulDescOpaque_t* product,
     const cublasLtMatrixLayoutOpaque_t*, const cublasLtMatrixLayoutOpaque_t*,
-    const cublasLtMatrixLayoutOpaque_t*, const cublasLtMatmulPreferenceOpaque_t* wanted, int most,
+    const cublasLtMatrixLayoutOpaque_t*, const cublasLtMatrixLayoutOpaque_t* result,
+    const cublasLtMatmulPreferenceOpaque_t* wanted, int most,
     cublasLtMatmulHeuristicResult_t* results, int* found) {
+  *found = 0;
+  if (HasNoAlgorithm(*product, *result)) return CUBLAS_STATUS_NOT_SUPPORTED;
   *found = std::min(most, 3);
   for (int i = 0; i < *found; ++i) {
     results[i] = {.algo = {*wanted}, .state = CUBLAS_STATUS_SUCCESS};
+  }
+  // The first may be refused, and must then not be used.
+  if (result->rows % 3 == 0) {
+    results[0].algo.promised.workspace_bytes = SIZE_MAX;
+    results[0].state = CUBLAS_STATUS_NOT_SUPPORTED;
   }
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -162,6 +177,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, const cublasLtMatmulDescO
   const bool f64 = a_layout->type == CUDA_R_64F;
   CHECK((product->compute == CUBLAS_COMPUTE_64F) == f64 && (product->scale == CUDA_R_64F) == f64);
   CHECK(c == d && ShapeOf(*c_layout) == ShapeOf(*d_layout) && c_layout->type == d_layout->type);
+  CHECK(!HasNoAlgorithm(*product, *d_layout)) << "epilogue " << product->epilogue;
   CHECK(workspace_bytes >= algorithm->promised.workspace_bytes);
   const void* const pointers[] = {a, b, c, d};
   for (int i = 0; i < 4; ++i) {

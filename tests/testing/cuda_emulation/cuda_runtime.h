@@ -1,8 +1,9 @@
 // CUDA on the CPU, for tests: the part of the runtime that kernels/cuda uses, so that its .cu files
-// compile as C++ and run where there is no GPU. A thread of CUDA is a fiber; blocks run one after
-// the other, in an order that changes from launch to launch, and so do the fibers between barriers,
-// so that a barrier that is missing shows. What the hardware alone can show (memory order between
-// running blocks, tensor cores, speed) it does not have.
+// compile as C++ and run where there is no GPU. A thread of CUDA is a fiber. Blocks run one after
+// the other, in an order that is drawn for each launch. So do the fibers between two barriers, in
+// an order that is drawn each time, so that a missing barrier shows. Dynamic shared memory is NaN
+// when a block begins. What the hardware alone can show (memory order between running blocks,
+// tensor cores, speed) it does not have.
 //
 // Found in place of CUDA's own header, by its directory's place in the include path.
 
@@ -193,6 +194,9 @@ cudaError_t cudaMalloc(void** data, size_t bytes);
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaFree(void* data);
+// Pinned: a copy from there reads it when the stream comes to the copy.
+cudaError_t cudaMallocHost(void** data, size_t bytes);
+cudaError_t cudaFreeHost(void* data);
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);

@@ -6,12 +6,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "common/check.h"
 #include "cuda_runtime.h"
 #include "emulated_tensor_core.h"
+#include "tests/testing/printed_seed.h"
 
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
@@ -96,7 +98,7 @@ struct Machine {
   Fiber* running = nullptr;
   void* scheduler = nullptr;  // The top of its stack.
   bool trapped = false;       // The kernel.
-  uint64_t launches = 0;
+  uint64_t random = 0;        // Of the orders in which blocks and fibers run.
 };
 
 constinit Machine machine;
@@ -142,17 +144,45 @@ bool CanRun(const Fiber& fiber) {
   return !fiber.done && (fiber.at == nullptr || fiber.at->passed >= fiber.until);
 }
 
-// Runs the block's fibers, forwards and backwards in turn, until all are done.
+// A number below `below`; SplitMix64.
+uint64_t Random(uint64_t below) {
+  uint64_t x = machine.random += 0x9e3779b97f4a7c15;
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+  x = (x ^ x >> 27) * 0x94d049bb133111eb;
+  return (x ^ x >> 31) % below;
+}
+
+// The numbers below `count`, each once, in an order of its own.
+class Order {
+ public:
+  explicit Order(uint64_t count) : count_(count), next_(Random(count)) {
+    do {
+      stride_ = 1 + Random(count);
+    } while (std::gcd(stride_, count) != 1);
+  }
+  uint64_t Next() {
+    const uint64_t next = next_;
+    next_ += stride_;
+    if (next_ >= count_) next_ -= count_;
+    return next;
+  }
+
+ private:
+  uint64_t count_, next_, stride_;
+};
+
+// Runs the block's fibers until all are done.
 void RunBlock() {
   machine.alive = machine.threads;
   machine.block = {};
   machine.warps.assign(size_t((machine.threads + warpSize - 1) / warpSize), {});
   std::fill(machine.shared.begin(), machine.shared.end(), std::byte{0xff});  // NaN.
   for (int i = 0; i < machine.threads; ++i) machine.fibers[size_t(i)]->done = false;
-  for (uint64_t pass = machine.launches; machine.alive > 0; ++pass) {
+  while (machine.alive > 0) {
     bool ran = false;
+    Order order(uint64_t(machine.threads));
     for (int i = 0; i < machine.threads; ++i) {
-      Fiber& fiber = *machine.fibers[size_t(pass % 2 == 0 ? i : machine.threads - 1 - i)];
+      Fiber& fiber = *machine.fibers[order.Next()];
       if (!CanRun(fiber)) continue;
       ran = true;
       machine.running = &fiber;
@@ -239,9 +269,10 @@ void Run(dim3 grid, dim3 block, size_t shared, const std::function<void()>& kern
     fiber.index = i;
     fiber.thread = {n % block.x, n / block.x % block.y, n / block.x / block.y};
   }
-  ++machine.launches;
+  if (machine.random == 0) machine.random = trainyard::testing::PrintedSeed();
+  Order order(blocks);
   for (uint64_t i = 0; i < blocks; ++i) {
-    const uint64_t n = machine.launches % 2 == 0 ? i : blocks - 1 - i;
+    const uint64_t n = order.Next();
     blockIdx = {unsigned(n % grid.x), unsigned(n / grid.x % grid.y), unsigned(n / grid.x / grid.y)};
     RunBlock();
     if (machine.trapped) break;

@@ -4,6 +4,7 @@
 
 #include <iterator>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -91,6 +92,38 @@ class DeviceMemory {
   std::map<void*, Area> areas_;
   int users_ = 0;  // Threads of whom the device does something.
 };
+
+// The host's pinned memory: the bytes of each allocation.
+class PinnedMemory {
+ public:
+  void* Allocate(size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    auto memory = std::make_unique<std::byte[]>(bytes);
+    void* const data = memory.get();
+    areas_[data] = {std::move(memory), bytes};
+    return data;
+  }
+  void Free(void* data) {
+    const std::lock_guard lock(mutex_);
+    CHECK(areas_.erase(data) == 1) << "cudaFreeHost of what cudaMallocHost did not give";
+  }
+  bool Has(const void* data) {
+    const std::lock_guard lock(mutex_);
+    const auto after = areas_.upper_bound(const_cast<void*>(data));
+    if (after == areas_.begin()) return false;
+    const auto& [begin, area] = *std::prev(after);
+    return static_cast<const std::byte*>(data) < static_cast<std::byte*>(begin) + area.second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<void*, std::pair<std::unique_ptr<std::byte[]>, size_t>> areas_;
+};
+
+PinnedMemory& ThePinnedMemory() {
+  static PinnedMemory memory;
+  return memory;
+}
 
 DeviceMemory& TheDeviceMemory() {
   static DeviceMemory memory;
@@ -204,6 +237,18 @@ cudaError_t cudaFree(void* data) {
   return Outcome();
 }
 
+cudaError_t cudaMallocHost(void** data, size_t bytes) {
+  CheckNoCapture("an allocation");
+  if (Outcome() != cudaSuccess) return Outcome();
+  *data = cuda_emulation::ThePinnedMemory().Allocate(bytes);
+  return Outcome();
+}
+
+cudaError_t cudaFreeHost(void* data) {
+  cuda_emulation::ThePinnedMemory().Free(data);
+  return Outcome();
+}
+
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   *total = size_t{8} << 30;
   *free = *total - cuda_emulation::TheDeviceMemory().allocated();
@@ -232,12 +277,12 @@ void CopyRows(void* to, size_t to_pitch, const void* from, size_t from_pitch, si
 
 }  // namespace
 
-// The host's memory is pageable: it is read before the call returns, or written.
+// Pageable memory of the host is read before the call returns, or written.
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
                               size_t width, size_t height, cudaMemcpyKind kind,
                               cudaStream_t stream) {
   if (kind != cudaMemcpyDeviceToDevice) CheckNoCapture("a copy of the host's");
-  if (kind == cudaMemcpyHostToDevice) {
+  if (kind == cudaMemcpyHostToDevice && !cuda_emulation::ThePinnedMemory().Has(from)) {
     std::vector<std::byte> data(width * height);
     CopyRows(data.data(), width, from, from_pitch, width, height);
     cuda_emulation::Enqueue(stream, [=, data = std::move(data)] {

@@ -30,17 +30,28 @@ MemoryPlan Plan(size_t parameters, size_t activations) {
 
 ModelConfig Dense() { return {"llama", DecoderConfig{.layers = 4}}; }
 
+// 8 GiB of it are for a plan.
+constexpr DeviceMemory kGpu{.kind = DeviceKind::kCuda, .bytes = 11 * kGiB};
+
 std::string Refusal(const MemoryPlan& plan, const JobConfig& job, const ModelConfig& model) {
-  const absl::Status status = CheckMemory(plan, 8 * kGiB, job, model);
+  const absl::Status status = CheckMemory(plan, kGpu, job, model);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
   return std::string(status.message());
 }
 
 TEST(CheckMemory, SaysWhatWasWantedForWhatAndFound) {
-  EXPECT_TRUE(CheckMemory(Plan(7 * kGiB, kGiB), 8 * kGiB, {}, Dense()).ok());
+  EXPECT_TRUE(CheckMemory(Plan(7 * kGiB, kGiB), kGpu, {}, Dense()).ok());
   EXPECT_THAT(Refusal(Plan(7 * kGiB, kGiB + 1), {}, Dense()),
               HasSubstr("memory: wanted 8.00 GiB (parameters, gradients and optimizer state "
-                        "7.00 GiB, activations 1.00 GiB), found 8.00 GiB on the rank's device"));
+                        "7.00 GiB, activations 1.00 GiB), found 8.00 GiB for it, of the 11.00 GiB "
+                        "on the rank's device"));
+}
+
+TEST(DeviceMemory, KeepsSomeForWhatIsNotPlanned) {
+  constexpr DeviceMemory kCpu{.bytes = 100 * kGiB}, kSmallGpu{DeviceKind::kCuda, 2 * kGiB};
+  EXPECT_EQ(kGpu.for_plan(), 8 * kGiB);
+  EXPECT_EQ(kSmallGpu.for_plan(), 0);
+  EXPECT_EQ(kCpu.for_plan(), 96 * kGiB);
 }
 
 TEST(CheckMemory, NamesOnlyTheFieldsThatCanMakeItFit) {
@@ -93,7 +104,7 @@ TEST(MemoryLimit, OfOneRankFailsTheJobOnAllBeforeItClaimsItsDirectory) {
   const auto memory = [](int rank) { return rank == 1 ? 1000 : int64_t(kGiB); };
   for (const RankRun& run : RunJob(TinyJob(directory), {.ranks = 2, .memory_bytes = memory})) {
     EXPECT_EQ(run.status.code(), absl::StatusCode::kFailedPrecondition) << run.status;
-    EXPECT_THAT(std::string(run.status.message()), HasSubstr("found 1000 B"));
+    EXPECT_THAT(std::string(run.status.message()), HasSubstr("of the 1000 B on"));
   }
   EXPECT_FALSE(Exists(directory));
 }

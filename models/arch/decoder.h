@@ -120,8 +120,9 @@ class Decoder : public LanguageModel {
   int64_t layers() const override { return config_.layers; }
   int64_t max_sequence() const override { return config_.max_seq; }
   Carried Embed(Recorder& recorder, Value tokens) const override {
-    return ops::Dropout(recorder, embedding_.Embed(recorder, tokens, form_.embedding_scale),
-                        config_.hidden_dropout, "embedding");
+    return ops::Dropout(
+        recorder, embedding_.Embed(recorder, tokens, form_.embedding_scale, config_.padding_token),
+        config_.hidden_dropout, "embedding");
   }
   Carried Block(Recorder& recorder, int64_t layer, const Carried& before) const override {
     Value load = LoadOf(before);

@@ -158,6 +158,13 @@ void VisitVocabulary(DecoderConfig& c, FieldVisit visit) {
          .may_differ = MayDiffer::kAlways,
          .unset = c.vocab_multiple == 1},
         &c.vocab_multiple);
+  visit({.name = "padding_token",
+         .help = "A token that does not train the row of the embedding that it reads; -1: none.",
+         .least = -1,
+         .most = Limit(c.vocab, kMaxVocab) - 1,
+         .may_differ = MayDiffer::kAtStart,
+         .implied = c.padding_token == -1},
+        &c.padding_token);
 }
 
 void VisitHeads(DecoderConfig& c, FieldVisit visit) {

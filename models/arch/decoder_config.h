@@ -29,6 +29,7 @@ struct DecoderConfig {
   int64_t head_dim = 0;  // Even.
   int64_t vocab = 0;
   int64_t vocab_multiple = 1;  // See vocab_padding().
+  int64_t padding_token = -1;  // Its row of the embedding gets no gradient as an input; -1: none.
   int64_t max_seq = 0;
   double norm_eps = 1e-5;
   double rope_base = 0;  // 0: the family has no rotary positions.

@@ -9,17 +9,19 @@ namespace trainyard {
 
 HfTable DecoderHf(const std::string& model_type, const std::string& architecture) {
   HfTable table{.model_type = model_type, .architecture = architecture, .keys = {}};
-  table.keys = {{"num_hidden_layers", "layers"},
-                {"hidden_size", "hidden"},
-                {"intermediate_size", "ffn"},
-                {"num_attention_heads", "heads"},
-                {"num_key_value_heads", "kv_heads"},
-                {"head_dim", "head_dim"},
-                {"vocab_size", "vocab"},
-                {"max_position_embeddings", "max_seq"},
-                {"rms_norm_eps", "norm_eps", 1e-6},
-                {"tie_word_embeddings", "tied", false},
-                {"attention_dropout", "attention_dropout", 0.0}};
+  table.keys = {
+      {"num_hidden_layers", "layers"},
+      {"hidden_size", "hidden"},
+      {"intermediate_size", "ffn"},
+      {"num_attention_heads", "heads"},
+      {"num_key_value_heads", "kv_heads"},
+      {"head_dim", "head_dim"},
+      {"vocab_size", "vocab"},
+      {.key = "pad_token_id", .field = "padding_token", .absent = int64_t{-1}, .is_token = true},
+      {"max_position_embeddings", "max_seq"},
+      {"rms_norm_eps", "norm_eps", 1e-6},
+      {"tie_word_embeddings", "tied", false},
+      {"attention_dropout", "attention_dropout", 0.0}};
   table.rope_keys = {{"rope_theta", "rope_base", 10'000.0}};
   table.fixed = {{"hidden_act", "\"silu\""}};
   return table;

@@ -161,9 +161,10 @@ Gemma3Config Gemma3_27b() {
   return c;
 }
 
-// Later releases of transformers write an object of rotary parameters for each kind of layers.
-// Whatever they can say that the keys below cannot stays beside the settings of the layers without
-// a window, under its whole name, and is refused by that name.
+// Later releases of transformers write an object of rotary parameters for each kind of layers. This
+// function moves them to the keys of earlier releases. A parameter that has no such key, or that
+// contradicts it, is refused: it goes to the settings of the layers without a window, where no key
+// has its name.
 nlohmann::json WithFlatRope(nlohmann::json json) {
   const auto rope = json.find("rope_parameters");
   if (rope == json.end() || !rope->is_object()) return json;
@@ -171,7 +172,8 @@ nlohmann::json WithFlatRope(nlohmann::json json) {
   nlohmann::json flat = rope->value("full_attention", nlohmann::json());
   if (!flat.is_object() || !local.is_object()) return json;
   for (const auto& [key, value] : local.items()) {
-    if (key == "rope_theta") {
+    const nlohmann::json earlier = json.value("rope_local_base_freq", nlohmann::json());
+    if (key == "rope_theta" && (earlier.is_null() || earlier == value)) {
       json["rope_local_base_freq"] = value;
     } else if (key != "rope_type" || value != "default") {
       flat["sliding_attention." + key] = value;
@@ -188,6 +190,10 @@ HfTable HuggingFace() {
   HfTable table = DecoderHf("gemma3_text", "Gemma3ForCausalLM");
   KeyOf(table, "tied").absent = true;
   KeyOf(table, "head_dim").absent = int64_t{256};
+  KeyOf(table, "padding_token").absent = int64_t{0};
+  KeyOf(table, "padding_token").derived = [](const ModelConfig&) -> FieldValue {
+    return int64_t{-1};  // If the key is null.
+  };
   table.keys.insert(table.keys.end(),
                     {{.key = "sliding_window_pattern",
                       .field = "global_every",

@@ -29,6 +29,9 @@ struct HfKey {
   const char* alias = nullptr;
   // 0 is refused, because it means something else to this program, and written as null.
   bool nonzero = false;
+  // A token. A negative one counts from the end of the vocabulary, as in PyTorch. The field's -1,
+  // no token, is written as null.
+  bool is_token = false;
   // A key of a scaling of rotary wavelengths that may also stand at the top of config.json.
   bool also_at_top = false;
 };

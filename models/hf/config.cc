@@ -164,6 +164,7 @@ class ConfigReader {
       value.reset();
     }
     if (found.value != nullptr) value = Take(*found.value, field, wanted);
+    if (found.value != nullptr && value && key.is_token) value = TokenOf(std::get<int64_t>(*value));
     const auto before = given_.find(key.field);
     if (value && before != given_.end() && before->second != *value) {
       wanted = absl::StrCat(TextOf(before->second), ", as another key says");
@@ -177,6 +178,12 @@ class ConfigReader {
     Refuse(found.path, Wanted(wanted, null                     ? "null"
                                       : found.value == nullptr ? "none"
                                                                : Shown(*found.value)));
+  }
+
+  // A negative one that is beyond the vocabulary stays, and is refused with the fields.
+  int64_t TokenOf(int64_t token) const {
+    const int64_t vocab = FactsOf(config_).vocab;
+    return token < 0 && token >= -vocab ? token + vocab : token;
   }
 
   void Set(const char* field, const FieldValue& value) {

@@ -76,7 +76,9 @@ Json Whole(const HfTable& table, const ModelConfig& config) {
                {"architectures", {table.architecture}}};
   for (const HfKey& key : table.keys) {
     const FieldValue value = FindField(config, key.field).value;
-    json[key.key] = key.nonzero && IsZero(value) ? Json() : JsonOf(value);
+    const bool none =
+        (key.nonzero && IsZero(value)) || (key.is_token && value == FieldValue(int64_t{-1}));
+    json[key.key] = none ? Json() : JsonOf(value);
   }
   if (table.balance) WriteBalance(*table.balance, config, json);
   if (!table.rope_keys.empty()) WriteRope(table, config, json);
@@ -212,7 +214,9 @@ absl::StatusOr<Json> ConfigToHf(const ModelConfig& config, const Json& imported,
   }
   // Another model than the imported one may need other keys. What means nothing is carried along.
   for (const auto& [key, value] : imported.items()) {
-    if (FindIgnored(*table, key) == nullptr || IsNotCarried(key)) continue;
+    const bool read = std::any_of(table->keys.begin(), table->keys.end(),
+                                  [&, &name = key](const HfKey& row) { return name == row.key; });
+    if (read || FindIgnored(*table, key) == nullptr || IsNotCarried(key)) continue;
     if (whole.value(key, Json()).is_null()) whole[key] = value;
   }
   RETURN_IF_ERROR(CheckExpressed(*table, config, whole, {}));

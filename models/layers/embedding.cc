@@ -13,8 +13,9 @@ VocabularyTable::VocabularyTable(const std::string& name, int64_t vocab, int64_t
              .decay = true,
              .padding = padding} {}
 
-Value VocabularyTable::Embed(Recorder& recorder, Value tokens, double scale) const {
-  const Value rows = ops::Embedding(recorder, Weight(recorder), tokens, scale);
+Value VocabularyTable::Embed(Recorder& recorder, Value tokens, double scale,
+                             int64_t padding_token) const {
+  const Value rows = ops::Embedding(recorder, Weight(recorder), tokens, scale, padding_token);
   return ops::ReduceScatter(recorder, rows, kTensorAxes);
 }
 

@@ -19,8 +19,9 @@ class VocabularyTable {
   // vocabulary that stand for no id (ParameterSpec::padding).
   VocabularyTable(const std::string& name, int64_t vocab, int64_t width, Init init,
                   int64_t padding = 0);
-  // i32 [n T] to [T, D]. Rows are multiplied by `scale`.
-  Value Embed(Recorder& recorder, Value tokens, double scale = 1) const;
+  // i32 [n T] to [T, D]. Rows are multiplied by `scale`. Embedding `padding_token` gives its row no
+  // gradient; -1: every row has one.
+  Value Embed(Recorder& recorder, Value tokens, double scale = 1, int64_t padding_token = -1) const;
   Value Weight(Recorder& recorder) const;  // This rank's rows: [V/n, D], with the padding.
 
  private:

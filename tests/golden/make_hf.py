@@ -65,6 +65,9 @@ CASES = {
     "llama": ("Llama", {"rope_parameters": LLAMA3}),
     "llama_linear": ("Llama", {"rope_parameters": LINEAR}),
     "llama_tied": ("Llama", {"rope_parameters": ROPE, "tie_word_embeddings": True}),
+    # Tokens whose row of the embedding has no gradient; -1 is the last of the vocabulary.
+    "llama_padding": ("Llama", {"rope_parameters": ROPE, "pad_token_id": 3}),
+    "llama_tied_padding": ("Llama", {"rope_parameters": ROPE, "tie_word_embeddings": True, "pad_token_id": -1}),
     "gpt3": ("GPT2", GPT2),
     "gpt3_tied": ("GPT2", {**GPT2, "tie_word_embeddings": True}),
     "qwen3_moe": ("Qwen3Moe", {"rope_parameters": ROPE, "moe_intermediate_size": 7, "norm_topk_prob": True, **EXPERTS}),
@@ -89,6 +92,7 @@ CASES = {
         "n_routed_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 7, "n_shared_experts": 2, "n_group": 1,
         "topk_group": 1, "num_mtp_layers": 0}),
     "gemma3": ("Gemma3", {"num_hidden_layers": 7, "tie_word_embeddings": False, **GEMMA3}),
+    "gemma3_padding": ("Gemma3", {"num_hidden_layers": 2, "tie_word_embeddings": False, **GEMMA3, "pad_token_id": 0}),
     "gemma3_tied": ("Gemma3", {"num_hidden_layers": 3, "sliding_window_pattern": 2, "tie_word_embeddings": True, **GEMMA3}),
     "gpt_oss": ("GptOss", {"rope_parameters": YARN, "intermediate_size": 7, "sliding_window": 3, "swiglu_limit": 1.0,
                            **EXPERTS}),

@@ -243,6 +243,7 @@ TEST(ValidateTest, GptOssNamesItsFieldsAndTheNearestLegalValue) {
                                           "kv_heads",
                                           "head_dim",
                                           "vocab",
+                                          "padding_token",
                                           "vocab_multiple",
                                           "max_seq",
                                           "norm_eps",

@@ -10,26 +10,33 @@ namespace {
 // Inputs: dy, tokens. Output: gradient of the table.
 class EmbeddingBackwardOp final : public Op {
  public:
-  EmbeddingBackwardOp(const VocabSlice& slice, double scale) : slice_(slice), scale_(scale) {}
+  EmbeddingBackwardOp(const VocabSlice& slice, double scale, int64_t padding)
+      : slice_(slice), scale_(scale), padding_(padding) {}
   absl::string_view name() const override { return "embedding_backward"; }
+  std::string attributes() const override {
+    return padding_ < 0 ? "" : absl::StrCat("padding=", padding_);
+  }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     return binder.Kernel(EmbeddingBackwardArgs{.dy = binder.tensor(instance.inputs[0]),
                                                .tokens = binder.tensor(instance.inputs[1]),
                                                .dtable = binder.tensor(instance.outputs[0]),
                                                .write = binder.write(instance.outputs[0]),
                                                .slice = slice_,
-                                               .scale = scale_});
+                                               .scale = scale_,
+                                               .padding = padding_});
   }
 
  private:
   VocabSlice slice_;
   double scale_;
+  int64_t padding_;
 };
 
 // Inputs: table, tokens. Output: rows of the table.
 class EmbeddingOp final : public Op {
  public:
-  EmbeddingOp(const VocabSlice& slice, double scale) : slice_(slice), scale_(scale) {}
+  EmbeddingOp(const VocabSlice& slice, double scale, int64_t padding)
+      : slice_(slice), scale_(scale), padding_(padding) {}
   absl::string_view name() const override { return "embedding"; }
   std::string attributes() const override {
     return scale_ == 1 ? "" : absl::StrCat("scale=", scale_);
@@ -48,7 +55,7 @@ class EmbeddingOp final : public Op {
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
-    recorder.Emit(std::make_shared<EmbeddingBackwardOp>(slice_, scale_),
+    recorder.Emit(std::make_shared<EmbeddingBackwardOp>(slice_, scale_, padding_),
                   {output_grads[0], instance.inputs[1]},
                   {Recorder::Output::Into(recorder.Gradient(instance.inputs[0]))});
     return {{}, {}};
@@ -57,18 +64,19 @@ class EmbeddingOp final : public Op {
  private:
   VocabSlice slice_;
   double scale_;
+  int64_t padding_;
 };
 
 }  // namespace
 
-Value Embedding(Recorder& recorder, Value table, Value tokens, double scale) {
+Value Embedding(Recorder& recorder, Value table, Value tokens, double scale, int64_t padding) {
   const ValueInfo t = recorder.info(table), i = recorder.info(tokens);
   CHECK(t.shape.rank() == 2 && i.dtype == DType::kI32) << "embedding: " << t << " by " << i;
   const ParameterSpec& spec = recorder.program().storage(table).parameters.front();
   const VocabSlice slice =
       SliceOf(spec, recorder.mesh().coordinate(spec.shard.axes) * t.shape[0], t.shape[0]);
   return recorder.Emit(
-      std::make_shared<EmbeddingOp>(slice, scale), {table, tokens},
+      std::make_shared<EmbeddingOp>(slice, scale, padding), {table, tokens},
       {{.shape = {i.shape.elements(), t.shape[1]}, .dtype = t.dtype, .name = "rows"}})[0];
 }
 

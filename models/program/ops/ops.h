@@ -60,7 +60,8 @@ Value LayerNorm(Recorder& recorder, Value x, Value gain, Value bias, const NormO
 
 // Rows of table [V, D] for tokens i32 [T]: [T, D]. If the table is divided over the tensor ranks, a
 // row that another rank holds is zero. Rows are multiplied by `scale`.
-Value Embedding(Recorder& recorder, Value table, Value tokens, double scale = 1);
+Value Embedding(Recorder& recorder, Value table, Value tokens, double scale = 1,
+                int64_t padding = -1);
 // The positions, i32, of this rank's rows, if the tensor ranks divide the rows of `tokens`.
 Value Positions(Recorder& recorder, Value tokens);
 

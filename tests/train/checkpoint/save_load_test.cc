@@ -206,8 +206,9 @@ TEST(SaveLoad, AnotherModelIsRefusedByItsFirstDifference) {
       (Names{"attention_dropout", "hidden_dropout", "moe.shared_experts", "moe.bias_update_rate",
              "moe.aux_loss", "moe.aux_loss_scope", "moe.fake_balanced", "vocab_multiple"}));
   EXPECT_EQ(may[MayDiffer::kAtStart],
-            (Names{"max_seq", "rope_base", "rope_scaling.factor", "rope_scaling.low_freq_factor",
-                   "rope_scaling.high_freq_factor", "rope_scaling.original_max_seq"}));
+            (Names{"max_seq", "padding_token", "rope_base", "rope_scaling.factor",
+                   "rope_scaling.low_freq_factor", "rope_scaling.high_freq_factor",
+                   "rope_scaling.original_max_seq"}));
   EXPECT_EQ(may[MayDiffer::kInSubset], (Names{"layers", "tied"}));
   ModelConfig model = saved;
   SetField(model, "heads", int64_t{4});

@@ -1,6 +1,7 @@
 #include "train/config/continued_run.h"
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -175,6 +176,13 @@ std::vector<RunChange> ChangesOfRun(const JobConfig& before, const JobConfig& no
     std::erase_if(changes, [](const RunChange& change) { return change.field == "steps"; });
   }
   return changes;
+}
+
+bool NamesData(const RunChange& change) {
+  constexpr absl::string_view kPaths[] = {".path", ".prefix", ".latents", ".labels"};
+  return absl::StartsWith(change.field, "data.") &&
+         std::any_of(std::begin(kPaths), std::end(kPaths),
+                     [&](absl::string_view path) { return absl::EndsWith(change.field, path); });
 }
 
 std::string Described(const RunChange& change) {

@@ -35,6 +35,10 @@ struct RunChange {
 std::vector<RunChange> ChangesOfRun(const JobConfig& before, const JobConfig& now);
 
 // "seed: 3 before, 4 now; ...": one line for a person.
+// Whether the field is a path of data. Other files of the same content are the same samples, so
+// its change may be (kTraining) if the contents are compared.
+bool NamesData(const RunChange& change);
+
 std::string Described(const RunChange& change);
 
 // Whether `allow`, a list of ContinuesConfig, names the field or a section that holds it.

@@ -14,7 +14,6 @@
 #include "kernels/order/backend.h"
 #include "kernels/order/world.h"
 #include "models/program/executable.h"
-#include "train/step/next_block.h"
 #include "train/step/step_runner.h"
 
 namespace trainyard {
@@ -90,21 +89,19 @@ class NotedRank {
     return absl::OkStatus();
   }
 
-  // Every kind of action follows each kind that it may follow. A GPU replays graphs from the second
-  // step on.
+  // Every kind of action follows each kind that it may follow, in the order of a job. A GPU replays
+  // graphs from the second step on.
   void Run() {
-    const int stage = executable_->program().mesh.coordinate(Axis::kPipeline);
     const MicroBatchData zeros = ZeroInputs(executable_->program());
     const StepBatch batch(size_t(schedule_.options.micro_batches), zeros), validation(2, zeros);
-    const std::vector<int> next =
-        NextBlocks(executable_->program(), schedule_.stages[size_t(stage)].actions);
     executable_->WriteStepState({});
     executable_->Run(Action::kInit);
-    executable_->Run(Action::kPrepare, {.next_block = next.back()});
+    executable_->Run(Action::kPrepare);
     for (int step = 1; step <= 3; ++step) {
       runner_->Step(InitialState({.step = step, .tokens = 1}), batch, [] {});
       ReadAsACheckpointDoes();
-      if (step == 2) runner_->Forward(validation, 1);
+      if (step == 1) continue;
+      for (int i = 0; i < 2; ++i) runner_->Forward(validation, 1);
     }
     executable_->Run(Action::kPrepare);  // As after a load.
     executable_->WaitForCommunication();

@@ -86,6 +86,7 @@ StepOutput StepRunner::Step(const StepState& state, const StepBatch& batch,
                             const std::function<void()>& action_done) {
   CHECK(int64_t(batch.size()) == schedule_.options.micro_batches)
       << batch.size() << " micro-batches for a schedule of " << schedule_.options.micro_batches;
+  CHECK(posted_.empty()) << "messages of the run before, for which nobody has waited";
   const std::vector<PipelineAction>& actions = schedule_.stages[size_t(stage_)].actions;
   clock_.Start(&PhaseSeconds::forward);
   executable_.WriteStepState(state);
@@ -111,6 +112,7 @@ StepOutput StepRunner::Step(const StepState& state, const StepBatch& batch,
 }
 
 double StepRunner::Forward(const StepBatch& batch, int64_t tokens) {
+  CHECK(posted_.empty()) << "messages of the run before, for which nobody has waited";
   executable_.WriteStepState(InitialState({.tokens = tokens}));
   const int chunks = int(executable_.program().chunks.size());
   for (size_t i = 0; i < batch.size(); ++i) {

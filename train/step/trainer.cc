@@ -87,6 +87,7 @@ class RankTrainer final : public Trainer {
   // Prepares what a rank can prepare without the others.
   absl::Status Prepare();
   absl::Status MakeEngine();
+  void WatchEngine();  // Once all ranks have an engine.
   absl::Status MakeProfiler();
   // Sets initial values, or those that the job names if it cannot have a checkpoint of its own yet.
   absl::Status Initialise();
@@ -253,10 +254,15 @@ absl::Status RankTrainer::ShareCheckpointDirectory() {
 }
 
 absl::Status RankTrainer::MakeEngine() {
-  const EngineOptions options{.threads = int(rank_.threads), .memory_bytes = rank_.memory_bytes};
+  const EngineOptions options{.threads = int(rank_.threads),
+                              .memory_bytes = rank_.memory_bytes,
+                              .edit = callbacks_.edit_program};
   ASSIGN_OR_RETURN(engine_, RankEngine::Create(job_, model_, options, backend_, world_));
-  RETURN_IF_ERROR(CheckOrder(executable().program(), executable().plan(), engine_->schedule(),
-                             backend_.device()));
+  return CheckOrder(executable().program(), executable().plan(), engine_->schedule(),
+                    backend_.device());
+}
+
+void RankTrainer::WatchEngine() {
   if (HasPatterns(job_)) {
     int64_t frozen = executable().program().FrozenParameters().empty() ? 0 : 1;
     everyone_->AllReduceMax(Tensor{{&frozen, DType::kI64, Shape{1}}});
@@ -267,7 +273,6 @@ absl::Status RankTrainer::MakeEngine() {
   for (const auto& [group, collective] : engine_->collectives()) {
     meter_.Watch(Names(group.axes), *collective);
   }
-  return absl::OkStatus();
 }
 
 absl::Status RankTrainer::MakeProfiler() {
@@ -580,6 +585,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const JobConfig& job,
   };
   RETURN_IF_ERROR(agreed(&RankTrainer::Prepare));
   RETURN_IF_ERROR(agreed(&RankTrainer::MakeEngine));
+  trainer->WatchEngine();
   RETURN_IF_ERROR(trainer->Explaining([&] { return trainer->Initialise(); }));
   RETURN_IF_ERROR(agreed(&RankTrainer::Begin));
   RETURN_IF_ERROR(agreed(&RankTrainer::ShareCheckpointDirectory));

@@ -21,6 +21,8 @@
 
 namespace trainyard {
 
+struct Program;
+
 // Called on the thread that calls Run. A callback that is null is not called.
 struct TrainerCallbacks {
   std::function<void(const StartRecord&)> ready = nullptr;  // All is loaded; the first step begins.
@@ -42,6 +44,8 @@ struct TrainerCallbacks {
   std::function<void(const char* phase, int64_t step)> progress = nullptr;
   // For tests of failures: called before each attempt (from 0) at a step, with the attempt's state.
   std::function<void(int64_t step, int attempt, StepState&)> before_attempt = nullptr;
+  // For tests of wrong programs: may change the rank's program before it is planned.
+  std::function<void(Program&)> edit_program = nullptr;
 };
 
 enum class Outcome {

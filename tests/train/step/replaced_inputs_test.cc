@@ -214,6 +214,34 @@ TEST_F(ReplacedInputs, ARecordOfALaterReleaseIsTheHostsFailure) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("newer Trainyard"));
 }
 
+// A path says nothing of what is there, and what the run read there before is not known.
+TEST_F(ReplacedInputs, APathWithoutARecordIsRefusedWhereARunGoesOn) {
+  BlendData blend;
+  blend.datasets = {{.weight = 1, .prefix = "", .path = Text("corpus.txt", 'a')}};
+  JobConfig job = Begun(blend);
+  job.continues = ContinuesConfig{.job = "j-1", .allow = {}};
+  const auto go_on = [&] {
+    const std::string id = absl::StrCat("j-", epoch_);
+    return RunJob(job, {.job_id = id, .epoch = epoch_++})[0].status;
+  };
+  blend.datasets[0] = {.weight = 1, .prefix = Indexed("corpus", 1), .path = ""};
+  job.data = blend;
+  const absl::Status other_kind = go_on();
+  EXPECT_TRUE(absl::IsInvalidArgument(other_kind)) << other_kind;
+  EXPECT_THAT(std::string(other_kind.message()),
+              ::testing::AllOf(HasSubstr("data.blend.datasets[0].prefix: wanted \"\""),
+                               HasSubstr("--allow data.blend.datasets[0].prefix")));
+
+  blend.datasets[0] = {.weight = 1, .prefix = "", .path = Text("copy.txt", 'a')};
+  job.data = blend;
+  const std::string record = EpochPath(job.checkpoint->directory, 1) + "/inputs.json";
+  const std::string text = Read(record);
+  WriteBytes(record, "{\"version\": 1}");
+  EXPECT_THAT(std::string(go_on().message()), HasSubstr("data.blend.datasets[0].path: wanted"));
+  WriteBytes(record, text);
+  EXPECT_EQ(go_on(), absl::OkStatus());
+}
+
 TEST_F(ReplacedInputs, SyntheticDataHaveNone) {
   const JobConfig job = Begun(SyntheticData{});
   EXPECT_FALSE(Exists(EpochPath(job.checkpoint->directory, 1) + "/inputs.json"));

@@ -51,6 +51,7 @@ struct RunOptions {
   const Backend* backend = &CpuBackend();
   // Of another device: what carries a rank's tensors; null: the host.
   std::function<std::unique_ptr<CollectiveWorld>(int rank)> tensors = nullptr;
+  std::string job_id = "j-1";
   int64_t epoch = 1;
   bool resume = false;  // An earlier attempt has used the job's directory.
   std::function<std::vector<std::string>(int rank)> roots = nullptr;    // Null: paths lie anywhere.
@@ -59,6 +60,7 @@ struct RunOptions {
   std::function<bool(int rank, int64_t finished_steps)> stop = nullptr;
   std::function<void(int rank, const char* phase, int64_t step)> progress = nullptr;
   std::function<void(int rank, int64_t step, int attempt, StepState&)> before_attempt = nullptr;
+  std::function<void(int rank, Program&)> edit_program = nullptr;
   std::function<void(int rank)> ended = nullptr;  // Also where it threw.
 };
 
@@ -88,6 +90,10 @@ inline void RunOneRank(const JobConfig& job, const RankConfig& rank, const RunOp
       .before_attempt =
           [&](int64_t step, int attempt, StepState& state) {
             if (options.before_attempt) options.before_attempt(index, step, attempt, state);
+          },
+      .edit_program =
+          [&](Program& program) {
+            if (options.edit_program) options.edit_program(index, program);
           }};
   const auto trainer = Trainer::Create(job, rank, *options.backend, world, std::move(callbacks));
   run.status = trainer.status();
@@ -108,7 +114,7 @@ inline RankRun RunOneRank(const JobConfig& job, const RankConfig& rank, const Ru
 inline std::vector<RankRun> RunJob(JobConfig job, const RunOptions& options = {}) {
   job.devices = options.ranks;
   RankConfig rank;
-  rank.job_id = "j-1";
+  rank.job_id = options.job_id;
   rank.epoch = options.epoch;
   rank.world = options.ranks;
   rank.claimed = options.resume;

@@ -100,10 +100,11 @@ class NotedRank {
     for (int step = 1; step <= 3; ++step) {
       runner_->Step(InitialState({.step = step, .tokens = 1}), batch, [] {});
       ReadAsACheckpointDoes();
-      if (step == 1) continue;
+      if (step != 2) continue;
       for (int i = 0; i < 2; ++i) runner_->Forward(validation, 1);
     }
     executable_->Run(Action::kPrepare);  // As after a load.
+    runner_->Forward(validation, 1);
     executable_->WaitForCommunication();
   }
 

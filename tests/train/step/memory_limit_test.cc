@@ -43,7 +43,7 @@ TEST(CheckMemory, SaysWhatWasWantedForWhatAndFound) {
   EXPECT_TRUE(CheckMemory(Plan(7 * kGiB, kGiB), kGpu, {}, Dense()).ok());
   EXPECT_THAT(Refusal(Plan(7 * kGiB, kGiB + 1), {}, Dense()),
               HasSubstr("memory: wanted 8.00 GiB (parameters, gradients and optimizer state "
-                        "7.00 GiB, activations 1.00 GiB), found 8.00 GiB for it, of the 11.00 GiB "
+                        "7.00 GiB, activations 1.00 GiB), found 8.00 GiB for it, of the 11.0 GiB "
                         "on the rank's device"));
 }
 

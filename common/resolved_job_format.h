@@ -9,7 +9,7 @@ namespace trainyard {
 
 // Increase this when a field is added or changes its meaning, and say in
 // train/config/earlier_formats.cc what a job without the field meant.
-inline constexpr int64_t kResolvedJobFormat = 4;
+inline constexpr int64_t kResolvedJobFormat = 5;
 // The oldest format that is still read. Jobs are stored for as long as they run.
 inline constexpr int64_t kOldestResolvedJobFormat = 2;
 

@@ -163,7 +163,7 @@ void VisitVocabulary(DecoderConfig& c, FieldVisit visit) {
          .least = -1,
          .most = Limit(c.vocab, kMaxVocab) - 1,
          .may_differ = MayDiffer::kAtStart,
-         .implied = c.padding_token == -1},
+         .unset = c.padding_token == -1},
         &c.padding_token);
 }
 

@@ -30,8 +30,9 @@ const LaterField kLaterFields[] = {
     {3, {"model", "architecture", "moe"}, "aux_loss_scope", "BATCH"},
     {4, {}, "continues", nullptr},
     {4, {"model"}, "ignore_keys", "[]"},
+    {5, {"model", "architecture"}, "padding_token", nullptr},
 };
-static_assert(kOldestResolvedJobFormat == 2 && kResolvedJobFormat == 4,
+static_assert(kOldestResolvedJobFormat == 2 && kResolvedJobFormat == 5,
               "each format needs its rows");
 
 // Null if there is no such mapping.

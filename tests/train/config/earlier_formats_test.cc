@@ -73,7 +73,8 @@ TEST(EarlierFormats, AJobOfFormat2MeansWhatItMeant) {
             {"model.import", ""}, {"model.ignore_keys", Json::array()}, {"continues", nullptr}};
     AddLater("", stored, now, added);
     if (family != "dit") {
-      for (const char* name : {"vocab_multiple", "attention_dropout", "hidden_dropout"}) {
+      for (const char* name :
+           {"vocab_multiple", "padding_token", "attention_dropout", "hidden_dropout"}) {
         wanted[model + name] = nullptr;
       }
     }

@@ -81,7 +81,7 @@ class Gpt3 final : public LanguageModel {
   int64_t layers() const override { return config_.layers; }
   int64_t max_sequence() const override { return config_.max_seq; }
   Carried Embed(Recorder& recorder, Value tokens) const override {
-    const Value words_TD = embedding_.Embed(recorder, tokens);
+    const Value words_TD = embedding_.Embed(recorder, tokens, /*scale=*/1, config_.padding_token);
     const Value x_TD = ops::Add(recorder, words_TD, positions_.Embed(recorder, tokens));
     return ops::Dropout(recorder, x_TD, config_.hidden_dropout, "embedding");
   }

@@ -132,6 +132,23 @@ TEST(ProgramTest, DumpSaysWhatAnOpOverwrites) {
               ::testing::ContainsRegex("expert_mlp_backward.*, overwritten %[0-9]+ mlp.rows f32"));
 }
 
+// Bug it must catch: a family takes the field and trains as if it were not there.
+TEST(ProgramTest, EveryFamilyOfTextLeavesOutThePaddingToken) {
+  for (ModelConfig config :
+       {TinyLlama(), TinyGpt3(), TinyMoe(), TinyGemma3(), TinyMixtral(), TinyGptOss(),
+        TinyDeepseekV3(), TinyNemotronH(), TinyAs("qwen2"), TinyAs("qwen3"), TinyAs("nemotron")}) {
+    SCOPED_TRACE(config.family());
+    SetField(config, "padding_token", int64_t{1});
+    const Program program = RecordTraining(*CreateModel(config), {.record = {.sequence = 4}});
+    int found = 0;
+    for (const Instance& instance : program.instances) {
+      if (instance.op->name() != "embedding_backward") continue;
+      found += instance.op->attributes() == "padding=1";
+    }
+    EXPECT_EQ(found, 1);
+  }
+}
+
 TEST(MeshTest, TensorRanksAreNeighboursAndStagesFarApart) {
   const Mesh mesh{
       .tensor = 2, .context = 3, .data = 5, .pipeline = 7, .rank = 1 + 2 * (2 + 3 * (4 + 5 * 6))};

@@ -143,13 +143,16 @@ struct SeenKeys {
   int begin, end;
 
   // Query r of the tile.
-  __device__ SeenKeys(const Sight& sight, int r) : begin(r + sight.oldest + 1), end(sight.keys) {
-    if (begin < 0) begin = 0;
-    if (sight.causal && r + sight.diagonal + 1 < end) end = r + sight.diagonal + 1;
-    if (r >= sight.count) end = 0;
-    if (end == 0) return;
-    if (sight.begins != nullptr) begin = Max()(begin, sight.begins[r] - sight.position);
-    if (sight.ends != nullptr) end = -Max()(-end, sight.position - sight.ends[r]);
+  __device__ SeenKeys(const Sight& sight, int r) : begin(0), end(0) {
+    if (r >= sight.count) return;  // It does not exist, nor do its documents.
+    end = sight.keys;
+    Clip(r + sight.oldest + 1, sight.causal ? r + sight.diagonal + 1 : end);
+    if (sight.begins != nullptr) Clip(sight.begins[r] - sight.position, end);
+    if (sight.ends != nullptr) Clip(begin, sight.ends[r] - sight.position);
+  }
+  __device__ void Clip(int from, int to) {
+    if (from > begin) begin = from;
+    if (to < end) end = to;
   }
   __device__ bool operator()(int c) const { return c >= begin && c < end; }
 };

@@ -26,7 +26,6 @@ struct WarpScoreGradient {
 };
 
 // <dout, out> of row r. Two lanes take half a row each; both get the result.
-template <int kDim>
 __device__ float DeltaOf(const HeadRows<const bf16>& out, const HeadRows<const bf16>& dout, int r) {
   float sum = 0;
   if (r < out.count) {
@@ -89,7 +88,7 @@ __global__ void __launch_bounds__(kTensorThreads)
   // Lane l has the delta of row l / 2 of the warp, until each lane takes those of its own rows.
   const float* const lse = core.lse + at.Statistic(heads, length, part.q_begin);
   const float of_lane =
-      DeltaOf<kDim>(queries_of(core.out, e), queries_of(core.dout, e), first + lane / 2);
+      DeltaOf(queries_of(core.out, e), queries_of(core.dout, e), first + lane / 2);
   if (lane % 2 == 0 && first + lane / 2 < at.count) {
     deltas[at.Statistic(heads, part.q_rows, 0) + first + lane / 2] = of_lane;
   }

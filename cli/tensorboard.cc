@@ -42,7 +42,7 @@ double UnixSeconds(const google::protobuf::Timestamp& time) {
   return double(time.seconds()) + 1e-9 * time.nanos();
 }
 
-Event EventOf(const v1::StepRecord& record, uint32_t devices) {
+SummaryEvent EventOf(const v1::StepRecord& record, uint32_t devices) {
   std::vector<Scalar> scalars = {{"seconds", record.seconds()}};
   AddNumbers(record, scalars);
   if (record.seconds() > 0 && devices > 0) {
@@ -54,7 +54,7 @@ Event EventOf(const v1::StepRecord& record, uint32_t devices) {
   return ScalarsEvent(UnixSeconds(record.finish_time()), int64_t(record.step()), scalars);
 }
 
-Event EventOfSpec(const v1::Job& job) {
+SummaryEvent EventOfSpec(const v1::Job& job) {
   const std::string markdown = absl::StrCat("```\n", ProtobufJson(job.spec()), "```\n");
   return TextEvent(UnixSeconds(job.create_time()), 0, "spec", markdown);
 }

@@ -9,10 +9,10 @@ namespace trainyard::cli {
 
 // Returns the event of a step. Every scalar has the name of its field in StepRecord. Values that
 // the record lacks are left out. Rates are those of this step. `devices`: the job's devices.
-Event EventOf(const v1::StepRecord& record, uint32_t devices);
+SummaryEvent EventOf(const v1::StepRecord& record, uint32_t devices);
 
 // Returns the event with the submitted spec, at step 0.
-Event EventOfSpec(const v1::Job& job);
+SummaryEvent EventOfSpec(const v1::Job& job);
 
 double UnixSeconds(const google::protobuf::Timestamp& time);
 

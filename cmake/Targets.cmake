@@ -1,8 +1,13 @@
 # The helpers that every CMakeLists.txt consists of. DEPS are link dependencies, public for libraries.
-# GRPC reuses the precompiled header of the proto library: half of the compile time of such a file.
+# GRPC reuses the precompiled header of the proto library: half of the compile time of such a file. APART names sources
+# that are compiled alone, because they use names that other sources of the target use for something else.
 
 function(trainyard_target_ name)
-  cmake_parse_arguments(ARG "GRPC" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "GRPC" "TIMEOUT" "SRCS;APART;DEPS;LABELS" ${ARGN})
+  if(ARG_APART)
+    target_sources(${name} PRIVATE ${ARG_APART})
+    set_source_files_properties(${ARG_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
   target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR})
   get_target_property(type ${name} TYPE)
   if(type STREQUAL "INTERFACE_LIBRARY")
@@ -23,14 +28,14 @@ endfunction()
 
 # trainyard_library(NAME SRCS a.cc b.cc DEPS trainyard_common ... [GRPC])
 function(trainyard_library name)
-  cmake_parse_arguments(ARG "GRPC" "" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "GRPC" "" "SRCS;APART;DEPS" ${ARGN})
   add_library(${name} STATIC ${ARG_SRCS})
   trainyard_target_(${name} ${ARGN})
 endfunction()
 
 # trainyard_program(NAME SRCS ... DEPS ... [GRPC]): lands in build/bin.
 function(trainyard_program name)
-  cmake_parse_arguments(ARG "GRPC" "" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "GRPC" "" "SRCS;APART;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SRCS})
   trainyard_target_(${name} ${ARGN})
   install(TARGETS ${name} RUNTIME DESTINATION bin)
@@ -40,7 +45,7 @@ endfunction()
 # trainyard_test(NAME SRCS ... DEPS ... [GRPC] [LABELS ...] [TIMEOUT seconds]): a GoogleTest binary, one ctest entry.
 # Without GRPC and without a label of its own it is labelled tsan: the thread sanitizer runs it (scripts/sanitize.sh).
 function(trainyard_test name)
-  cmake_parse_arguments(ARG "GRPC" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "GRPC" "TIMEOUT" "SRCS;APART;DEPS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SRCS})
   trainyard_target_(${name} ${ARGN})
   target_link_libraries(${name} PRIVATE GTest::gmock GTest::gtest_main)
@@ -66,7 +71,7 @@ endfunction()
 
 # trainyard_cuda_test(NAME SRCS ... DEPS ...): the same for a GPU, skipped where there is none.
 function(trainyard_cuda_test name)
-  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SRCS;APART;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SRCS} ${CMAKE_SOURCE_DIR}/tests/testing/cuda_main.cc)
   trainyard_target_(${name} ${ARGN})
   target_link_libraries(${name} PRIVATE trainyard_kernels_cuda GTest::gmock GTest::gtest)
@@ -86,7 +91,7 @@ endfunction()
 # trainyard_bench(NAME SRCS ... DEPS ...): a Google Benchmark binary in build/bench, with a main() of its own or the
 # library's; never run by ctest.
 function(trainyard_bench name)
-  cmake_parse_arguments(ARG "GRPC" "" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "GRPC" "" "SRCS;APART;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SRCS})
   trainyard_target_(${name} ${ARGN})
   target_link_libraries(${name} PRIVATE benchmark::benchmark benchmark::benchmark_main)

@@ -75,13 +75,13 @@ absl::StatusOr<Request> ParseRequest(absl::string_view pem) {
   return request;
 }
 
-struct Authority {
+struct Signer {
   Key key;
   Certificate certificate;
 };
 
-absl::StatusOr<Authority> ParseAuthority(const Identity& identity) {
-  Authority authority;
+absl::StatusOr<Signer> ParseSigner(const Identity& identity) {
+  Signer authority;
   ASSIGN_OR_RETURN(authority.key, openssl::ParseKey(identity.key_pem));
   ASSIGN_OR_RETURN(authority.certificate, openssl::ParseCertificate(identity.certificate_pem));
   if (X509_check_private_key(authority.certificate.get(), authority.key.get()) != 1) {
@@ -174,7 +174,7 @@ absl::StatusOr<std::string> Sign(const Identity& authority, absl::string_view re
     return absl::InvalidArgumentError("wanted a certificate for a server, a client or both");
   }
   ASSIGN_OR_RETURN(const Request request, ParseRequest(request_pem));
-  ASSIGN_OR_RETURN(const Authority by, ParseAuthority(authority));
+  ASSIGN_OR_RETURN(const Signer by, ParseSigner(authority));
   const X509* const issuer = by.certificate.get();
   ASSIGN_OR_RETURN(const absl::Time last, openssl::ReadTime(X509_get0_notAfter(issuer)));
   if (facts.not_before > last) {

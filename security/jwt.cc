@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kMaxBytes = 16 << 10;
+constexpr size_t kMaxTokenBytes = 16 << 10;
 constexpr absl::Duration kMaxLeeway = absl::Minutes(10);
 
 // A policy may name other algorithms by mistake, such as "none".
@@ -96,8 +96,8 @@ absl::Status CheckAudience(const Json& claims, const std::string& wanted) {
 
 // Splits a token into its three parts.
 absl::StatusOr<std::vector<absl::string_view>> Split(absl::string_view text) {
-  if (text.size() > kMaxBytes) {
-    return Refuse(absl::StrCat("it has ", text.size(), " bytes; at most ", kMaxBytes));
+  if (text.size() > kMaxTokenBytes) {
+    return Refuse(absl::StrCat("it has ", text.size(), " bytes; at most ", kMaxTokenBytes));
   }
   std::vector<absl::string_view> parts = absl::StrSplit(text, '.');
   if (parts.size() != 3) return Refuse("it does not consist of three parts");

@@ -18,7 +18,7 @@ namespace {
 using openssl::Error;
 using openssl::Owned;
 
-constexpr size_t kMaxBytes = 256 << 10;
+constexpr size_t kMaxKeySetBytes = 256 << 10;
 constexpr size_t kMaxKeys = 100;
 constexpr size_t kP256Bytes = 32;
 
@@ -190,9 +190,9 @@ bool KeySet::Key::Verify(absl::string_view text, absl::string_view signature) co
 
 absl::StatusOr<KeySet> KeySet::Parse(absl::string_view json) {
   const openssl::ErrorScope scope;
-  if (json.size() > kMaxBytes) {
+  if (json.size() > kMaxKeySetBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("wanted a JWKS of at most ", kMaxBytes, " bytes, found ", json.size()));
+        absl::StrCat("wanted a JWKS of at most ", kMaxKeySetBytes, " bytes, found ", json.size()));
   }
   ASSIGN_OR_RETURN(const nlohmann::json set, ParseStrictJson(json, "the JWKS"));
   const auto keys = set.find("keys");

@@ -74,7 +74,7 @@ absl::Status Verify(const Context& context, Client& client) {
   return absl::OkStatus();
 }
 
-absl::Status Run(const Context& context) {
+absl::Status RunAudit(const Context& context) {
   Client client(context.ControllerAddress(), context.Places());
   if (context.arguments.Flag("--verify")) return Verify(context, client);
   if (context.arguments.Has("--since")) return UsageError("--since: goes with --verify");
@@ -117,7 +117,7 @@ Verb AuditVerb() {
                              "with --verify: start at the entry that an earlier --verify printed")},
       .offers = kController | kFormats | kQuiet,
       .examples = {"trainyard audit --limit 20", "trainyard audit --verify"},
-      .run = Run};
+      .run = RunAudit};
 }
 
 }  // namespace trainyard::cli

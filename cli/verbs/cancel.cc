@@ -10,7 +10,7 @@
 namespace trainyard::cli {
 namespace {
 
-absl::Status Run(const Context& context) {
+absl::Status RunCancel(const Context& context) {
   v1::CancelJobRequest request;
   request.set_job_id(context.arguments.Text("JOB"));
   request.set_reason(context.arguments.Text("--reason"));
@@ -33,7 +33,7 @@ Verb CancelVerb() {
           .options = {TextOption("--reason", "TEXT", "the reason, which the job shows")},
           .offers = kController | kFormats | kQuiet,
           .examples = {"trainyard cancel j-6aewpgm800 --reason 'wrong data'"},
-          .run = Run};
+          .run = RunCancel};
 }
 
 }  // namespace trainyard::cli

@@ -11,7 +11,7 @@
 namespace trainyard::cli {
 namespace {
 
-absl::Status Run(const Context& context) {
+absl::Status RunCheckpointDigest(const Context& context) {
   std::string digest;
   const auto use = [&](const Checkpoint& checkpoint) -> absl::Status {
     ASSIGN_OR_RETURN(digest, checkpoint.Digest());
@@ -39,7 +39,7 @@ Verb CheckpointDigestVerb() {
           .options = {},
           .offers = kFormats | kQuiet,
           .examples = {"trainyard checkpoint digest runs/tiny/epoch-1/step-200"},
-          .run = Run};
+          .run = RunCheckpointDigest};
 }
 
 }  // namespace trainyard::cli

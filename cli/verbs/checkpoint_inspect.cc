@@ -72,7 +72,7 @@ void Print(const ordered_json& json, Output& output) {
   output.Table({{"TENSOR"}, {"KIND"}, {"DTYPE"}, {"SHAPE"}}, rows);
 }
 
-absl::Status Run(const Context& context) {
+absl::Status RunCheckpointInspect(const Context& context) {
   // Everything that is printed is in the manifest, which is checked at opening.
   const auto use = [](const Checkpoint&) { return absl::OkStatus(); };
   ASSIGN_OR_RETURN(const Checkpoint checkpoint,
@@ -95,7 +95,7 @@ Verb CheckpointInspectVerb() {
           .options = {},
           .offers = kFormats | kQuiet,
           .examples = {"trainyard checkpoint inspect runs/tiny"},
-          .run = Run};
+          .run = RunCheckpointInspect};
 }
 
 }  // namespace trainyard::cli

@@ -37,7 +37,7 @@ std::string Remark(const ordered_json& json) {
                                          : "incomplete: being written, or left by a killed run";
 }
 
-absl::Status Run(const Context& context) {
+absl::Status RunCheckpointList(const Context& context) {
   std::string named = context.arguments.Text("DIR");
   while (named.size() > 1 && named.back() == '/') named.pop_back();
   if (!Exists(named)) return absl::NotFoundError(absl::StrCat("no directory ", named));
@@ -85,7 +85,7 @@ Verb CheckpointListVerb() {
           .offers = kFormats | kQuiet,
           .examples = {"trainyard checkpoint list runs/tiny  # sizes alone; 'trainyard checkpoint "
                        "verify' reads everything"},
-          .run = Run};
+          .run = RunCheckpointList};
 }
 
 }  // namespace trainyard::cli

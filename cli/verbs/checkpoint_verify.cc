@@ -12,7 +12,7 @@
 namespace trainyard::cli {
 namespace {
 
-absl::Status Run(const Context& context) {
+absl::Status RunCheckpointVerify(const Context& context) {
   ASSIGN_OR_RETURN(const ChosenCheckpoint chosen, FindCheckpoint(context.arguments.Text("DIR")));
   const Checkpoint& checkpoint = *chosen.checkpoint;
   if (!chosen.refused.empty()) {
@@ -43,7 +43,7 @@ Verb CheckpointVerifyVerb() {
           .options = {},
           .offers = kFormats | kQuiet,
           .examples = {"trainyard checkpoint verify runs/tiny"},
-          .run = Run};
+          .run = RunCheckpointVerify};
 }
 
 }  // namespace trainyard::cli

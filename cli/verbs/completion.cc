@@ -7,7 +7,7 @@
 namespace trainyard::cli {
 namespace {
 
-absl::Status Run(const Context& context) {
+absl::Status RunCompletion(const Context& context) {
   context.output.Text(BashCompletion(Verbs()));
   return absl::OkStatus();
 }
@@ -21,7 +21,7 @@ Verb CompletionVerb() {
           .options = {},
           .offers = kNothing,
           .examples = {"source <(trainyard completion)"},
-          .run = Run};
+          .run = RunCompletion};
 }
 
 }  // namespace trainyard::cli

@@ -10,7 +10,7 @@
 namespace trainyard::cli {
 namespace {
 
-absl::Status Run(const Context& context) {
+absl::Status RunEvents(const Context& context) {
   v1::ListEventsRequest request;
   request.set_job_id(context.arguments.Text("JOB"));
   Client client(context.ControllerAddress(), context.Places());
@@ -35,7 +35,7 @@ Verb EventsVerb() {
           .options = {},
           .offers = kController | kFormats | kQuiet,
           .examples = {"trainyard events j-6aewpgm800"},
-          .run = Run};
+          .run = RunEvents};
 }
 
 }  // namespace trainyard::cli

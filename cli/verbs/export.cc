@@ -40,7 +40,7 @@ void Print(const Exported& exported, const ExportOptions& options, Output& outpu
   }
 }
 
-absl::Status Run(const Context& context) {
+absl::Status RunExport(const Context& context) {
   ExportOptions options{.to = context.arguments.Text("--to")};
   if (options.to.empty()) {
     return UsageError("--to: wanted the path of the new directory, found none");
@@ -83,7 +83,7 @@ Verb ExportVerb() {
       .offers = kFormats | kQuiet,
       .examples = {"trainyard export runs/tiny --to exported/tiny",
                    "trainyard export runs/tiny/epoch-1/step-200 --to exported/tiny --dtype BF16"},
-      .run = Run};
+      .run = RunExport};
 }
 
 }  // namespace trainyard::cli

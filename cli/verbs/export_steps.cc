@@ -100,7 +100,7 @@ absl::Status StepExport::Follow() {
   return WriteHistory();
 }
 
-absl::Status Run(const Context& context) {
+absl::Status RunExportSteps(const Context& context) {
   const std::string job_id = context.arguments.Text("JOB");
   const std::string directory = context.arguments.Text("--tensorboard");
   if (directory.empty()) {
@@ -142,7 +142,7 @@ Verb ExportStepsVerb() {
       .offers = kController | kQuiet,
       .examples = {"trainyard export-steps j-6aewpgm800 --tensorboard runs/board",
                    "trainyard export-steps j-6aewpgm800 --tensorboard runs/board --follow"},
-      .run = Run};
+      .run = RunExportSteps};
 }
 
 }  // namespace trainyard::cli

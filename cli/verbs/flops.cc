@@ -130,7 +130,7 @@ void PrintForPeople(const ordered_json& json, const Flops& flops, Output& output
       time.at("devices").get<int64_t>(), seconds / 86400, FormatSeconds(seconds)));
 }
 
-absl::Status Run(const Context& context) {
+absl::Status RunFlops(const Context& context) {
   ASSIGN_OR_RETURN(const Question question, ReadQuestion(context.arguments));
   RETURN_IF_ERROR(CheckSpeedOptions(context.arguments, question));
   const auto& [preset, convention, task, sequence] = question;
@@ -187,7 +187,7 @@ Verb FlopsVerb() {
                    "--tokens-per-second 12273 --precision FP8",
                    "trainyard flops llama2-70b --sequence 4096 --convention nemo20 --task lora "
                    "--tokens-per-second 2621 --devices 8 -o json"},
-      .run = Run};
+      .run = RunFlops};
 }
 
 }  // namespace trainyard::cli

@@ -30,7 +30,7 @@ absl::Status CheckTemperature(const Arguments& arguments) {
   return absl::OkStatus();
 }
 
-absl::Status Run(const Context& context) {
+absl::Status RunGenerate(const Context& context) {
   RETURN_IF_ERROR(CheckTemperature(context.arguments));
   const std::string trainer = context.surroundings.binary_directory + "/trainyard-trainer";
   const std::string& path = context.arguments.Text("CHECKPOINT");
@@ -67,7 +67,7 @@ Verb GenerateVerb() {
       .offers = kNothing,
       .examples =
           {"trainyard generate runs/tiny/epoch-1/step-200 --prompt 'And the LORD' --tokens 300"},
-      .run = Run};
+      .run = RunGenerate};
 }
 
 }  // namespace trainyard::cli

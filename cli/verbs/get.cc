@@ -72,7 +72,7 @@ void PrintJob(const v1::Job& job, Output& output) {
   }
 }
 
-absl::Status Run(const Context& context) {
+absl::Status RunGet(const Context& context) {
   v1::GetJobRequest request;
   request.set_job_id(context.arguments.Text("JOB"));
   Client client(context.ControllerAddress(), context.Places());
@@ -91,7 +91,7 @@ Verb GetVerb() {
           .options = {},
           .offers = kController | kFormats | kQuiet,
           .examples = {"trainyard get j-6aewpgm800", "trainyard get j-6aewpgm800 -o json"},
-          .run = Run};
+          .run = RunGet};
 }
 
 }  // namespace trainyard::cli

@@ -19,7 +19,7 @@
 namespace trainyard::cli {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(5);
+constexpr absl::Duration kHealthPatience = absl::Seconds(5);
 // grpc.health.v1.HealthCheckResponse with status SERVING: field 1, a varint, of value 1. The file
 // that declares the message does not come with gRPC's library.
 constexpr absl::string_view kServing = "\x08\x01";
@@ -28,7 +28,7 @@ constexpr absl::string_view kServing = "\x08\x01";
 grpc::Status AskHealth(const std::shared_ptr<grpc::Channel>& channel, std::string& answer) {
   grpc::GenericStub stub(channel);
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoSeconds(kPatience));
+  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoSeconds(kHealthPatience));
   grpc::CompletionQueue queue;
   const auto call =
       stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::ByteBuffer(), &queue);
@@ -70,7 +70,7 @@ absl::Status CheckController(const Context& context) {
   return absl::OkStatus();
 }
 
-absl::Status Run(const Context& context) {
+absl::Status RunHealth(const Context& context) {
   const std::string worker = context.arguments.Text("--worker");
   if (worker.empty()) return CheckController(context);
   RETURN_IF_ERROR(CheckLastWord(worker, RealClock()));
@@ -90,7 +90,7 @@ Verb HealthVerb() {
           "checks the worker with this state directory on this machine instead of a controller")},
       .offers = kController | kQuiet,
       .examples = {"trainyard health", "trainyard health --worker /var/lib/trainyard/worker"},
-      .run = Run};
+      .run = RunHealth};
 }
 
 }  // namespace trainyard::cli

@@ -16,7 +16,7 @@
 namespace trainyard::cli {
 namespace {
 
-absl::Status Run(const Context& context) {
+absl::Status RunImport(const Context& context) {
   const std::string from = context.arguments.Text("DIR"), to = context.arguments.Text("--to");
   ASSIGN_OR_RETURN(
       const Imported imported,
@@ -66,7 +66,7 @@ Verb ImportVerb() {
       .offers = kFormats | kQuiet,
       .examples = {"trainyard import Llama-3.2-1B -o json",
                    "trainyard import Llama-3.2-1B --to weights/llama3.2-1b"},
-      .run = Run};
+      .run = RunImport};
 }
 
 }  // namespace trainyard::cli

@@ -15,7 +15,7 @@
 namespace trainyard::cli {
 namespace {
 
-absl::StatusOr<v1::ListJobsRequest> Request(const Arguments& arguments) {
+absl::StatusOr<v1::ListJobsRequest> ListRequest(const Arguments& arguments) {
   v1::ListJobsRequest request;
   for (const std::string& name : arguments.List("--state")) {
     v1::JobState state;
@@ -45,8 +45,8 @@ absl::StatusOr<v1::ListJobsResponse> Fetch(Client& client, v1::ListJobsRequest r
   return all;
 }
 
-absl::Status Run(const Context& context) {
-  ASSIGN_OR_RETURN(const v1::ListJobsRequest request, Request(context.arguments));
+absl::Status RunList(const Context& context) {
+  ASSIGN_OR_RETURN(const v1::ListJobsRequest request, ListRequest(context.arguments));
   const uint64_t limit = context.arguments.Number("--limit");
   Client client(context.ControllerAddress(), context.Places());
   ASSIGN_OR_RETURN(const v1::ListJobsResponse all, Fetch(client, request, limit));
@@ -76,7 +76,7 @@ Verb ListVerb() {
                                  "only jobs of this namespace; default: all that you may see")},
           .offers = kController | kFormats | kQuiet,
           .examples = {"trainyard list", "trainyard list --state running -o jsonl"},
-          .run = Run};
+          .run = RunList};
 }
 
 }  // namespace trainyard::cli

@@ -23,7 +23,7 @@
 namespace trainyard::cli {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(20);
+constexpr absl::Duration kLoginPatience = absl::Seconds(20);
 // The command before may have started the controller, or the forwarding of its port.
 constexpr absl::Duration kPatienceForAStart = absl::Seconds(10);
 
@@ -51,7 +51,7 @@ absl::StatusOr<std::string> FetchOnceItAnswers(Output& output, const Address& co
                                                const std::string& fingerprint) {
   const absl::Duration deadline = RealClock().Monotonic() + kPatienceForAStart;
   for (bool told = false;; told = true) {
-    absl::StatusOr<std::string> authority = FetchAuthority(controller, fingerprint, kPatience);
+    absl::StatusOr<std::string> authority = FetchAuthority(controller, fingerprint, kLoginPatience);
     if (!absl::IsUnavailable(authority.status()) || RealClock().Monotonic() >= deadline) {
       return authority;
     }
@@ -79,7 +79,7 @@ absl::StatusOr<v1::WhoAmIResponse> Ask(const Address& controller, const Credenti
   const auto stub =
       v1::AccessService::NewStub(Dial(controller.ToString(), credential, grpc::ChannelArguments()));
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoSeconds(kPatience));
+  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoSeconds(kLoginPatience));
   v1::WhoAmIResponse who;
   const absl::Status said = FromGrpc(stub->WhoAmI(&context, v1::WhoAmIRequest(), &who));
   if (absl::IsPermissionDenied(said)) {

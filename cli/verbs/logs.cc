@@ -11,7 +11,7 @@
 namespace trainyard::cli {
 namespace {
 
-absl::Status Run(const Context& context) {
+absl::Status RunLogs(const Context& context) {
   v1::StreamLogsRequest request;
   request.set_job_id(context.arguments.Text("JOB"));
   request.set_follow(context.arguments.Flag("--follow"));
@@ -60,7 +60,7 @@ Verb LogsVerb() {
                   FlagOption("--follow", "-f", "continues until the job ends")},
       .offers = kController | kFormats | kQuiet,
       .examples = {"trainyard logs j-6aewpgm800 --rank 0 --follow"},
-      .run = Run};
+      .run = RunLogs};
 }
 
 }  // namespace trainyard::cli

@@ -123,7 +123,7 @@ absl::Status ListFields(const std::string& name, Output& output) {
   return absl::OkStatus();
 }
 
-absl::Status Run(const Context& context) {
+absl::Status RunModels(const Context& context) {
   const std::string name = context.arguments.Text("NAME");
   if (context.arguments.Flag("--fields")) return ListFields(name, context.output);
   std::string wanted;
@@ -163,7 +163,7 @@ Verb ModelsVerb() {
           .offers = kFormats | kQuiet,
           .examples = {"trainyard models", "trainyard models llama3-8b -o json",
                        "trainyard models qwen3_moe --fields"},
-          .run = Run};
+          .run = RunModels};
 }
 
 }  // namespace trainyard::cli

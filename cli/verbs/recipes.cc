@@ -61,7 +61,7 @@ void NoteFolders(const std::vector<Recipe>& recipes, Output& output) {
   }
 }
 
-absl::Status Run(const Context& context) {
+absl::Status RunRecipes(const Context& context) {
   std::string directory = context.arguments.Text("--recipes");
   if (directory.empty()) {
     ASSIGN_OR_RETURN(directory, FindRecipeDirectory(context.surroundings.binary_directory));
@@ -101,7 +101,7 @@ Verb RecipesVerb() {
           .examples = {"trainyard recipes", "trainyard recipes tiny > spec.yaml",
                        "trainyard recipes published",
                        "trainyard recipes tiny | trainyard submit - --watch"},
-          .run = Run};
+          .run = RunRecipes};
 }
 
 }  // namespace trainyard::cli

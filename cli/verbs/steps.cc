@@ -49,7 +49,7 @@ void PrintPlot(const v1::StreamStepsResponse& all, Output& output) {
       {.columns = output.terminal().columns, .rows = 16, .utf8 = output.terminal().utf8}));
 }
 
-absl::Status Run(const Context& context) {
+absl::Status RunSteps(const Context& context) {
   v1::StreamStepsRequest request;
   request.set_job_id(context.arguments.Text("JOB"));
   request.set_after_step(context.arguments.Number("--after"));
@@ -97,7 +97,7 @@ Verb StepsVerb() {
                   FlagOption("--plot", "", "draws training and validation loss instead")},
       .offers = kController | kFormats | kQuiet,
       .examples = {"trainyard steps j-6aewpgm800 -o jsonl", "trainyard steps j-6aewpgm800 --plot"},
-      .run = Run};
+      .run = RunSteps};
 }
 
 }  // namespace trainyard::cli

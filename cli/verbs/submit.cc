@@ -64,7 +64,7 @@ void NoteBalancing(const SpecDocument& document, Output& output) {
   if (balancing) output.Note(*balancing);
 }
 
-absl::Status Run(const Context& context) {
+absl::Status RunSubmit(const Context& context) {
   Client client(context.ControllerAddress(), context.Places());
   ASSIGN_OR_RETURN(Request wanted, RequestOf(context.arguments, client));
   SpecDocument& document = wanted.document;
@@ -138,7 +138,7 @@ Verb SubmitVerb() {
            "trainyard submit recipes/published/nemo20-gpt3-5b-fp8-64.yaml --scale-to 1",
            "trainyard submit --continue j-6aewpgm800 --set steps=2000 --set devices=2",
            "trainyard recipes tiny | trainyard submit -"},
-      .run = Run};
+      .run = RunSubmit};
 }
 
 }  // namespace trainyard::cli

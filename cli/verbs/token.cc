@@ -32,7 +32,7 @@ absl::StatusOr<int64_t> ParseSeconds(const std::string& text) {
   return UsageError(absl::StrCat("--valid: wanted a time as 30m, 12h or 90d, found '", text, "'"));
 }
 
-absl::StatusOr<v1::CreateTokenRequest> Request(const Arguments& arguments) {
+absl::StatusOr<v1::CreateTokenRequest> TokenRequest(const Arguments& arguments) {
   v1::CreateTokenRequest request;
   request.set_name(arguments.Text("NAME"));
   ASSIGN_OR_RETURN(const v1::Role role, ParseRole(arguments.Text("--role")));
@@ -51,7 +51,7 @@ absl::StatusOr<v1::CreateTokenRequest> Request(const Arguments& arguments) {
 }
 
 absl::Status Create(const Context& context) {
-  ASSIGN_OR_RETURN(const v1::CreateTokenRequest request, Request(context.arguments));
+  ASSIGN_OR_RETURN(const v1::CreateTokenRequest request, TokenRequest(context.arguments));
   Client client(context.ControllerAddress(), context.Places());
   ASSIGN_OR_RETURN(const v1::CreateTokenResponse made,
                    client.Call(&v1::AccessService::Stub::CreateToken, request));

@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kMaxPatienceSeconds = 7 * 24 * 3600;
 
-absl::Status Run(const Context& context) {
+absl::Status RunUp(const Context& context) {
   LocalServiceOptions options;
   options.workers = int(context.arguments.Number("--workers"));
   if (context.arguments.Has("--devices-per-worker")) {
@@ -76,7 +76,7 @@ Verb UpVerb() {
       .offers = kQuiet,
       .examples = {"trainyard up --workers 2",
                    "trainyard up --listen 127.0.0.1:0 --metrics-listen 127.0.0.1:0"},
-      .run = Run};
+      .run = RunUp};
 }
 
 }  // namespace trainyard::cli

@@ -6,7 +6,7 @@
 namespace trainyard::cli {
 namespace {
 
-absl::Status Run(const Context& context) {
+absl::Status RunWatch(const Context& context) {
   Client client(context.ControllerAddress(), context.Places());
   return FollowJob(client, context.arguments.Text("JOB"), context.output);
 }
@@ -22,7 +22,7 @@ Verb WatchVerb() {
       .options = {},
       .offers = kController | kFormats | kQuiet,
       .examples = {"trainyard watch j-6aewpgm800", "trainyard watch j-6aewpgm800 -o jsonl"},
-      .run = Run};
+      .run = RunWatch};
 }
 
 }  // namespace trainyard::cli

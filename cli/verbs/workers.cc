@@ -19,7 +19,7 @@ std::string Peaks(const v1::Device& device) {
   return text;
 }
 
-absl::Status Run(const Context& context) {
+absl::Status RunWorkers(const Context& context) {
   Client client(context.ControllerAddress(), context.Places());
   ASSIGN_OR_RETURN(const v1::ListWorkersResponse response,
                    client.Call(&v1::ClusterService::Stub::ListWorkers, v1::ListWorkersRequest()));
@@ -62,7 +62,7 @@ Verb WorkersVerb() {
           .options = {},
           .offers = kController | kFormats | kQuiet,
           .examples = {"trainyard workers", "trainyard workers -o json"},
-          .run = Run};
+          .run = RunWorkers};
 }
 
 }  // namespace trainyard::cli

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kMostEvents = 100;
 
-absl::string_view Name(EventType type) {
+absl::string_view EventName(EventType type) {
   constexpr absl::string_view kNames[] = {"",
                                           "submitted",
                                           "placed",
@@ -57,8 +57,8 @@ void Attempt(Html& html, const Job& job, uint64_t epoch, const std::vector<Event
   }
   html << "<tr><td>"_html << epoch << "</td><td>"_html
        << (placed == events.end() ? kUnknown : TimeWords(placed->time)) << "</td><td>"_html << from
-       << "</td><td>"_html << (last == nullptr ? kUnknown : Name(last->type)) << "</td><td>"_html
-       << (last == nullptr ? "" : last->message) << "</td></tr>"_html;
+       << "</td><td>"_html << (last == nullptr ? kUnknown : EventName(last->type))
+       << "</td><td>"_html << (last == nullptr ? "" : last->message) << "</td></tr>"_html;
 }
 
 }  // namespace
@@ -140,7 +140,7 @@ Html AttemptsOf(const Job& job, const std::vector<EventRecord>& events) {
        << "</tr></thead><tbody>"_html;
   size_t shown = 0;
   for (auto event = events.rbegin(); event != events.rend() && shown < kMostEvents; ++event) {
-    html << "<tr><td>"_html << TimeWords(event->time) << "</td><td>"_html << Name(event->type)
+    html << "<tr><td>"_html << TimeWords(event->time) << "</td><td>"_html << EventName(event->type)
          << "</td><td>"_html << event->epoch << "</td><td>"_html << event->message
          << "</td></tr>"_html;
     ++shown;

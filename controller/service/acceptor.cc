@@ -53,7 +53,8 @@ constexpr absl::Duration kPause = absl::Milliseconds(50);
 constexpr absl::Duration kYoung = absl::Seconds(8);
 // At most this many young connections may have unread bytes: about a tenth of a second's work for
 // one core.
-constexpr size_t kMostWaiting = 64;
+constexpr size_t kMostNewcomers = 64;
+constexpr size_t kMostInWaitingRoom = 512;
 // Looking costs a system call for each young connection, and two for each that has new bytes.
 constexpr absl::Duration kLookEvery = absl::Milliseconds(5);
 constexpr absl::Duration kHurriedLook = absl::Milliseconds(1);
@@ -183,6 +184,7 @@ Acceptor::Acceptor(Address address, ConnectionUsers& users)
     : address_(std::move(address)),
       quota_("calls"),
       newcomers_(kYoung),
+      waiting_(std::min(kMostInWaitingRoom, MostConnections() / 8)),
       open_(users),
       guard_(users) {
   quota_.Resize(kRequestBytes);
@@ -284,7 +286,7 @@ absl::Duration Acceptor::AcceptFrom(absl::Span<const pollfd> listeners, size_t m
   if (std::none_of(listeners.begin(), listeners.end(), waits)) return absl::ZeroDuration();
   if (now >= crowd_look_) {
     crowd_look_ = now + kLookEvery;
-    if (newcomers_.Crowded(kMostWaiting, now)) return kLookEvery;
+    if (newcomers_.Crowded(kMostNewcomers, now)) return kLookEvery;
   }
   for (const pollfd& listener : listeners) {
     if (!waits(listener)) continue;
@@ -310,7 +312,7 @@ void Acceptor::CutFloods(absl::Duration now) {
 absl::Status Acceptor::AcceptOne(int listener, size_t most) {
   {
     const MutexLock lock(mutex_);
-    if (!open_.FewerThan(most)) {
+    if (!open_.FewerThan(most - waiting_.size())) {
       open_.MakeRoom();
       return absl::ResourceExhaustedError("the limit of open files allows no more connections");
     }

@@ -14,8 +14,8 @@
 namespace trainyard::controller {
 namespace {
 
-constexpr uint32_t kDefaultPage = 100;
-constexpr uint32_t kMaxPage = 5'000;
+constexpr uint32_t kDefaultGrants = 100;
+constexpr uint32_t kMaxGrants = 5'000;
 
 // How many calls may wait for the disk. They take some seconds.
 constexpr size_t kMostWaiting = 512;
@@ -187,7 +187,7 @@ grpc::ServerUnaryReactor* AccessService::ListAudit(grpc::CallbackServerContext* 
                                                    v1::ListAuditResponse* response) {
   return Answer(context, [this, request, response](const Principal&) -> absl::Status {
     const uint32_t size =
-        std::min(request->page_size() == 0 ? kDefaultPage : request->page_size(), kMaxPage);
+        std::min(request->page_size() == 0 ? kDefaultGrants : request->page_size(), kMaxGrants);
     uint64_t after = request->after();
     if (!request->has_after()) {
       ASSIGN_OR_RETURN(const uint64_t newest, parts_.audit.store().NewestAudit());

@@ -18,7 +18,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-constexpr size_t kMostShown = 64;  // Bytes of a wrong text.
+constexpr size_t kMostTextShown = 64;  // Bytes of a wrong text.
 
 absl::Status Refused(const FieldDescriptor& field, absl::string_view wanted,
                      absl::string_view found) {
@@ -31,7 +31,7 @@ absl::Status CheckForm(const FieldDescriptor& field, v1::Bounds::Form form,
   if (form == v1::Bounds::FORM_JOB_ID && !JobNumber(text)) {
     return Refused(
         field, "the id of a job",
-        absl::StrCat(text.size(), " bytes: '", VisibleUtf8(CutUtf8(text, kMostShown)), "'"));
+        absl::StrCat(text.size(), " bytes: '", VisibleUtf8(CutUtf8(text, kMostTextShown)), "'"));
   }
   if (form == v1::Bounds::FORM_NAME && !IsName(text)) {
     return absl::InvalidArgumentError(

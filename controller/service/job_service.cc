@@ -15,8 +15,8 @@
 namespace trainyard::controller {
 namespace {
 
-constexpr uint32_t kDefaultPage = 100;
-constexpr uint32_t kMaxPage = 1000;
+constexpr uint32_t kDefaultJobs = 100;
+constexpr uint32_t kMaxJobs = 1000;
 constexpr size_t kMaxRequestIdBytes = 128;
 constexpr size_t kMaxReasonBytes = 512;
 
@@ -167,7 +167,7 @@ grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* cont
         .states = {}, .name_space = NamespaceToList(*sees, request->namespace_()), .name = {}};
     for (const int state : request->states()) filter.states.push_back(JobState(state));
     const size_t size =
-        std::min(request->page_size() == 0 ? kDefaultPage : request->page_size(), kMaxPage);
+        std::min(request->page_size() == 0 ? kDefaultJobs : request->page_size(), kMaxJobs);
     const auto jobs = book_.List(filter, before, size + 1);
     if (!jobs.ok()) return ToGrpc(jobs.status());
     for (size_t i = 0; i < std::min(size, jobs->size()); ++i) {

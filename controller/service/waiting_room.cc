@@ -11,12 +11,11 @@ namespace {
 
 constexpr absl::Duration kEvery = absl::Milliseconds(500);
 constexpr size_t kMostOfOne = 16;
-constexpr size_t kMost = 512;
 
 }  // namespace
 
 bool WaitingRoom::Add(Newcomer newcomer, absl::Duration now) {
-  if (size_ == kMost) return false;
+  if (size_ == most_) return false;
   const auto [it, first] = by_source_.try_emplace(SourceOf(newcomer.peer));
   FromOneAddress& from = it->second;
   if (first) from.next = now;

@@ -24,12 +24,15 @@ struct Newcomer {
 // Not thread-safe.
 class WaitingRoom {
  public:
+  explicit WaitingRoom(size_t most) : most_(most) {}
+
   // Closes the connection if too many wait, from its address or in all. Returns whether it waits.
   bool Add(Newcomer newcomer, absl::Duration now);
   // Returns those who may go in now: one of each address every 500 ms, and all of an address that
   // no longer owes; of these, those who have not hung up.
   std::vector<Newcomer> LetIn(absl::Duration now,
                               const std::function<bool(const std::string& peer)>& owes);
+  size_t size() const { return size_; }
   // When to call LetIn again; infinite if nobody waits.
   absl::Duration next() const;
 
@@ -39,6 +42,7 @@ class WaitingRoom {
     std::deque<Newcomer> newcomers;
   };
 
+  const size_t most_;
   std::map<std::string, FromOneAddress> by_source_;
   size_t size_ = 0;
 };

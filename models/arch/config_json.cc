@@ -15,7 +15,7 @@
 namespace trainyard {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr int64_t kMostInteger = int64_t{1} << 62;
 
@@ -27,8 +27,8 @@ std::pair<std::string, std::string> Split(absl::string_view name) {
 }
 
 // Returns null if an object on the path is missing.
-const Json* Find(const Json& json, absl::string_view name) {
-  const Json* at = &json;
+const OrderedJson* Find(const OrderedJson& json, absl::string_view name) {
+  const OrderedJson* at = &json;
   for (const absl::string_view part : absl::StrSplit(name, '.')) {
     if (!at->is_object() || !at->contains(part)) return nullptr;
     at = &at->at(part);
@@ -37,7 +37,7 @@ const Json* Find(const Json& json, absl::string_view name) {
 }
 
 // Takes the value and returns "". If the value has another type, returns what was wanted.
-std::string Take(const Json& json, const FieldRef& field) {
+std::string Take(const OrderedJson& json, const FieldRef& field) {
   if (auto* const* integer = std::get_if<int64_t*>(&field)) {
     const bool whole = json.is_number_integer();  // Beyond 2^63 the int64_t is negative.
     if (!whole || json.get<int64_t>() < 0 || json.get<int64_t>() > kMostInteger) {
@@ -64,7 +64,7 @@ std::string Take(const Json& json, const FieldRef& field) {
 }
 
 // A field that this program does not know may change what the parameters mean.
-absl::Status CheckKnown(const Json& json, const std::set<std::string>& known) {
+absl::Status CheckKnown(const OrderedJson& json, const std::set<std::string>& known) {
   for (const auto& [key, value] : json.items()) {
     std::vector<std::string> names = {key};
     if (value.is_object()) {
@@ -83,19 +83,19 @@ absl::Status CheckKnown(const Json& json, const std::set<std::string>& known) {
 
 }  // namespace
 
-Json ToJson(const ModelConfig& config, Implied implied) {
-  Json json = {{"family", config.family()}};
+OrderedJson ToJson(const ModelConfig& config, Implied implied) {
+  OrderedJson json = {{"family", config.family()}};
   for (const Field& field : FieldsOf(config)) {
     if (field.rule.unset || (field.rule.implied && implied == Implied::kLeftOut)) continue;
     const auto [group, name] = Split(field.rule.name);
-    Json& place = group.empty() ? json : json[group];
+    OrderedJson& place = group.empty() ? json : json[group];
     std::visit([&, &key = name](const auto& value) { place[key] = value; }, field.value);
   }
   return json;
 }
 
-absl::StatusOr<ModelConfig> ModelFromJson(const Json& json) {
-  const Json* const name = Find(json, "family");
+absl::StatusOr<ModelConfig> ModelFromJson(const OrderedJson& json) {
+  const OrderedJson* const name = Find(json, "family");
   const Family* const family =
       name != nullptr && name->is_string() ? FindFamily(name->get<std::string>()) : nullptr;
   if (family == nullptr) {
@@ -108,7 +108,7 @@ absl::StatusOr<ModelConfig> ModelFromJson(const Json& json) {
   family->visit(config, [&](const FieldRule& rule, const FieldRef& field) {
     known.insert(rule.name);
     const std::string group = Split(rule.name).first;
-    const Json* const place = group.empty() ? &json : Find(json, group);
+    const OrderedJson* const place = group.empty() ? &json : Find(json, group);
     const bool left_out = rule.unset && Find(json, group.empty() ? rule.name : group) == nullptr;
     const bool implied = rule.implied && place != nullptr && Find(json, rule.name) == nullptr;
     if (!status.ok() || left_out || implied) return;
@@ -116,7 +116,7 @@ absl::StatusOr<ModelConfig> ModelFromJson(const Json& json) {
       status = absl::InvalidArgumentError(absl::StrCat("model.", group, ": wanted an object"));
       return;
     }
-    const Json* const value = Find(json, rule.name);
+    const OrderedJson* const value = Find(json, rule.name);
     const std::string wanted = value == nullptr ? "a value, found none" : Take(*value, field);
     if (wanted.empty()) return;
     status = absl::InvalidArgumentError(absl::StrCat("model.", rule.name, ": wanted ", wanted));

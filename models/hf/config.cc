@@ -18,6 +18,7 @@
 #include "models/hf/block_fp8.h"
 #include "models/hf/field_json.h"
 #include "models/hf/meaningless_keys.h"
+#include "models/hf/shown.h"
 #include "models/layers/moe_config.h"
 
 namespace trainyard {
@@ -28,9 +29,8 @@ using Json = nlohmann::json;
 // Keys of all families that must have one value. An absent is_causal counts as true, and any other
 // value makes attention see later tokens.
 constexpr HfFixed kFixed[] = {{"is_causal", "true"}};
-constexpr size_t kShownBytes = 200;
 
-std::string Shown(const Json& json) {
+std::string ShownJson(const Json& json) {
   const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
   return VisibleUtf8(text.size() > kShownBytes ? absl::StrCat(CutUtf8(text, kShownBytes), " ...")
                                                : text);
@@ -136,8 +136,9 @@ class ConfigReader {
         found.value = &*it;
         found.path = path;
       } else if (*found.value != *it) {
-        Refuse(path, Wanted(absl::StrCat("the value of ", found.path, ", ", Shown(*found.value)),
-                            Shown(*it)));
+        Refuse(path,
+               Wanted(absl::StrCat("the value of ", found.path, ", ", ShownJson(*found.value)),
+                      ShownJson(*it)));
       }
     }
     return found;
@@ -149,8 +150,8 @@ class ConfigReader {
       const Found other = Find(key.alias, places);
       if (found.value != nullptr && other.value != nullptr && *found.value != *other.value) {
         return Refuse(found.path,
-                      absl::StrCat("wanted the value of ", key.alias, " = ", Shown(*other.value),
-                                   ", found ", Shown(*found.value)));
+                      absl::StrCat("wanted the value of ", key.alias, " = ",
+                                   ShownJson(*other.value), ", found ", ShownJson(*found.value)));
       }
       if (found.value == nullptr) found.value = other.value;
     }
@@ -177,7 +178,7 @@ class ConfigReader {
     if (value) return Set(key.field, *value);
     Refuse(found.path, Wanted(wanted, null                     ? "null"
                                       : found.value == nullptr ? "none"
-                                                               : Shown(*found.value)));
+                                                               : ShownJson(*found.value)));
   }
 
   // A negative one that is beyond the vocabulary stays, and is refused with the fields.
@@ -197,10 +198,10 @@ class ConfigReader {
     const Found enabled = Find(balance.enabled, {&top_});
     const Found coefficient = Find(balance.coefficient, {&top_});
     if (enabled.value != nullptr && !enabled.value->is_boolean()) {
-      return Refuse(enabled.path, Wanted("true or false", Shown(*enabled.value)));
+      return Refuse(enabled.path, Wanted("true or false", ShownJson(*enabled.value)));
     }
     if (coefficient.value != nullptr && !coefficient.value->is_number()) {
-      return Refuse(coefficient.path, Wanted("a number", Shown(*coefficient.value)));
+      return Refuse(coefficient.path, Wanted("a number", ShownJson(*coefficient.value)));
     }
     const bool on = enabled.value != nullptr && *enabled.value == true;
     const double value =
@@ -218,7 +219,7 @@ class ConfigReader {
     for (const HfKey& key : table_.rope_keys) top_.known.insert(key.key);
     for (const Found* found : {&scaling, &later}) {
       if (found->value == nullptr || found->value->is_object()) continue;
-      return Refuse(found->path, Wanted("an object", Shown(*found->value)));
+      return Refuse(found->path, Wanted("an object", ShownJson(*found->value)));
     }
     const bool earlier = scaling.value != nullptr && !scaling.value->empty();
     const Found& given = earlier || later.value == nullptr ? scaling : later;
@@ -247,8 +248,8 @@ class ConfigReader {
       if (value.is_null() || value == wanted) continue;
       Refuse(absl::StrCat(kRopeParameters, ".", key),
              Wanted(absl::StrCat("the value of ", kRopeScaling, ", ",
-                                 wanted.is_null() ? "which has none" : Shown(wanted)),
-                    Shown(value)));
+                                 wanted.is_null() ? "which has none" : ShownJson(wanted)),
+                    ShownJson(value)));
       return false;
     }
     return true;
@@ -277,20 +278,21 @@ class ConfigReader {
     Refuse(place.path + (type != nullptr ? "rope_type" : "type"),
            Wanted(absl::StrCat(absl::StrJoin(types, " or "), ", as family ", config_.family(),
                                " has no other scaling of rotary positions"),
-                  Shown(name)));
+                  ShownJson(name)));
   }
 
   void CheckArchitectures() {
     const Json* const found = Find("architectures", {&top_}).value;
     if (found == nullptr || *found == Json::array({table_.architecture})) return;
-    Refuse("architectures", Wanted(absl::StrCat("[\"", table_.architecture, "\"]"), Shown(*found)));
+    Refuse("architectures",
+           Wanted(absl::StrCat("[\"", table_.architecture, "\"]"), ShownJson(*found)));
   }
 
   void CheckQuantization() {
     const Json* const found = Find(kQuantization, {&top_}).value;
     const Json* const of_mlx = Find(kMlxQuantization, {&top_}).value;
     if (of_mlx != nullptr && *of_mlx != false && (found == nullptr || *found != *of_mlx)) {
-      Refuse(kMlxQuantization, Wanted("weights without quantization", Shown(*of_mlx)));
+      Refuse(kMlxQuantization, Wanted("weights without quantization", ShownJson(*of_mlx)));
     }
     if (found == nullptr) return;
     const bool mxfp4 = std::any_of(table_.tensors.begin(), table_.tensors.end(),
@@ -301,12 +303,12 @@ class ConfigReader {
     const Json method = value("quant_method"), block = value("weight_block_size");
     const std::string path = absl::StrCat(kQuantization, ".");
     if (method == "fp8" && block != Json::array({kFp8Block, kFp8Block})) {
-      return Refuse(path + "weight_block_size", Wanted("[128, 128]", Shown(block)));
+      return Refuse(path + "weight_block_size", Wanted("[128, 128]", ShownJson(block)));
     }
     if (method == "fp8" || (mxfp4 && method == "mxfp4")) return;
     Refuse(path + "quant_method",
            Wanted(absl::StrCat("fp8", mxfp4 ? ", mxfp4" : "", ", or weights without quantization"),
-                  Shown(method)));
+                  ShownJson(method)));
   }
 
   void CheckFixed(const HfFixed& fixed, Place& place) {
@@ -319,7 +321,7 @@ class ConfigReader {
     if (found.value == nullptr && !fixed.required) return;
     if (found.value != nullptr && *found.value == wanted) return;
     Refuse(found.path, Wanted(absl::StrCat(fixed.value, ", as this program has no other"),
-                              found.value == nullptr ? "none" : Shown(*found.value)));
+                              found.value == nullptr ? "none" : ShownJson(*found.value)));
   }
 
   void CheckDerived() {
@@ -327,7 +329,7 @@ class ConfigReader {
       const Json* const found = Find(derived.key, {&top_}).value;
       const Json wanted = derived.value(config_);
       if (found == nullptr || *found == wanted) continue;
-      Refuse(derived.key, Wanted(Shown(wanted), Shown(*found)));
+      Refuse(derived.key, Wanted(ShownJson(wanted), ShownJson(*found)));
     }
     checked_derived_ = true;
   }
@@ -349,15 +351,15 @@ class ConfigReader {
       const HfIgnored* const row = &place == &top_ ? FindIgnored(table_, key) : nullptr;
       if (read || ignored || MeansNothing(row, value)) continue;
       if (row != nullptr) {
-        Refuse(path,
-               Wanted(absl::StrCat(row->value, ", as this program has no other"), Shown(value)));
+        Refuse(path, Wanted(absl::StrCat(row->value, ", as this program has no other"),
+                            ShownJson(value)));
         continue;
       }
       Refuse(path, Wanted(absl::StrCat("no such key, as this program does not know what it changes "
                                        "(--ignore ",
                                        VisibleUtf8(CutUtf8(path, kShownBytes)),
                                        ", or model.ignore_keys in a spec, if it changes nothing)"),
-                          Shown(value)));
+                          ShownJson(value)));
     }
   }
 
@@ -408,7 +410,7 @@ absl::StatusOr<ModelConfig> ConfigFromHf(const Json& json,
   }
   Violations violations;
   violations.Add("model_type", Wanted(absl::StrCat("one of ", absl::StrJoin(KnownTypes(), ", ")),
-                                      type == json.end() ? "none" : Shown(*type)));
+                                      type == json.end() ? "none" : ShownJson(*type)));
   return violations.ToStatus();
 }
 

@@ -10,6 +10,7 @@
 #include "common/json.h"
 #include "common/status_macros.h"
 #include "common/text.h"
+#include "models/hf/shown.h"
 
 namespace trainyard {
 namespace {
@@ -18,11 +19,6 @@ using Json = nlohmann::json;
 
 constexpr uint64_t kMaxConfigBytes = 16 << 20;
 constexpr uint64_t kMaxIndexBytes = 256 << 20;
-constexpr size_t kShownBytes = 200;
-
-std::string Shown(absl::string_view text) {
-  return absl::StrCat("\"", VisibleUtf8(CutUtf8(text, kShownBytes)), "\"");
-}
 
 absl::StatusOr<Json> ParseObject(const std::string& path, const std::string& text) {
   Json json = ParsePythonJson(text);

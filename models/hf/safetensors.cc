@@ -14,6 +14,7 @@
 #include "common/json.h"
 #include "common/status_macros.h"
 #include "common/text.h"
+#include "models/hf/shown.h"
 
 namespace trainyard {
 namespace {
@@ -24,7 +25,6 @@ using Json = nlohmann::json;
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // The limit of the public implementation.
 constexpr size_t kMaxDims = 32;
-constexpr size_t kShownBytes = 200;
 constexpr char kMetadata[] = "__metadata__";
 
 struct Type {
@@ -50,10 +50,6 @@ const Type& TypeOf(HfDType dtype) {
 }
 
 // The text of a file, for a message.
-std::string Shown(absl::string_view text) {
-  return absl::StrCat("\"", VisibleUtf8(CutUtf8(text, kShownBytes)), "\"");
-}
-
 absl::Status Damaged(const std::string& name, absl::string_view wanted, absl::string_view found) {
   return absl::DataLossError(
       absl::StrCat("tensor ", Shown(name), ": wanted ", wanted, ", found ", found));

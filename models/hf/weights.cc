@@ -17,6 +17,7 @@
 #include "models/hf/block_fp8.h"
 #include "models/hf/finite.h"
 #include "models/hf/mxfp4.h"
+#include "models/hf/shown.h"
 #include "models/model.h"
 
 namespace trainyard {
@@ -30,7 +31,6 @@ constexpr char kLayers[] = "model.layers.";
 constexpr char kFp8Scales[] = "_scale_inv";
 constexpr int64_t kMostParameters = 1'000'000;  // Kimi K2 has 70 thousand.
 constexpr size_t kCompareBytes = 1 << 20;
-constexpr size_t kShownBytes = 200;
 
 std::string ToString(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");

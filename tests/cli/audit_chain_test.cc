@@ -12,7 +12,7 @@
 namespace trainyard::cli {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 class AuditChainTest : public ::testing::Test {
  protected:

@@ -19,7 +19,7 @@ namespace trainyard::cli {
 namespace {
 
 std::string Directory() {
-  const std::string path = testing::TempDir() + "/child_test";
+  const std::string path = ::testing::TempDir() + "/child_test";
   EXPECT_TRUE(RemoveTree(path).ok());
   EXPECT_TRUE(MakeDirectories(path).ok());
   return path;
@@ -44,7 +44,7 @@ TEST(Child, ItsOutputIsReadAndItsErrorsAreLogged) {
 TEST(Child, ItIsListedAmongTheChildrenAndNamedBySignalWhenKilled) {
   const auto child = SpawnChild({"/bin/sleep", "100"}, Directory() + "/log");
   ASSERT_TRUE(child.ok()) << child.status();
-  EXPECT_THAT(ChildrenOfThisProcess(), testing::Contains(child->pid));
+  EXPECT_THAT(ChildrenOfThisProcess(), ::testing::Contains(child->pid));
   kill(child->pid, SIGKILL);
   int wait_status = 0;
   ASSERT_EQ(waitpid(child->pid, &wait_status, 0), child->pid);

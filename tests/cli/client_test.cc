@@ -38,7 +38,7 @@ TEST(Client, RepeatsAnUnavailableCallWithTheSameRequestId) {
   const auto response = client.Call(&v1::JobService::Stub::SubmitJob, request);
   ASSERT_TRUE(response.ok()) << response.status();
   EXPECT_EQ(response->job().id(), "j-1");
-  EXPECT_THAT(request_ids, testing::ElementsAre("r", "r", "r"));
+  EXPECT_THAT(request_ids, ::testing::ElementsAre("r", "r", "r"));
 }
 
 // Whoever sets the clock while a controller is away must not have its clients give up at once.
@@ -66,9 +66,9 @@ TEST(Client, SaysWhatToDoWhereNoControllerAnswers) {
   const auto response = client.Call(&v1::JobService::Stub::GetJob, v1::GetJobRequest());
   EXPECT_EQ(ExitCode(response.status()), 4);
   EXPECT_THAT(std::string(response.status().message()),
-              testing::AllOf(testing::HasSubstr("no controller answers at " + address),
-                             testing::HasSubstr("trainyard up"),
-                             testing::HasSubstr("TRAINYARD_CONTROLLER")));
+              ::testing::AllOf(::testing::HasSubstr("no controller answers at " + address),
+                               ::testing::HasSubstr("trainyard up"),
+                               ::testing::HasSubstr("TRAINYARD_CONTROLLER")));
 }
 
 TEST(Client, ACallHasADeadline) {
@@ -83,7 +83,7 @@ TEST(Client, ACallHasADeadline) {
       {.call = absl::Milliseconds(200), .unreachable = absl::Seconds(1), .away = absl::Seconds(1)});
   const auto response = client.Call(&v1::JobService::Stub::SubmitJob, v1::SubmitJobRequest());
   EXPECT_EQ(ExitCode(response.status()), 4);
-  EXPECT_THAT(std::string(response.status().message()), testing::HasSubstr("no answer in time"));
+  EXPECT_THAT(std::string(response.status().message()), ::testing::HasSubstr("no answer in time"));
   release = true;
 }
 
@@ -190,7 +190,7 @@ TEST(Client, AStreamGoesOnWhereItBrokeOffAndEveryMessageIsSeenOnce) {
         request.set_after_step(seen.back());
       });
   EXPECT_TRUE(status.ok()) << status;
-  EXPECT_THAT(seen, testing::ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9));
+  EXPECT_THAT(seen, ::testing::ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9));
   EXPECT_EQ(streams, 3);
 }
 
@@ -221,7 +221,7 @@ TEST(Client, AMethodThatTheControllerLacksIsSaidToBeNewer) {
   const auto response = client.Call(&v1::JobService::Stub::SubmitJob, v1::SubmitJobRequest());
   EXPECT_EQ(response.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(response.status().message()),
-              testing::HasSubstr("no such method; the controller is of an older release"));
+              ::testing::HasSubstr("no such method; the controller is of an older release"));
 }
 
 }  // namespace

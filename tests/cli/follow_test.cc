@@ -25,7 +25,7 @@ v1::WatchJobResponse Change(uint64_t revision, v1::JobState state, const std::st
   return response;
 }
 
-class FollowTest : public testing::Test {
+class FollowTest : public ::testing::Test {
  protected:
   int Trainyard(const std::vector<std::string>& words) {
     Output output(out_, err_, Terminal());
@@ -121,7 +121,7 @@ class SubmitTest : public FollowTest {
       return grpc::Status::OK;
     };
   }
-  const std::string spec_ = testing::TempDir() + "/submit_test.yaml";
+  const std::string spec_ = ::testing::TempDir() + "/submit_test.yaml";
   v1::SubmitJobRequest request_;
 };
 
@@ -152,7 +152,7 @@ TEST_F(SubmitTest, WatchExitsByTheOutcome) {
 
 TEST_F(SubmitTest, AMissingSpecIsNamed) {
   EXPECT_EQ(Trainyard({"submit", "/no/such.yaml"}), 1);
-  EXPECT_THAT(err_.str(), testing::HasSubstr("/no/such.yaml"));
+  EXPECT_THAT(err_.str(), ::testing::HasSubstr("/no/such.yaml"));
 }
 
 TEST_F(FollowTest, GetShowsWhatWasChangedOfThePreset) {
@@ -161,17 +161,17 @@ TEST_F(FollowTest, GetShowsWhatWasChangedOfThePreset) {
   model.mutable_overrides()->set_layers(2);
   model.mutable_overrides()->set_norm_eps(1e-6);
   EXPECT_EQ(Trainyard({"get", "j-1"}), 0);
-  EXPECT_THAT(out_.str(), testing::HasSubstr(" llama3-8b with layers 2, norm_eps 1e-06\n"));
+  EXPECT_THAT(out_.str(), ::testing::HasSubstr(" llama3-8b with layers 2, norm_eps 1e-06\n"));
   (*model.mutable_overrides()->mutable_fields())["window"] = "64";
   EXPECT_EQ(Trainyard({"get", "j-1"}), 0);
   EXPECT_THAT(out_.str(),
-              testing::HasSubstr(" llama3-8b with layers 2, norm_eps 1e-06, window 64\n"));
+              ::testing::HasSubstr(" llama3-8b with layers 2, norm_eps 1e-06, window 64\n"));
   model.clear_overrides();
   model.clear_preset();
   model.mutable_architecture()->set_family("gpt3");
   model.mutable_architecture()->set_hidden(64);
   EXPECT_EQ(Trainyard({"get", "j-1"}), 0);
-  EXPECT_THAT(out_.str(), testing::HasSubstr(" gpt3 with hidden 64\n"));
+  EXPECT_THAT(out_.str(), ::testing::HasSubstr(" gpt3 with hidden 64\n"));
 }
 
 TEST_F(FollowTest, ListAsksForAllPagesUpToItsLimit) {
@@ -187,7 +187,7 @@ TEST_F(FollowTest, ListAsksForAllPagesUpToItsLimit) {
   const std::string lines = out_.str();
   EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 5);
   EXPECT_EQ(Trainyard({"list", "--state", "asleep"}), 2);
-  EXPECT_THAT(err_.str(), testing::HasSubstr("found 'asleep'"));
+  EXPECT_THAT(err_.str(), ::testing::HasSubstr("found 'asleep'"));
 }
 
 }  // namespace

@@ -18,13 +18,13 @@
 namespace trainyard::cli {
 namespace {
 
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Not;
-using testing::StartsWith;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
-class HuggingFace : public testing::Test {
+class HuggingFace : public ::testing::Test {
  protected:
   HuggingFace() { std::filesystem::create_directories(scratch_); }
   ~HuggingFace() override { std::filesystem::remove_all(scratch_); }
@@ -38,8 +38,9 @@ class HuggingFace : public testing::Test {
 
   const std::string model_ =
       absl::StrCat(std::getenv("TRAINYARD_SOURCE"), "/tests/golden/hf/llama");
-  const std::string scratch_ = absl::StrCat(
-      testing::TempDir(), "/hf-", testing::UnitTest::GetInstance()->current_test_info()->name());
+  const std::string scratch_ =
+      absl::StrCat(::testing::TempDir(), "/hf-",
+                   ::testing::UnitTest::GetInstance()->current_test_info()->name());
   const std::string imported_ = scratch_ + "/imported", exported_ = scratch_ + "/exported";
   std::ostringstream out_, err_;
 };

@@ -127,7 +127,7 @@ TEST(Interface, TheVerbsAndTheirOptionsStay) {
           "completion\n");
 }
 
-class Command : public testing::Test {
+class Command : public ::testing::Test {
  protected:
   int Trainyard(const std::vector<std::string>& words) {
     out_.str("");
@@ -145,15 +145,15 @@ TEST_F(Command, EveryVerbHasHelpWithExamplesThatNameIt) {
     std::vector<std::string> words = absl::StrSplit(verb.name, ' ');
     words.push_back("--help");
     EXPECT_EQ(Trainyard(words), 0);
-    EXPECT_THAT(out_.str(), testing::HasSubstr("Usage: trainyard " + verb.name));
-    EXPECT_THAT(out_.str(), testing::HasSubstr("Examples:"));
+    EXPECT_THAT(out_.str(), ::testing::HasSubstr("Usage: trainyard " + verb.name));
+    EXPECT_THAT(out_.str(), ::testing::HasSubstr("Examples:"));
     EXPECT_FALSE(verb.examples.empty());
     for (const std::string& example : verb.examples) {
-      EXPECT_THAT(example, testing::HasSubstr("trainyard " + verb.name));
+      EXPECT_THAT(example, ::testing::HasSubstr("trainyard " + verb.name));
     }
     for (const Option& option : verb.AllOptions()) {
-      EXPECT_THAT(out_.str(), testing::HasSubstr(option.name));
-      EXPECT_THAT(out_.str(), testing::HasSubstr(option.help));
+      EXPECT_THAT(out_.str(), ::testing::HasSubstr(option.name));
+      EXPECT_THAT(out_.str(), ::testing::HasSubstr(option.help));
     }
   }
 }
@@ -164,11 +164,11 @@ TEST_F(Command, AnUnknownWordIsAUsageErrorThatNamesTheNearest) {
             "error: unknown verb 'sumbit'; did you mean 'submit'?; see 'trainyard --help'\n");
   EXPECT_EQ(Trainyard({"checkpoint", "digset", "x"}), 2);
   EXPECT_THAT(err_.str(),
-              testing::HasSubstr("did you mean 'digest'?; see 'trainyard checkpoint --help'"));
+              ::testing::HasSubstr("did you mean 'digest'?; see 'trainyard checkpoint --help'"));
   EXPECT_EQ(Trainyard({"submit", "x", "--wacth"}), 2);
-  EXPECT_THAT(err_.str(), testing::HasSubstr("did you mean '--watch'?"));
+  EXPECT_THAT(err_.str(), ::testing::HasSubstr("did you mean '--watch'?"));
   EXPECT_EQ(Trainyard({"plan", "--help"}), 2);
-  EXPECT_THAT(err_.str(), testing::HasSubstr("unknown verb 'plan'"));
+  EXPECT_THAT(err_.str(), ::testing::HasSubstr("unknown verb 'plan'"));
   EXPECT_EQ(Trainyard({}), 2);
   EXPECT_EQ(Trainyard({"get"}), 2);
   EXPECT_EQ(Trainyard({"list", "--limit", "-3"}), 2);
@@ -177,45 +177,45 @@ TEST_F(Command, AnUnknownWordIsAUsageErrorThatNamesTheNearest) {
 
 TEST_F(Command, AnArgumentThatCannotBeIsUsage) {
   EXPECT_EQ(Trainyard({"get", ""}), 2);
-  EXPECT_THAT(err_.str(), testing::HasSubstr("JOB: wanted a name, found ''"));
+  EXPECT_THAT(err_.str(), ::testing::HasSubstr("JOB: wanted a name, found ''"));
   EXPECT_EQ(Trainyard({"up", "--state", ""}), 2);
-  EXPECT_THAT(err_.str(), testing::HasSubstr("--state: wanted a directory"));
+  EXPECT_THAT(err_.str(), ::testing::HasSubstr("--state: wanted a directory"));
   EXPECT_EQ(Trainyard({"logs", "j-1", "--rank", "4294967296"}), 2);
   EXPECT_THAT(err_.str(),
-              testing::HasSubstr("error: --rank: wanted 0 to 65535, found '4294967296'; see"));
+              ::testing::HasSubstr("error: --rank: wanted 0 to 65535, found '4294967296'; see"));
   EXPECT_EQ(Trainyard({"list", "--limit", "99999999999999999999"}), 2);
-  EXPECT_THAT(err_.str(), testing::HasSubstr("wanted 1 to 18446744073709551615, found"));
+  EXPECT_THAT(err_.str(), ::testing::HasSubstr("wanted 1 to 18446744073709551615, found"));
   EXPECT_EQ(Trainyard({"steps", "j-1", "--plot", "-o", "json"}), 2);
-  EXPECT_THAT(err_.str(), testing::HasSubstr("--plot: wanted no --output"));
+  EXPECT_THAT(err_.str(), ::testing::HasSubstr("--plot: wanted no --output"));
   EXPECT_EQ(Trainyard({"get", "j-\xFF"}), 2);
   EXPECT_EQ(err_.str(), "error: wanted UTF-8, found 'j-?'\n");
   EXPECT_EQ(Trainyard({"--nope"}), 2);
-  EXPECT_THAT(err_.str(), testing::HasSubstr("unknown option '--nope'"));
+  EXPECT_THAT(err_.str(), ::testing::HasSubstr("unknown option '--nope'"));
   for (const char* address : {"nowhere", ":7070", "host:", "host:http"}) {
     EXPECT_EQ(Trainyard({"list", "--controller", address}), 2) << address;
-    EXPECT_THAT(err_.str(), testing::HasSubstr(absl::StrCat("--controller: address '", address)))
+    EXPECT_THAT(err_.str(), ::testing::HasSubstr(absl::StrCat("--controller: address '", address)))
         << address;
   }
 }
 
 TEST_F(Command, ANumberOutOfItsOptionsRangeIsUsage) {
   EXPECT_EQ(Trainyard({"list", "--limit", "0"}), 2);
-  EXPECT_THAT(err_.str(), testing::HasSubstr("--limit: wanted 1 to"));
+  EXPECT_THAT(err_.str(), ::testing::HasSubstr("--limit: wanted 1 to"));
   EXPECT_EQ(Trainyard({"flops", "llama3-8b", "--sequence", "0"}), 2);
-  EXPECT_THAT(err_.str(), testing::HasSubstr("--sequence: wanted 1 to"));
+  EXPECT_THAT(err_.str(), ::testing::HasSubstr("--sequence: wanted 1 to"));
   EXPECT_EQ(Trainyard({"up", "--workers", "65"}), 2);
-  EXPECT_THAT(err_.str(), testing::HasSubstr("--workers: wanted 1 to 64, found '65'"));
+  EXPECT_THAT(err_.str(), ::testing::HasSubstr("--workers: wanted 1 to 64, found '65'"));
   EXPECT_EQ(Trainyard({"up", "--devices-per-worker", "0"}), 2);
-  EXPECT_THAT(err_.str(), testing::HasSubstr("--devices-per-worker: wanted 1 to 256"));
+  EXPECT_THAT(err_.str(), ::testing::HasSubstr("--devices-per-worker: wanted 1 to 256"));
 }
 
 TEST_F(Command, FlopsOfAModelThatReadsNoTextAreExactAndOfItsSamples) {
   EXPECT_EQ(Trainyard({"flops", "dit-xl-2"}), 0) << err_.str();
-  EXPECT_THAT(out_.str(), testing::HasSubstr("condition"));
+  EXPECT_THAT(out_.str(), ::testing::HasSubstr("condition"));
   EXPECT_EQ(Trainyard({"flops", "dit-xl-2", "--sequence", "128"}), 2);
-  EXPECT_THAT(err_.str(), testing::HasSubstr("--sequence: wanted 256"));
+  EXPECT_THAT(err_.str(), ::testing::HasSubstr("--sequence: wanted 256"));
   EXPECT_EQ(Trainyard({"flops", "dit-xl-2", "--convention", "megatron"}), 2);
-  EXPECT_THAT(err_.str(), testing::HasSubstr("--convention: wanted exact"));
+  EXPECT_THAT(err_.str(), ::testing::HasSubstr("--convention: wanted exact"));
 }
 
 TEST_F(Command, FlopsTurnsASpeedIntoWhatAPagePrints) {
@@ -237,26 +237,26 @@ TEST_F(Command, FlopsTurnsASpeedIntoWhatAPagePrints) {
     return Trainyard(words);
   };
   EXPECT_EQ(with(speed, "2621"), 0) << err_.str();
-  EXPECT_THAT(out_.str(), testing::HasSubstr("722.1 TFLOP/s a device, MFU 36.49%"));
-  EXPECT_THAT(out_.str(), testing::HasSubstr("10M tokens on 8 devices: 0.01 days (7m57s)"));
+  EXPECT_THAT(out_.str(), ::testing::HasSubstr("722.1 TFLOP/s a device, MFU 36.49%"));
+  EXPECT_THAT(out_.str(), ::testing::HasSubstr("10M tokens on 8 devices: 0.01 days (7m57s)"));
   for (const char* wrong : {"0", "-1", "fast", "nan", "inf"}) {
     EXPECT_EQ(with(speed, wrong), 2) << wrong;
-    EXPECT_THAT(err_.str(), testing::HasSubstr("--tokens-per-second: wanted a number above 0"));
+    EXPECT_THAT(err_.str(), ::testing::HasSubstr("--tokens-per-second: wanted a number above 0"));
   }
   EXPECT_EQ(Trainyard({"flops", "llama3-8b", "--tokens-per-second", "1", "--precision", "F8"}), 2);
-  EXPECT_THAT(err_.str(), testing::HasSubstr("--precision: wanted BF16 or FP8, found 'F8'"));
+  EXPECT_THAT(err_.str(), ::testing::HasSubstr("--precision: wanted BF16 or FP8, found 'F8'"));
   EXPECT_EQ(Trainyard({"flops", "llama3-8b", "--precision", "F8"}), 2);
-  EXPECT_THAT(err_.str(), testing::HasSubstr("--precision: wanted BF16 or FP8, found 'F8'"));
+  EXPECT_THAT(err_.str(), ::testing::HasSubstr("--precision: wanted BF16 or FP8, found 'F8'"));
   EXPECT_EQ(Trainyard({"flops", "llama3-8b", "--task", "lora"}), 2);
-  EXPECT_THAT(err_.str(), testing::HasSubstr("--convention: wanted one whose page has"));
+  EXPECT_THAT(err_.str(), ::testing::HasSubstr("--convention: wanted one whose page has"));
   EXPECT_EQ(Trainyard({"flops", "llama3.1-405b", "--convention", "dgxc-llama31"}), 0);
-  EXPECT_THAT(out_.str(), testing::HasSubstr("the publisher's slip: groups / heads is 8/64"));
+  EXPECT_THAT(out_.str(), ::testing::HasSubstr("the publisher's slip: groups / heads is 8/64"));
 }
 
 TEST_F(Command, FlopsRefusesOptionsWithoutEffect) {
   for (const auto& [option, value] : {std::pair("--precision", "FP8"), {"--devices", "1"}}) {
     EXPECT_EQ(Trainyard({"flops", "llama3-8b", option, value}), 2) << option;
-    EXPECT_THAT(err_.str(), testing::HasSubstr(absl::StrCat(
+    EXPECT_THAT(err_.str(), ::testing::HasSubstr(absl::StrCat(
                                 option, ": wanted --tokens-per-second beside it, found none")));
   }
   const auto devices_with = [&](const char* convention) {
@@ -265,63 +265,64 @@ TEST_F(Command, FlopsRefusesOptionsWithoutEffect) {
   };
   EXPECT_EQ(devices_with("dgxc-llama31"), 0) << err_.str();
   EXPECT_EQ(devices_with("exact"), 2);
-  EXPECT_THAT(err_.str(), testing::HasSubstr("--devices: wanted a convention whose page has a time "
-                                             "to train, found exact"));
+  EXPECT_THAT(err_.str(),
+              ::testing::HasSubstr("--devices: wanted a convention whose page has a time "
+                                   "to train, found exact"));
   EXPECT_EQ(devices_with("nemo20"), 2);
-  EXPECT_THAT(err_.str(), testing::HasSubstr("whose page counts 1024 devices"));
+  EXPECT_THAT(err_.str(), ::testing::HasSubstr("whose page counts 1024 devices"));
 }
 
 TEST_F(Command, UpsPatienceIsSomeTime) {
   EXPECT_EQ(Trainyard({"up", "--patience", "0"}), 2);
-  EXPECT_THAT(err_.str(), testing::HasSubstr("--patience: wanted 1 to"));
+  EXPECT_THAT(err_.str(), ::testing::HasSubstr("--patience: wanted 1 to"));
 }
 
 TEST_F(Command, UpsRootsAreDirectories) {
-  for (const std::string& root : {testing::TempDir() + "/nowhere", std::string("/dev/null")}) {
+  for (const std::string& root : {::testing::TempDir() + "/nowhere", std::string("/dev/null")}) {
     EXPECT_EQ(Trainyard({"up", "--root", root}), 2);
     EXPECT_THAT(err_.str(),
-                testing::HasSubstr(absl::StrCat("--root: wanted a directory, found '", root)));
+                ::testing::HasSubstr(absl::StrCat("--root: wanted a directory, found '", root)));
   }
 }
 
 TEST_F(Command, ListingCheckpointsSaysHowToVerifyThem) {
   EXPECT_EQ(Trainyard({"checkpoint", "list", "--help"}), 0);
-  EXPECT_THAT(out_.str(), testing::HasSubstr("trainyard checkpoint verify"));
+  EXPECT_THAT(out_.str(), ::testing::HasSubstr("trainyard checkpoint verify"));
 }
 
 TEST_F(Command, UpServesThisMachineAlone) {
   for (const char* address : {"0.0.0.0:0", "[::]:0", "192.0.2.1:7070", "example.org:7070"}) {
-    EXPECT_EQ(Trainyard({"up", "--state", testing::TempDir() + "/up", "--listen", address}), 2);
+    EXPECT_EQ(Trainyard({"up", "--state", ::testing::TempDir() + "/up", "--listen", address}), 2);
     EXPECT_THAT(err_.str(),
-                testing::AllOf(testing::HasSubstr("--listen: wanted a loopback address"),
-                               testing::HasSubstr(address),
-                               testing::HasSubstr("start trainyard-controller")));
+                ::testing::AllOf(::testing::HasSubstr("--listen: wanted a loopback address"),
+                                 ::testing::HasSubstr(address),
+                                 ::testing::HasSubstr("start trainyard-controller")));
   }
 }
 
 TEST_F(Command, TheVersionIsAnAnswer) {
   EXPECT_EQ(Trainyard({"--version"}), 0);
-  EXPECT_THAT(out_.str(), testing::StartsWith("trainyard "));
+  EXPECT_THAT(out_.str(), ::testing::StartsWith("trainyard "));
 }
 
 TEST_F(Command, GenerateSaysWhatItsOptionsCanBe) {
   for (const char* wrong : {"warm", "-1", "nan", "inf", "101"}) {
     EXPECT_EQ(Trainyard({"generate", "nowhere", absl::StrCat("--temperature=", wrong)}), 2)
         << wrong;
-    EXPECT_THAT(err_.str(), testing::HasSubstr("--temperature: wanted 0 to 100, found")) << wrong;
+    EXPECT_THAT(err_.str(), ::testing::HasSubstr("--temperature: wanted 0 to 100, found")) << wrong;
   }
   for (const char* wrong : {"-1", "many", "1000001"}) {
     EXPECT_EQ(Trainyard({"generate", "nowhere", absl::StrCat("--tokens=", wrong)}), 2) << wrong;
-    EXPECT_THAT(err_.str(), testing::HasSubstr(absl::StrCat(
+    EXPECT_THAT(err_.str(), ::testing::HasSubstr(absl::StrCat(
                                 "error: --tokens: wanted 0 to 1000000, found '", wrong, "'; see")));
   }
 }
 
 TEST_F(Command, ADirectoryWithoutCheckpointsIsNoAnswer) {
   EXPECT_EQ(Trainyard({"checkpoint", "list", "/usr"}), 1);
-  EXPECT_THAT(err_.str(), testing::HasSubstr("wanted a job's checkpoint.directory, found /usr"));
+  EXPECT_THAT(err_.str(), ::testing::HasSubstr("wanted a job's checkpoint.directory, found /usr"));
   EXPECT_EQ(Trainyard({"checkpoint", "verify", "/usr"}), 1);
-  EXPECT_THAT(err_.str(), testing::HasSubstr("no complete checkpoint in /usr"));
+  EXPECT_THAT(err_.str(), ::testing::HasSubstr("no complete checkpoint in /usr"));
 }
 
 TEST_F(Command, AnAnswerThatCannotBeWrittenIsAFailure) {
@@ -343,9 +344,9 @@ TEST_F(Command, AnAnswerThatCannotBeWrittenIsAFailure) {
 TEST_F(Command, CompletionKnowsEveryVerbAndOption) {
   const std::string script = BashCompletion(Verbs());
   for (const Verb& verb : Verbs()) {
-    EXPECT_THAT(script, testing::HasSubstr("\"" + verb.name + "\") words="));
+    EXPECT_THAT(script, ::testing::HasSubstr("\"" + verb.name + "\") words="));
     for (const Option& option : verb.AllOptions())
-      EXPECT_THAT(script, testing::HasSubstr(option.name));
+      EXPECT_THAT(script, ::testing::HasSubstr(option.name));
   }
 }
 

@@ -60,19 +60,19 @@ TEST(PlainJson, EnumsMapsAndListsKeepTheApisNames) {
 
 TEST(ProtobufJson, KeepsOriginalNamesAndPrintsDefaults) {
   const std::string text = ProtobufJson(Record());
-  EXPECT_THAT(text, testing::HasSubstr("\"grad_norm\": \"Infinity\""));
-  EXPECT_THAT(text, testing::HasSubstr("\"step\": \"9007199254740993\""));
-  EXPECT_THAT(text, testing::HasSubstr("\"skipped\": false"));
+  EXPECT_THAT(text, ::testing::HasSubstr("\"grad_norm\": \"Infinity\""));
+  EXPECT_THAT(text, ::testing::HasSubstr("\"step\": \"9007199254740993\""));
+  EXPECT_THAT(text, ::testing::HasSubstr("\"skipped\": false"));
 }
 
 TEST(ProtobufJson, HasNoValidationLossBeforeOneWasMeasured) {
   v1::Progress progress;
-  EXPECT_THAT(ProtobufJson(progress), testing::Not(testing::HasSubstr("validation_loss")));
+  EXPECT_THAT(ProtobufJson(progress), ::testing::Not(::testing::HasSubstr("validation_loss")));
   progress.set_validation_loss(0);
-  EXPECT_THAT(ProtobufJson(progress), testing::HasSubstr("\"validation_loss\": 0"));
+  EXPECT_THAT(ProtobufJson(progress), ::testing::HasSubstr("\"validation_loss\": 0"));
 }
 
-class OutputTest : public testing::Test {
+class OutputTest : public ::testing::Test {
  protected:
   std::ostringstream out_, err_;
 };
@@ -139,7 +139,7 @@ TEST_F(OutputTest, AListIsOneMessageAsJsonAndALineAnItemAsJsonLines) {
   EXPECT_TRUE(PrintedAsJson(list, list.jobs(), output));
   const std::string lines = out_.str();
   EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 2);
-  EXPECT_THAT(lines, testing::StartsWith("{\"id\":\"j-1\""));
+  EXPECT_THAT(lines, ::testing::StartsWith("{\"id\":\"j-1\""));
 }
 
 TEST_F(OutputTest, AnUnknownFormatIsAUsageError) {

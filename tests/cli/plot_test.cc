@@ -58,8 +58,8 @@ TEST(Plot, EqualLossesAndASingleStepAreALine) {
 TEST(Plot, DrawsWithUnicodeWhereTheTerminalCan) {
   const std::string picture =
       PlotLosses({{1, 2}, {2, 1}}, {{2, 1.5}}, {.columns = 40, .rows = 4, .utf8 = true});
-  EXPECT_THAT(picture, testing::HasSubstr("┤•"));
-  EXPECT_THAT(picture, testing::HasSubstr("◆ validation"));
+  EXPECT_THAT(picture, ::testing::HasSubstr("┤•"));
+  EXPECT_THAT(picture, ::testing::HasSubstr("◆ validation"));
 }
 
 }  // namespace

@@ -14,7 +14,7 @@
 namespace trainyard::cli {
 namespace {
 
-class Predecessor : public testing::Test {
+class Predecessor : public ::testing::Test {
  protected:
   Predecessor() { EXPECT_TRUE(RemoveTree(state_).ok()); }
 
@@ -27,7 +27,7 @@ class Predecessor : public testing::Test {
     return lock;
   }
 
-  const std::string state_ = testing::TempDir() + "/predecessor_test";
+  const std::string state_ = ::testing::TempDir() + "/predecessor_test";
 };
 
 TEST_F(Predecessor, IsTheControllerOrAWorkerUntilItHasEnded) {

@@ -13,7 +13,7 @@
 namespace trainyard::cli {
 namespace {
 
-class ProgressTest : public testing::Test {
+class ProgressTest : public ::testing::Test {
  protected:
   v1::Job Job(v1::JobState state, uint64_t step, const std::string& reason = "") {
     v1::Job job;

@@ -26,7 +26,7 @@ TEST(Recipe, EveryOneHasADescriptionAndASpecThatCanBeRead) {
   });
   EXPECT_EQ(published, 79);
   EXPECT_GT(std::ssize(*recipes), published);
-  EXPECT_THAT(recipes->front().name, testing::Not(testing::HasSubstr("/")));
+  EXPECT_THAT(recipes->front().name, ::testing::Not(::testing::HasSubstr("/")));
   EXPECT_EQ(NearestRecipe(*recipes, "tny"), "tiny");
   EXPECT_EQ(NearestRecipe(*recipes, "nemo20-llama3-8b-fp8-8"), "published/nemo20-llama3-8b-fp8-8");
   for (const Recipe& recipe : *recipes) {
@@ -53,7 +53,7 @@ TEST(Recipe, TheSmallOnesAreValidForEveryNumberOfSteps) {
 }
 
 TEST(Recipe, ThoseInstalledGoBeforeThoseOfTheSourceTree) {
-  const std::string top = testing::TempDir() + "/recipe_test";
+  const std::string top = ::testing::TempDir() + "/recipe_test";
   ASSERT_TRUE(RemoveTree(top).ok());
   EXPECT_EQ(FindRecipeDirectory(top + "/build/bin").status().code(), absl::StatusCode::kNotFound);
   ASSERT_TRUE(MakeDirectories(top + "/build/bin").ok());

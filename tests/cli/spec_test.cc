@@ -25,8 +25,8 @@
 namespace trainyard::cli {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // What `submit` would print as errors; empty if the spec can be read.
 std::string Errors(const std::string& text, const std::vector<std::string>& sets = {}) {
@@ -257,7 +257,7 @@ struct BadInput {
   std::string text;
   std::string error;
 };
-class BadSpec : public testing::TestWithParam<BadInput> {};
+class BadSpec : public ::testing::TestWithParam<BadInput> {};
 
 TEST_P(BadSpec, IsReportedWithPlacePathAndNearestLegalValue) {
   // What such a small spec lacks is reported, too.
@@ -267,7 +267,7 @@ TEST_P(BadSpec, IsReportedWithPlacePathAndNearestLegalValue) {
 
 INSTANTIATE_TEST_SUITE_P(
     Table, BadSpec,
-    testing::Values(
+    ::testing::Values(
         BadInput{"steps: 5\nstesp: 7", "s.yaml:2: stesp: unknown field; did you mean 'steps'?"},
         BadInput{"batch:\n  micro: 1\n  globl: 2",
                  "s.yaml:3: batch.globl: unknown field; did you mean 'global'?"},
@@ -357,7 +357,7 @@ TEST(Spec, AllViolationsComeAtOnceFirstThoseOfWhatCannotBeRead) {
 
 TEST(Spec, BrokenYamlNamesItsLine) {
   EXPECT_THAT(Errors("name: a\nbatch: {micro: 1\nsteps: 2\n"),
-              testing::StartsWith("s.yaml: not valid YAML: line 3"));
+              ::testing::StartsWith("s.yaml: not valid YAML: line 3"));
   EXPECT_THAT(Errors("name: a\nname: b\n"), HasSubstr("line 2"));
 }
 
@@ -409,29 +409,29 @@ TEST(Set, NullRemovesWhatTheTextHas) {
   EXPECT_FALSE(spec.has_profile());
   EXPECT_FALSE(spec.has_checkpoint());
   EXPECT_EQ(spec.steps(), 0u);
-  EXPECT_THAT(spec.labels(), ElementsAre(testing::Pair("team", "language")));
+  EXPECT_THAT(spec.labels(), ElementsAre(::testing::Pair("team", "language")));
   EXPECT_EQ(spec.parallelism().tensor(), 0u);
   EXPECT_EQ(spec.parallelism().zero(), v1::ZERO_NONE);
   // Nor does it make the section that it looks for the field in.
   EXPECT_FALSE(Read("steps: 1", {"profile.ranks=null"}).has_profile());
   EXPECT_TRUE(Read(kWhole, {"profile=null", "profile.steps=2"}).profile().directory().empty());
   EXPECT_THAT(Errors(kWhole, {"profil=null"}),
-              testing::StartsWith("--set profil=null: profil: unknown field"));
-  EXPECT_THAT(Errors(kWhole, {"steps.x=null"}), testing::StartsWith("--set steps.x=null: steps"));
+              ::testing::StartsWith("--set profil=null: profil: unknown field"));
+  EXPECT_THAT(Errors(kWhole, {"steps.x=null"}), ::testing::StartsWith("--set steps.x=null: steps"));
   EXPECT_THAT(Errors(kWhole, {"batch=null", "priority=x"}),
               HasSubstr("\n--set batch=null: batch.global: wanted 1 to 1000000, found 0"));
 }
 
 TEST(Set, ErrorsNameTheSet) {
   EXPECT_THAT(Errors(kWhole, {"batch.micro=x"}),
-              testing::StartsWith(
+              ::testing::StartsWith(
                   "--set batch.micro=x: batch.micro: wanted a whole number, found \"x\"\n"));
   EXPECT_THAT(
       Errors(kWhole, {"bach.micro=1"}),
-      testing::StartsWith("--set bach.micro=1: bach: unknown field; did you mean 'batch'?\n"));
+      ::testing::StartsWith("--set bach.micro=1: bach: unknown field; did you mean 'batch'?\n"));
   EXPECT_THAT(Errors(kWhole, {"profile.ranks=[0, x]"}),
-              testing::StartsWith("--set profile.ranks=[0, x]: profile.ranks[1]: wanted a whole "
-                                  "number, found \"x\"\n"));
+              ::testing::StartsWith("--set profile.ranks=[0, x]: profile.ranks[1]: wanted a whole "
+                                    "number, found \"x\"\n"));
 }
 
 // Bug it must catch: advice about a field that the user left alone, which leads back from there.
@@ -449,14 +449,14 @@ TEST(Set, ErrorsNameFirstWhatTheSetCouldBe) {
             "--set batch.micro=3: batch.micro: wanted a size that goes with the others, found 3; "
             "nearest 2");
   EXPECT_THAT(first_line({"parallelism.tensor=3"}),
-              testing::AllOf(testing::StartsWith("--set parallelism.tensor=3: "),
-                             testing::EndsWith(", found 3; nearest 4")));
+              ::testing::AllOf(::testing::StartsWith("--set parallelism.tensor=3: "),
+                               ::testing::EndsWith(", found 3; nearest 4")));
   EXPECT_EQ(first_line({"devices=24"}),
             "--set devices=24: devices: wanted a size that goes with the others, found 24; "
             "nearest 32");
   // Nothing that goes with both.
   EXPECT_THAT(first_line({"parallelism.pipeline=3", "parallelism.tensor=3"}),
-              testing::StartsWith("s.yaml:12: devices: wanted a multiple of"));
+              ::testing::StartsWith("s.yaml:12: devices: wanted a multiple of"));
 }
 
 // Bug it must catch: the first of several in a section, blamed for what another one says.
@@ -468,19 +468,19 @@ TEST(Set, ErrorsNameTheSetOfTheFieldAndNotAnotherOneOfItsSection) {
     return absl::StrCat("nothing about ", field);
   };
   EXPECT_THAT(line({"profile.directory=t", "profile.steps=x"}, "profile.steps"),
-              testing::StartsWith("--set profile.steps=x: "));
+              ::testing::StartsWith("--set profile.steps=x: "));
   EXPECT_THAT(line({"batch.global=4", "batch={micro: x}"}, "batch.micro"),
-              testing::StartsWith("--set batch={micro: x}: "));
+              ::testing::StartsWith("--set batch={micro: x}: "));
   EXPECT_THAT(line({"batch.micro=4", "batch={micro: x}"}, "batch.micro"),
-              testing::StartsWith("--set batch={micro: x}: "));
+              ::testing::StartsWith("--set batch={micro: x}: "));
   // Absent: whoever made the section left it out.
   EXPECT_THAT(line({"profile.steps=x", "profile.ranks=[0]"}, "profile.directory"),
-              testing::StartsWith("--set profile.steps=x: "));
+              ::testing::StartsWith("--set profile.steps=x: "));
 }
 
 TEST(Set, ErrorsNameTheSetThatMadeAMappingOfAValue) {
   EXPECT_THAT(Errors(kWhole, {"batch.micro.x=3"}),
-              testing::StartsWith(
+              ::testing::StartsWith(
                   "--set batch.micro.x=3: batch.micro: wanted a whole number, found a mapping"));
 }
 
@@ -550,16 +550,16 @@ TEST(Spec, AFieldStandsInTheMapOrBesideItAndNotInBoth) {
     EXPECT_THAT(Errors(absl::StrCat("name: a\nmodel: {architecture: {family: gpt_oss, layers: 2, ",
                                     fields, "}}"),
                        {}),
-                testing::HasSubstr("s.yaml:2: model.architecture.fields.window: wanted the field "
-                                   "once, here or as model.architecture.window, found both"))
+                ::testing::HasSubstr("s.yaml:2: model.architecture.fields.window: wanted the field "
+                                     "once, here or as model.architecture.window, found both"))
         << fields;
   }
 }
 
 TEST(Spec, WhatTheControllerWritesIsUnknownAndNoMoreIsSaid) {
   const std::string errors = Errors(kWhole, {"format=1"});
-  EXPECT_THAT(errors, testing::HasSubstr("format: unknown field"));
-  EXPECT_THAT(errors, testing::Not(testing::HasSubstr("must have")));
+  EXPECT_THAT(errors, ::testing::HasSubstr("format: unknown field"));
+  EXPECT_THAT(errors, ::testing::Not(::testing::HasSubstr("must have")));
 }
 
 TEST(Set, OfTrainableReplacesFrozen) {
@@ -576,19 +576,19 @@ TEST(Set, WithoutAValueRemovesAFieldOfOneFamily) {
 }
 
 TEST(Spec, NamesThatNoFamilyHasGetTheirPlaceAndTheNearest) {
-  EXPECT_THAT(
-      Errors("model:\n  overrides:\n    hiden: 3", {}),
-      testing::HasSubstr("s.yaml:3: model.overrides.hiden: unknown field; did you mean 'hidden'?"));
-  EXPECT_THAT(
-      Errors("model:\n  preset: gpt-oss-20b\n  overrides:\n    windw: 3", {}),
-      testing::HasSubstr("s.yaml:4: model.overrides.windw: unknown field; did you mean 'window'?"));
-  EXPECT_THAT(
-      Errors("model:\n  overrides:\n    qqq: 3", {}),
-      testing::AllOf(testing::HasSubstr("unknown field; known here: family"),
-                     testing::HasSubstr(" window"), testing::Not(testing::HasSubstr(" fields"))));
-  EXPECT_THAT(
-      Errors("model:\n  overrides:\n    window: [3]", {}),
-      testing::HasSubstr("s.yaml:3: model.overrides.window: wanted a whole number, found a list"));
+  EXPECT_THAT(Errors("model:\n  overrides:\n    hiden: 3", {}),
+              ::testing::HasSubstr(
+                  "s.yaml:3: model.overrides.hiden: unknown field; did you mean 'hidden'?"));
+  EXPECT_THAT(Errors("model:\n  preset: gpt-oss-20b\n  overrides:\n    windw: 3", {}),
+              ::testing::HasSubstr(
+                  "s.yaml:4: model.overrides.windw: unknown field; did you mean 'window'?"));
+  EXPECT_THAT(Errors("model:\n  overrides:\n    qqq: 3", {}),
+              ::testing::AllOf(::testing::HasSubstr("unknown field; known here: family"),
+                               ::testing::HasSubstr(" window"),
+                               ::testing::Not(::testing::HasSubstr(" fields"))));
+  EXPECT_THAT(Errors("model:\n  overrides:\n    window: [3]", {}),
+              ::testing::HasSubstr(
+                  "s.yaml:3: model.overrides.window: wanted a whole number, found a list"));
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ namespace trainyard {
 namespace {
 
 std::string Directory() {
-  const std::string path = testing::TempDir() + "/files_test";
+  const std::string path = ::testing::TempDir() + "/files_test";
   EXPECT_TRUE(RemoveTree(path).ok());
   EXPECT_TRUE(MakeDirectories(path + "/a/b").ok());
   return path;
@@ -31,13 +31,13 @@ TEST(Files, AtomicWriteReplacesTheWholeFileAndLeavesNoTemporary) {
   ASSERT_TRUE(WriteFileAtomic(path, "a longer text").ok());
   ASSERT_TRUE(WriteFileAtomic(path, "short").ok());
   EXPECT_EQ(ReadFile(path).value(), "short");
-  EXPECT_THAT(ListDirectory(directory + "/a/b").value(), testing::ElementsAre("f"));
+  EXPECT_THAT(ListDirectory(directory + "/a/b").value(), ::testing::ElementsAre("f"));
 }
 
 // Bug it must catch: after a power cut a file that is there, and empty. The test above runs once
 // more, in a process that notes what is synced and renamed.
 TEST(Files, AtomicWriteSyncsTheFileBeforeItHasItsNameAndTheNameAfter) {
-  const std::string path = Directory() + "/a/b/f", log = testing::TempDir() + "/files_sync.log";
+  const std::string path = Directory() + "/a/b/f", log = ::testing::TempDir() + "/files_sync.log";
   const std::string parent = std::filesystem::canonical(Directory() + "/a/b");
   const char* bin = std::getenv("TRAINYARD_BIN");
   ASSERT_NE(bin, nullptr) << "run through ctest, which sets TRAINYARD_BIN";
@@ -55,7 +55,7 @@ TEST(Files, AtomicWriteSyncsTheFileBeforeItHasItsNameAndTheNameAfter) {
 TEST(Files, MissingFileIsNotFoundAndNamed) {
   const absl::Status status = ReadFile("/no/such/file").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("/no/such/file"));
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("/no/such/file"));
 }
 
 // Bug it must catch: a file that is too large passes for a full disk, which is waited for.

@@ -188,7 +188,7 @@ TEST(JsonFields, WhatIsWrongIsNamedWithItsPath) {
     Tree read;
     const absl::Status status = ReadFields(json, read, "tree");
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << one.pointer;
-    EXPECT_THAT(std::string(status.message()), testing::StartsWith(one.message)) << one.pointer;
+    EXPECT_THAT(std::string(status.message()), ::testing::StartsWith(one.message)) << one.pointer;
   }
   Tree read;
   EXPECT_EQ(ReadFields(Json(3), read).message(), "wanted an object");

@@ -57,13 +57,13 @@ void WithoutOpenat2(const std::function<void()>& run) {
   }).join();
 }
 
-class RootsTest : public testing::TestWithParam<Openat2> {
+class RootsTest : public ::testing::TestWithParam<Openat2> {
  protected:
   void Run(const std::function<void()>& test) {
     GetParam() == Openat2::kPresent ? test() : WithoutOpenat2(test);
   }
 
-  RootsTest() : top_(testing::TempDir() + "/roots_test") {
+  RootsTest() : top_(::testing::TempDir() + "/roots_test") {
     EXPECT_TRUE(RemoveTree(top_).ok());
     EXPECT_TRUE(MakeDirectories(top_ + "/a/sub").ok());
     EXPECT_TRUE(MakeDirectories(top_ + "/b").ok());
@@ -165,7 +165,8 @@ TEST_P(RootsTest, WithoutRootsPathsAreThoseOfTheFileSystem) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, RootsTest, testing::Values(Openat2::kPresent, Openat2::kMissing),
+INSTANTIATE_TEST_SUITE_P(Kernels, RootsTest,
+                         ::testing::Values(Openat2::kPresent, Openat2::kMissing),
                          [](const auto& info) {
                            return info.param == Openat2::kPresent ? "Openat2" : "NoOpenat2";
                          });

@@ -12,8 +12,8 @@
 namespace trainyard {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 const absl::Time kNow = absl::FromUnixSeconds(1'800'000'000);
 

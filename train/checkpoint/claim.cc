@@ -17,10 +17,10 @@
 namespace trainyard {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kOwnerVersion = 1;
-constexpr uint64_t kLimitBytes = 64 << 10;
+constexpr uint64_t kMaxClaimBytes = 64 << 10;
 constexpr absl::string_view kTemporaryPrefix = ".owner-";
 
 std::string OwnerPath(const std::string& directory, int64_t number) {
@@ -46,12 +46,12 @@ absl::Status BelongsTo(const std::string& directory, const std::string& owner,
 }
 
 absl::StatusOr<Owner> ReadOwner(const std::string& directory, const std::string& path) {
-  const absl::StatusOr<std::string> text = ReadCanonical(path, kLimitBytes);
+  const absl::StatusOr<std::string> text = ReadCanonical(path, kMaxClaimBytes);
   if (absl::IsFailedPrecondition(text.status())) {  // Not a file, or one that no job has written.
     return Taken(directory, absl::StrCat("has a bad owner file (", text.status().message(), ")"));
   }
   RETURN_IF_ERROR(text.status());
-  const Json json = Json::parse(*text, nullptr, false);
+  const OrderedJson json = OrderedJson::parse(*text, nullptr, false);
   const auto number = [&](const char* name, int64_t absent) {
     int64_t value = absent;
     const bool read = !json.contains(name) || ReadInteger(json[name], value);
@@ -115,9 +115,10 @@ class OwnerWriter {
 
  private:
   absl::Status Write(const Owner& owner) {
-    Json json = {{"version", kOwnerVersion}, {"job_id", owner.job_id}};
+    OrderedJson json = {{"version", kOwnerVersion}, {"job_id", owner.job_id}};
     if (owner.number > 1) json["number"] = owner.number, json["after_epoch"] = owner.after_epoch;
-    const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    const std::string text =
+        json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
     ASSIGN_OR_RETURN(const std::unique_ptr<OutputFile> file, storage_.Create(temporary_));
     RETURN_IF_ERROR(file->Append(text.data(), text.size()));
     return file->Sync();

@@ -115,15 +115,20 @@ void ReadHistory(const std::string& directory, const Lineage& lineage, int64_t a
     std::error_code error;
     if (!std::filesystem::is_regular_file(path, error)) continue;  // A pipe would never end.
     std::ifstream file(path);
+    int64_t damaged = 0;
     for (std::string line; std::getline(file, line);) {
       const auto json = nlohmann::json::parse(line, nullptr, false);
       if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) {
+        damaged += !line.empty();
         continue;
       }
       const int64_t step = json["step"].get<int64_t>();
       if (step <= after || step > stretch->last_step) continue;
       after = step;
       use(stretch->epoch, line);
+    }
+    if (damaged > 0) {
+      LogWarning("history_lines_damaged", {{"file", path}, {"lines_left_out", damaged}});
     }
     if (!file.eof()) LogWarning("history_not_read", {{"file", path}, {"after_step", after}});
   }

@@ -33,7 +33,8 @@ absl::Status AppendHistory(const std::string& directory, int64_t epoch, const st
                            Storage& storage);
 
 // Calls use(epoch, line) for the lines of the lineage with a step after `after`, in the order of
-// steps, each step once. Skips damaged and torn lines. An epoch without a file has no lines.
+// steps, each step once. Leaves out damaged and torn lines, and logs how many. An epoch without a
+// file has no lines.
 void ReadHistory(const std::string& directory, const Lineage& lineage, int64_t after,
                  const std::function<void(int64_t epoch, const std::string& line)>& use);
 

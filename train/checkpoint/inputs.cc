@@ -30,10 +30,10 @@ static void VisitFields(V& v, RecordedInputs& inputs) {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-constexpr int kVersion = 1;
-constexpr uint64_t kLimitBytes = 64 << 20;
+constexpr int kInputsVersion = 1;
+constexpr uint64_t kMaxInputsBytes = 64 << 20;
 constexpr size_t kShownDigits = 16;  // Of a fingerprint, in messages.
 
 using ByField = std::map<std::string, std::vector<InputFingerprint>>;
@@ -91,19 +91,19 @@ absl::StatusOr<InputFingerprint> TakeFingerprint(const std::string& field, const
 }
 
 std::string ToJson(const RecordedInputs& inputs) {
-  Json json = {{"version", kVersion}};
+  OrderedJson json = {{"version", kInputsVersion}};
   WriteFields(json, inputs);
-  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 absl::StatusOr<RecordedInputs> ParseInputs(const std::string& text) {
-  const Json json = ParseJson<Json>(text);
+  const OrderedJson json = ParseJson<OrderedJson>(text);
   int64_t version = 0;
   if (!json.is_object() || !json.contains("version") || !ReadInteger(json["version"], version)) {
     return absl::InvalidArgumentError("not a record of inputs");
   }
-  if (version > kVersion) {
-    return absl::UnimplementedError(absl::StrCat(kInputsName, ": wanted version ", kVersion,
+  if (version > kInputsVersion) {
+    return absl::UnimplementedError(absl::StrCat(kInputsName, ": wanted version ", kInputsVersion,
                                                  ", found ", version,
                                                  ": run the newer Trainyard that wrote it"));
   }
@@ -119,7 +119,7 @@ absl::StatusOr<std::optional<RecordedInputs>> ReadInputs(const std::string& dire
   ASSIGN_OR_RETURN(const std::vector<int64_t> all, ListEpochs(directory));
   epochs.insert(epochs.end(), all.rbegin(), all.rend());
   for (const int64_t epoch : epochs) {
-    const auto text = ReadCanonical(InputsPath(directory, epoch), kLimitBytes);
+    const auto text = ReadCanonical(InputsPath(directory, epoch), kMaxInputsBytes);
     if (absl::IsNotFound(text.status())) continue;
     absl::StatusOr<RecordedInputs> inputs = text.ok() ? ParseInputs(*text) : text.status();
     if (inputs.ok()) return *std::move(inputs);

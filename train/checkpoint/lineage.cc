@@ -22,10 +22,10 @@ static void VisitFields(V& v, InitialisedFrom& from) {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kLineageVersion = 1;
-constexpr uint64_t kLimitBytes = 64 << 10;
+constexpr uint64_t kMaxLineageBytes = 64 << 10;
 constexpr int64_t kEveryStep = std::numeric_limits<int64_t>::max();
 
 // No other function in train/ returns these two codes.
@@ -51,7 +51,7 @@ absl::Status Superseded(const std::string& directory, int64_t epoch, int64_t lat
 // Returns the checkpoint that an epoch's file names. INVALID_ARGUMENT: the file is damaged.
 // UNIMPLEMENTED: a newer Trainyard wrote it.
 absl::StatusOr<std::optional<Continued>> Parse(const std::string& text, int64_t epoch) {
-  const Json json = Json::parse(text, nullptr, false);
+  const OrderedJson json = OrderedJson::parse(text, nullptr, false);
   if (json.is_object() && json.contains("version") && json["version"].is_number_integer() &&
       json["version"] > kLineageVersion) {
     return absl::UnimplementedError(absl::StrCat(
@@ -60,7 +60,7 @@ absl::StatusOr<std::optional<Continued>> Parse(const std::string& text, int64_t 
   }
   if (json.is_object() && json.contains("version") && json["version"] == kLineageVersion &&
       json.contains("continues")) {
-    const Json& from = json["continues"];
+    const OrderedJson& from = json["continues"];
     if (from.is_null()) return std::nullopt;
     if (from.is_object() && from.contains("epoch") && from["epoch"].is_number_integer() &&
         from.contains("step") && from["step"].is_number_integer()) {
@@ -124,7 +124,7 @@ absl::Status WriteLineage(const std::string& directory, int64_t epoch,
                           const std::optional<Continued>& continued, Storage& storage,
                           const std::optional<InitialisedFrom>& initialised_from) {
   const std::string path = LineagePath(directory, epoch), temporary = path + ".tmp";
-  Json json = {{"version", kLineageVersion}, {"epoch", epoch}, {"continues", nullptr}};
+  OrderedJson json = {{"version", kLineageVersion}, {"epoch", epoch}, {"continues", nullptr}};
   if (continued) json["continues"] = {{"epoch", continued->epoch}, {"step", continued->step}};
   // JSON can hold only UTF-8. If the path is not UTF-8, the next attempt chooses again.
   if (initialised_from && ValidUtf8(initialised_from->path) == initialised_from->path) {
@@ -145,10 +145,10 @@ absl::StatusOr<std::optional<InitialisedFrom>> ReadInitialisedFrom(
   ASSIGN_OR_RETURN(std::vector<int64_t> epochs, ListEpochs(directory));
   std::sort(epochs.begin(), epochs.end());
   for (const int64_t epoch : epochs) {
-    const auto text = ReadCanonical(LineagePath(directory, epoch), kLimitBytes);
+    const auto text = ReadCanonical(LineagePath(directory, epoch), kMaxLineageBytes);
     if (IsLost(text.status())) continue;
     RETURN_IF_ERROR(text.status());
-    const Json json = ParseJson<Json>(*text);
+    const OrderedJson json = ParseJson<OrderedJson>(*text);
     if (!json.is_object() || !json.contains("initialised_from")) continue;
     InitialisedFrom from;
     const absl::Status read = ReadFields(json["initialised_from"], from);
@@ -169,7 +169,7 @@ absl::StatusOr<Lineage> ReadLineage(const std::string& directory, const JobDirec
   bool named = false;                       // A lineage file names exactly this epoch.
   for (const int64_t epoch : found.epochs) {
     if (epoch > next.epoch || (named && epoch < next.epoch)) continue;
-    const auto text = ReadCanonical(LineagePath(directory, epoch), kLimitBytes);
+    const auto text = ReadCanonical(LineagePath(directory, epoch), kMaxLineageBytes);
     const auto continued = text.ok() ? Parse(*text, epoch) : text.status();
     // A file that this host or this build cannot read is not damaged.
     const absl::Status& read = continued.status();

@@ -16,7 +16,7 @@
 namespace trainyard {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr absl::string_view kFirstLine = "{\"manifest_sha256\": \"";
 constexpr absl::string_view kFirstLineEnd = "\",\n";
@@ -27,8 +27,8 @@ constexpr int64_t kVersionWithoutBase = 2;
 constexpr absl::string_view kToJobDirectory = "../../";
 
 struct Contents {
-  RunState state;  // All but the model.
-  Json model;      // Written by the table of its family.
+  RunState state;     // All but the model.
+  OrderedJson model;  // Written by the table of its family.
   std::vector<StoredTensor> tensors;
 };
 
@@ -97,30 +97,30 @@ static void VisitFields(auto& v, Contents& contents) {
 }
 
 std::string ToJson(const Manifest& manifest) {
-  Json json;
+  OrderedJson json;
   json["version"] = manifest.state.base ? kCheckpointVersion : kVersionWithoutBase;
   WriteFields(json, Contents{manifest.state, ToJson(manifest.state.model), manifest.tensors});
   // The opening brace is on the first line, which is not hashed. Text that is not UTF-8 is
   // replaced, because the library would throw.
   const std::string rest =
-      json.dump(1, ' ', false, Json::error_handler_t::replace).substr(1) + "\n";
+      json.dump(1, ' ', false, OrderedJson::error_handler_t::replace).substr(1) + "\n";
   return absl::StrCat(kFirstLine, Sha256Of(rest), kFirstLineEnd, rest);
 }
 
 std::string ToString(const CheckpointLayout& layout) {
-  Json json;
+  OrderedJson json;
   WriteFields(json, layout);
   return json.dump();
 }
 
 std::string TensorsToJson(const std::vector<StoredTensor>& tensors) {
-  Json list;
+  OrderedJson list;
   WriteFields(list, tensors);
   return list.dump();
 }
 
 absl::StatusOr<std::vector<StoredTensor>> ParseTensors(absl::string_view text) {
-  const Json json = ParseJson<Json>(text);
+  const OrderedJson json = ParseJson<OrderedJson>(text);
   if (!json.is_array()) return absl::InvalidArgumentError("wanted a JSON list");
   std::vector<StoredTensor> tensors;
   RETURN_IF_ERROR(ReadFields(json, tensors, "tensors"));
@@ -136,11 +136,11 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
     return absl::DataLossError("does not begin with its checksum: damaged, or no manifest");
   }
   if (Sha256Of(rest) != sha256) return absl::DataLossError("does not match its checksum: damaged");
-  const Json json = ParseJson<Json>(text);
+  const OrderedJson json = ParseJson<OrderedJson>(text);
   if (!json.is_object()) return absl::InvalidArgumentError("wanted a JSON object");
   int64_t version = 0;
   absl::Status status;
-  JsonReader<Json>(json, "", status).Whole("version", version);
+  JsonReader<OrderedJson>(json, "", status).Whole("version", version);
   RETURN_IF_ERROR(status);
   if (version < 1 || version > kCheckpointVersion) {
     return absl::UnimplementedError(

@@ -12,10 +12,10 @@
 namespace trainyard {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-constexpr int kVersion = 1;
-constexpr uint64_t kLimitBytes = 4 << 20;
+constexpr int kJobVersion = 1;
+constexpr uint64_t kMaxJobBytes = 4 << 20;
 
 std::string PathOf(const std::string& directory, int64_t epoch) {
   return absl::StrCat(EpochPath(directory, epoch), "/", kRecordedJobName);
@@ -23,12 +23,12 @@ std::string PathOf(const std::string& directory, int64_t epoch) {
 
 // INVALID_ARGUMENT: the text is damaged.
 absl::StatusOr<RecordedJob> Parse(const std::string& text) {
-  const Json json = ParseJson<Json>(text);
+  const OrderedJson json = ParseJson<OrderedJson>(text);
   int64_t version = 0;
   const bool versioned =
       json.is_object() && json.contains("version") && ReadInteger(json["version"], version);
-  if (versioned && version > kVersion) {
-    return absl::UnimplementedError(absl::StrCat(kRecordedJobName, ": wanted version ", kVersion,
+  if (versioned && version > kJobVersion) {
+    return absl::UnimplementedError(absl::StrCat(kRecordedJobName, ": wanted version ", kJobVersion,
                                                  ", found ", version,
                                                  ": run the newer Trainyard that wrote it"));
   }
@@ -44,7 +44,7 @@ absl::StatusOr<RecordedJob> Parse(const std::string& text) {
 absl::StatusOr<std::optional<RecordedJob>> ReadRecordedJob(const std::string& directory,
                                                            int64_t epoch) {
   const std::string path = PathOf(directory, epoch);
-  const absl::StatusOr<std::string> text = ReadCanonical(path, kLimitBytes);
+  const absl::StatusOr<std::string> text = ReadCanonical(path, kMaxJobBytes);
   if (absl::IsNotFound(text.status())) return std::nullopt;
   absl::StatusOr<RecordedJob> job = text.ok() ? Parse(*text) : text.status();
   if (job.ok()) return *std::move(job);
@@ -58,8 +58,9 @@ absl::StatusOr<std::optional<RecordedJob>> ReadRecordedJob(const std::string& di
 absl::Status WriteRecordedJob(const std::string& directory, int64_t epoch, const RecordedJob& job,
                               Storage& storage) {
   const std::string path = PathOf(directory, epoch), temporary = path + ".tmp";
-  const Json json = {{"version", kVersion}, {"job_id", job.job_id}, {"job", Json::parse(job.job)}};
-  const std::string text = json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  const OrderedJson json = {
+      {"version", kJobVersion}, {"job_id", job.job_id}, {"job", OrderedJson::parse(job.job)}};
+  const std::string text = json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
   {
     ASSIGN_OR_RETURN(const std::unique_ptr<OutputFile> file, storage.Create(temporary));
     RETURN_IF_ERROR(file->Append(text.data(), text.size()));

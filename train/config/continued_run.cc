@@ -20,7 +20,7 @@
 namespace trainyard {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // What a change of a field, or of any field below it, does. Null: nothing to what is trained. The
 // longest path that holds a field counts.
@@ -95,14 +95,14 @@ std::optional<ChangeEffect> EffectOf(const std::string& field) {
   return nearest == nullptr ? ChangeEffect::kTraining : nearest->effect;
 }
 
-bool SameKeys(const Json& a, const Json& b) {
+bool SameKeys(const OrderedJson& a, const OrderedJson& b) {
   return a.size() == b.size() &&
          std::all_of(a.items().begin(), a.items().end(),
                      [&](const auto& item) { return b.contains(item.key()); });
 }
 
 // Adds the innermost fields that differ. Where the two have other fields, their section differs.
-void Compare(const std::string& path, const Json& before, const Json& now,
+void Compare(const std::string& path, const OrderedJson& before, const OrderedJson& now,
              std::vector<RunChange>& changes) {
   if (before == now) return;
   if (before.is_object() && now.is_object() && SameKeys(before, now)) {
@@ -154,7 +154,8 @@ std::vector<std::string> Allowable() {
 
 std::vector<RunChange> ChangesOfRun(const JobConfig& before, const JobConfig& now) {
   std::vector<RunChange> changes;
-  Compare("", Json::parse(ResolvedJobText(before)), Json::parse(ResolvedJobText(now)), changes);
+  Compare("", OrderedJson::parse(ResolvedJobText(before)), OrderedJson::parse(ResolvedJobText(now)),
+          changes);
   const absl::StatusOr<ModelConfig> model = ResolveModel(now.model);
   CHECK(model.ok()) << model.status();
   const bool other_state =

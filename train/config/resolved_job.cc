@@ -11,12 +11,12 @@
 
 namespace trainyard {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // Writes what Fields (fields.h) reads, with the same functions.
 class FieldWriter {
  public:
-  explicit FieldWriter(Json& json) : json_(json) { json_ = Json::object(); }
+  explicit FieldWriter(OrderedJson& json) : json_(json) { json_ = OrderedJson::object(); }
 
   static bool resolved() { return true; }
 
@@ -26,7 +26,7 @@ class FieldWriter {
   }
   template <typename T>
   void Field(const char* name, const std::optional<T>& value) {
-    json_[name] = value ? Json(*value) : Json();
+    json_[name] = value ? OrderedJson(*value) : OrderedJson();
   }
   void Field(const char* name, IntegerRange /*legal*/, int64_t value) { json_[name] = value; }
   void FieldUnlessZero(const char* name, int64_t value) { json_[name] = value; }
@@ -53,7 +53,7 @@ class FieldWriter {
   }
   template <typename T, typename Write>
   void List(const char* name, std::vector<T>& held, Write&& write) {
-    json_[name] = Json::array();
+    json_[name] = OrderedJson::array();
     for (T& item : held) {
       FieldWriter section(json_[name].emplace_back());
       write(section, item);
@@ -66,16 +66,16 @@ class FieldWriter {
   void Alternative(const char* name, absl::string_view chosen, Write&& write) {
     if (chosen == name) Section(name, std::forward<Write>(write));
   }
-  Json& json() { return json_; }
+  OrderedJson& json() { return json_; }
 
  private:
-  Json& json_;
+  OrderedJson& json_;
 };
 
 void VisitModel(FieldWriter& fields, const ModelChoice& model) {
   const absl::StatusOr<ModelConfig> config = ResolveModel(model);
   CHECK(config.ok()) << config.status();
-  Json& architecture = fields.json()["architecture"] = ToJson(*config, Implied::kWritten);
+  OrderedJson& architecture = fields.json()["architecture"] = ToJson(*config, Implied::kWritten);
   for (const Field& field : FieldsOf(*config)) {
     const std::string name = field.rule.name;
     if (field.rule.unset) architecture[name.substr(0, name.find('.'))] = nullptr;
@@ -89,7 +89,7 @@ std::string ResolvedJobText(JobConfig job) {
   job.parallelism.schedule = job.parallelism.schedule_kind();
   ScheduleConfig& schedule = job.optimizer.schedule;
   if (schedule.shape != ScheduleShape::kConstant) schedule.min_ratio = MinRatio(schedule);
-  Json json;
+  OrderedJson json;
   FieldWriter writer(json);
   writer.Field("format", kResolvedJobFormat);
   VisitJob(writer, job);
@@ -97,7 +97,7 @@ std::string ResolvedJobText(JobConfig job) {
 }
 
 bool IsResolvedJob(absl::string_view text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const OrderedJson json = OrderedJson::parse(text, nullptr, false);
   return json.is_object() && json.contains("format");
 }
 

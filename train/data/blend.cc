@@ -16,7 +16,7 @@ namespace trainyard {
 namespace {
 
 // As many samples as no job uses up: the datasets begin again and again.
-constexpr int64_t kSamples = int64_t{1} << 40;
+constexpr int64_t kBlendedSamples = int64_t{1} << 40;
 
 class BlendedSamples final : public TokenDataset {
  public:
@@ -25,7 +25,7 @@ class BlendedSamples final : public TokenDataset {
                  std::vector<std::unique_ptr<ShuffledDocuments>> datasets)
       : TokenDataset(sequence, vocab, documents), order_(weights), datasets_(std::move(datasets)) {}
 
-  int64_t num_samples() const override { return kSamples; }
+  int64_t num_samples() const override { return kBlendedSamples; }
   bool is_shuffled() const override { return true; }
   absl::Status ReadTokens(int64_t index, std::span<int32_t> out) const override {
     const BlendOrder::Choice choice = order_.At(index);

@@ -9,7 +9,7 @@ namespace trainyard {
 namespace {
 
 constexpr int64_t kMaxLetters = 32;
-constexpr int64_t kSamples = int64_t{1} << 40;
+constexpr int64_t kSyntheticSamples = int64_t{1} << 40;
 constexpr double kFirst = 0.5, kSecond = 0.4, kNoise = 0.1;
 
 class SyntheticDataset final : public TokenDataset {
@@ -20,7 +20,7 @@ class SyntheticDataset final : public TokenDataset {
         seed_(seed),
         stream_(HashName(split)) {}
 
-  int64_t num_samples() const override { return kSamples; }
+  int64_t num_samples() const override { return kSyntheticSamples; }
 
   absl::Status ReadTokens(int64_t index, std::span<int32_t> out) const override {
     const uint64_t base = RandomBits(seed_, stream_, uint64_t(index));

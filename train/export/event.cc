@@ -109,7 +109,7 @@ bool IsStart(absl::string_view session_log) {
 
 }  // namespace
 
-Event ScalarsEvent(double wall_time, int64_t step, const std::vector<Scalar>& scalars) {
+SummaryEvent ScalarsEvent(double wall_time, int64_t step, const std::vector<Scalar>& scalars) {
   std::string summary;
   for (const auto& [tag, number] : scalars) {
     std::string value;
@@ -118,12 +118,13 @@ Event ScalarsEvent(double wall_time, int64_t step, const std::vector<Scalar>& sc
     AppendFixed(value, std::bit_cast<uint32_t>(float(number)), 4);
     AppendBytes(summary, 1, value);
   }
-  Event event{wall_time, step, Head(wall_time, step)};
+  SummaryEvent event{wall_time, step, Head(wall_time, step)};
   AppendBytes(event.bytes, 5, summary);
   return event;
 }
 
-Event TextEvent(double wall_time, int64_t step, absl::string_view tag, absl::string_view markdown) {
+SummaryEvent TextEvent(double wall_time, int64_t step, absl::string_view tag,
+                       absl::string_view markdown) {
   constexpr uint64_t kString = 7;  // DT_STRING
   std::string plugin, metadata, dim, shape, tensor, value, summary;
   AppendBytes(plugin, 1, "text");
@@ -137,21 +138,21 @@ Event TextEvent(double wall_time, int64_t step, absl::string_view tag, absl::str
   AppendBytes(value, 8, tensor);
   AppendBytes(value, 9, metadata);
   AppendBytes(summary, 1, value);
-  Event event{wall_time, step, Head(wall_time, step)};
+  SummaryEvent event{wall_time, step, Head(wall_time, step)};
   AppendBytes(event.bytes, 5, summary);
   return event;
 }
 
-Event VersionEvent(double wall_time) {
-  Event event{wall_time, 0, Head(wall_time, 0)};
+SummaryEvent VersionEvent(double wall_time) {
+  SummaryEvent event{wall_time, 0, Head(wall_time, 0)};
   AppendBytes(event.bytes, 3, kFileVersion);
   return event;
 }
 
-Event RestartEvent(double wall_time, int64_t step) {
+SummaryEvent RestartEvent(double wall_time, int64_t step) {
   std::string session_log;
   AppendNumber(session_log, 1, 1);
-  Event event{wall_time, step, Head(wall_time, step)};
+  SummaryEvent event{wall_time, step, Head(wall_time, step)};
   AppendBytes(event.bytes, 7, session_log);
   return event;
 }

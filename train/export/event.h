@@ -19,7 +19,7 @@
 namespace trainyard {
 
 // One encoded message, with its time and its step.
-struct Event {
+struct SummaryEvent {
   double wall_time = 0;  // Unix seconds.
   int64_t step = 0;
   std::string bytes;
@@ -31,14 +31,15 @@ struct Scalar {
 };
 
 // An event with the points of one step, one for each tag.
-Event ScalarsEvent(double wall_time, int64_t step, const std::vector<Scalar>& scalars);
+SummaryEvent ScalarsEvent(double wall_time, int64_t step, const std::vector<Scalar>& scalars);
 // An event with a text that TensorBoard shows as Markdown.
-Event TextEvent(double wall_time, int64_t step, absl::string_view tag, absl::string_view markdown);
+SummaryEvent TextEvent(double wall_time, int64_t step, absl::string_view tag,
+                       absl::string_view markdown);
 // The first event of every file.
-Event VersionEvent(double wall_time);
+SummaryEvent VersionEvent(double wall_time);
 // A restart (SessionLog START): TensorBoard forgets all earlier points of this step and of later
 // steps.
-Event RestartEvent(double wall_time, int64_t step);
+SummaryEvent RestartEvent(double wall_time, int64_t step);
 
 enum class EventKind { kPoints, kVersion, kRestart };
 

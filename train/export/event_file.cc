@@ -150,7 +150,7 @@ absl::Status EventFile::CheckForeign() const {
   return torn ? absl::OkStatus() : InTheWay(path_, "a file of another form");
 }
 
-absl::Status EventFile::Put(const Event& event) {
+absl::Status EventFile::Put(const SummaryEvent& event) {
   if (next_ > 0 && event.step <= held_[next_ - 1].step) {
     return absl::InvalidArgumentError(
         absl::StrCat("wanted a step above ", held_[next_ - 1].step, ", found ", event.step));
@@ -174,7 +174,7 @@ void EventFile::TakeBack(double wall_time, int64_t step) {
   held_.resize(next_);
 }
 
-void EventFile::Append(const Event& event) { unwritten_ += Record(event.bytes); }
+void EventFile::Append(const SummaryEvent& event) { unwritten_ += Record(event.bytes); }
 
 absl::Status EventFile::Flush() {
   absl::string_view left = unwritten_;

@@ -36,7 +36,7 @@ class EventFile {
   // Puts an event after those put since Rewind, whose steps must be lower. Writes nothing if the
   // file has the same event at this place. Otherwise takes back all events of the file from this
   // place on. INVALID_ARGUMENT: the step is not higher than the one before.
-  absl::Status Put(const Event& event);
+  absl::Status Put(const SummaryEvent& event);
   // Writes the events that were put.
   absl::Status Flush();
   // Takes back the events of the file after those put since Rewind, writes, and syncs the disk.
@@ -57,7 +57,7 @@ class EventFile {
   absl::StatusOr<std::string> ReadAt(int64_t offset, size_t bytes) const;
   absl::Status CheckForeign() const;
   void TakeBack(double wall_time, int64_t step);
-  void Append(const Event& event);
+  void Append(const SummaryEvent& event);
 
   const std::string path_;
   const int fd_;

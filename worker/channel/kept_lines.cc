@@ -55,10 +55,15 @@ LostLines KeptLines::Read(absl::string_view text, const std::function<void(Messa
     if (line.empty()) continue;
     absl::StatusOr<Envelope> envelope = Checked(line);
     if (!envelope.ok()) {
-      if (line_break == absl::string_view::npos) break;
-      ++lost.damaged;
-      ++damaged_;
-      continue;
+      // The line is torn, or only its line break is damaged.
+      const bool last = line_break == absl::string_view::npos;
+      if (last) envelope = Checked(line.substr(0, line.size() - 1));
+      if (!envelope.ok()) {
+        if (last) break;
+        ++lost.damaged;
+        ++damaged_;
+        continue;
+      }
     }
     const uint64_t sequence = envelope->sequence;
     const bool follows = last_sequence_ != 0 && sequence > last_sequence_;

@@ -40,7 +40,8 @@ class KeptLines {
   void SkipFile() { last_sequence_ = 0; }
   // Calls `use` with each good line of the next part of the file. Returns what is lost in it. The
   // part ends with a line break, or with the end of the file. A last line without a line break is
-  // torn: its writer has not acknowledged it, so it is not lost.
+  // torn: its writer has not acknowledged it, so it is not lost. If one byte too many follows a
+  // good line there, that byte was the line break.
   LostLines Read(absl::string_view text, const std::function<void(Message)>& use);
 
   // Of the last good line; 0: none, or none since SkipFile.

@@ -53,18 +53,29 @@ Daemon::~Daemon() {
 absl::Status Daemon::AdoptAll() {
   ASSIGN_OR_RETURN(const std::vector<std::string> names,
                    ListDirectory(options_.state_directory + "/ranks"));
-  absl::Duration left = options_.read_patience;  // For all ranks, because their trainers wait.
-  const MutexLock lock(mutex_);
+  std::vector<RankId> ids;
   for (const std::string& name : names) {
     const auto id = RankDirectory::ParseName(name);
-    if (!id.ok()) continue;
-    const RankDirectory directory(options_.state_directory, *id);
-    if (directory.Has("reported")) continue;
+    if (id.ok() && !RankDirectory(options_.state_directory, *id).Has("reported")) {
+      ids.push_back(*id);
+    }
+  }
+  const MutexLock lock(mutex_);
+  for (const RankId& id : ids) {
+    // All ranks' trainers wait, so each has its share, which no other rank's bad disk uses up.
+    absl::Duration left = options_.read_patience / int64_t(ids.size());
+    const RankDirectory directory(options_.state_directory, id);
     const auto launch = ReadWithin([&] { return ReadLaunch(directory.File("launch.json")); }, left);
     const uint32_t device = launch.ok() ? launch->device : 0;
     const auto [it, added] =
-        ranks_.try_emplace(*id, Rank::Shared{options_, outbox_, metrics_, clock_}, *id, device);
-    it->second.Adopt(CallbacksFor(*id), left);
+        ranks_.try_emplace(id, Rank::Shared{options_, outbox_, metrics_, clock_}, id, device);
+    it->second.Adopt(CallbacksFor(id), left);
+    if (launch.ok() || absl::IsNotFound(launch.status())) continue;
+    // Nothing else says which device the rank holds, and another rank may be started there.
+    LogError("rank_device_unknown", {{"rank", id.Name()},
+                                     {"error", launch.status().message()},
+                                     {"effect", "the rank is ended, and its job starts again"}});
+    it->second.KillWithDaemon();
   }
   return absl::OkStatus();
 }

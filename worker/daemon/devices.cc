@@ -24,7 +24,7 @@ using nlohmann::json;
 
 using Rates = std::map<std::string, double>;  // FLOP/s by dtype.
 
-constexpr int kVersion = 1;  // The version of the file of rates.
+constexpr int kRatesVersion = 1;  // The version of the file of rates.
 constexpr absl::Duration kMeasureTimeout = absl::Seconds(60);
 constexpr uint32_t kMaxDevices = 1024;
 
@@ -95,11 +95,11 @@ Rates Measure(const DeviceOptions& options, const CpuShare& share) {
 json ReadBest(const std::string& path) {
   const auto text = ReadFile(path, 1 << 20);
   json best = text.ok() ? json::parse(*text, nullptr, false) : json();
-  if (best.is_object() && best.value("version", json()) == kVersion && best.contains("rates") &&
-      best["rates"].is_object()) {
+  if (best.is_object() && best.value("version", json()) == kRatesVersion &&
+      best.contains("rates") && best["rates"].is_object()) {
     return best;
   }
-  return {{"version", kVersion}, {"rates", json::object()}};
+  return {{"version", kRatesVersion}, {"rates", json::object()}};
 }
 
 // Measures at every start, because this may be the first start on a machine that is otherwise idle.

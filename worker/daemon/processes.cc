@@ -152,4 +152,14 @@ int KillMarked(const std::string& marker) {
   return lived;
 }
 
+std::optional<ProcessIdentity> FindMarkedSession(const std::string& marker) {
+  std::optional<ProcessIdentity> oldest;
+  for (const ProcessStat& process : AllProcesses()) {
+    const auto [pid, start_time] = process.identity;
+    if (process.dead || ::getsid(pid) != pid || !HasMarker(pid, marker)) continue;
+    if (!oldest || start_time < oldest->start_time) oldest = process.identity;
+  }
+  return oldest;
+}
+
 }  // namespace trainyard

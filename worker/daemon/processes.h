@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,5 +39,9 @@ bool DescendsFrom(pid_t pid, const ProcessIdentity& ancestor);
 // Returns how many of them were alive. Does not go by the numbers of processes or sessions: after
 // the end of one, a stranger may have its number.
 int KillMarked(const std::string& marker);
+
+// Returns the oldest process that has `marker` in its environment and leads a session, as what
+// SpawnSession has started does. Absent: there is none.
+std::optional<ProcessIdentity> FindMarkedSession(const std::string& marker);
 
 }  // namespace trainyard

@@ -303,8 +303,7 @@ void Rank::Adopt(channel::ChannelServer::Callbacks callbacks, absl::Duration& le
   ReadReady(left);
   ReadSpools(left, /*again=*/false);
   next_unread_ = shared_.clock.Monotonic() + shared_.options.read_patience;
-  const auto supervisor =
-      ReadWithin([&] { return ReadSupervisor(directory_.File("supervisor.json")); }, left);
+  const auto supervisor = ReadWithin([&] { return FindSupervisor(directory_); }, left);
   supervisor_unread_ = MayPass(supervisor.status());
   if (!supervisor_unread_) FoundSupervisor(supervisor);
 }
@@ -422,7 +421,7 @@ void Rank::PollLiveness(absl::Duration elapsed) {
 
 void Rank::PollProcess() {
   if (supervisor_unread_) {  // The rank must not be taken for one that has ended.
-    const auto supervisor = ReadSupervisor(directory_.File("supervisor.json"));
+    const auto supervisor = FindSupervisor(directory_);
     if (supervisor_reads_.TryAgain(supervisor.status(), shared_.clock.Monotonic())) return;
     FoundSupervisor(supervisor);
     if (supervisor_unread_) return;

@@ -12,10 +12,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/crc32c.h"
 #include "common/files.h"
 #include "common/json.h"
 #include "common/json_fields.h"
 #include "common/log.h"
+#include "common/patient_read.h"
 #include "common/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "worker/channel/exit_cause.h"
@@ -62,16 +65,35 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kVersion = 1;
+constexpr int kVersionOfFiles = 1;
+constexpr char kChecksum[] = "checksum";
+
+// CRC-32C of the object's text, as nlohmann::json prints an object: its keys in order, no spaces.
+std::string ChecksumOf(const json& object) {
+  return absl::StrFormat("%08x",
+                         Crc32c(object.dump(-1, ' ', false, json::error_handler_t::replace)));
+}
+
+// Removes the checksum from the object. A file without a checksum is of an earlier release, or the
+// trainer has written it.
+absl::Status TakeChecksum(const std::string& path, json& object) {
+  const auto found = object.find(kChecksum);
+  if (found == object.end()) return absl::OkStatus();
+  const json said = std::move(*found);
+  object.erase(found);
+  if (said == ChecksumOf(object)) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(path, ": the checksum is wrong"));
+}
 
 absl::StatusOr<json> OurJson(const std::string& path, const std::string& text) {
   json parsed = ParseJson(text);
   if (!parsed.is_object()) return absl::DataLossError(absl::StrCat(path, " is not a JSON object"));
+  RETURN_IF_ERROR(TakeChecksum(path, parsed));
   const auto version = parsed.find("version");
-  if (version == parsed.end() || *version != kVersion) {
+  if (version == parsed.end() || *version != kVersionOfFiles) {
     return absl::FailedPreconditionError(
         absl::StrCat(path, " has version ", version == parsed.end() ? "(none)" : version->dump(),
-                     ", not ", kVersion));
+                     ", not ", kVersionOfFiles));
   }
   return parsed;
 }
@@ -105,8 +127,9 @@ absl::StatusOr<T> Read(const json& object, const std::string& path) {
 
 template <typename T>
 absl::Status Write(const std::string& path, const T& value) {
-  json object = {{"version", kVersion}};
+  json object = {{"version", kVersionOfFiles}};
   WriteFields(object, value);
+  object[kChecksum] = ChecksumOf(object);
   return WriteJson(path, object);
 }
 
@@ -205,6 +228,18 @@ absl::StatusOr<ProcessIdentity> ReadSupervisor(const std::string& path) {
   ASSIGN_OR_RETURN(const json object, ReadJson(path));
   ASSIGN_OR_RETURN(const ProcessIdentity identity, Read<ProcessIdentity>(object, path));
   if (identity.pid <= 1) return absl::DataLossError(absl::StrCat(path, " names no process"));
+  return identity;
+}
+
+absl::StatusOr<ProcessIdentity> FindSupervisor(const RankDirectory& directory) {
+  const auto identity = ReadSupervisor(directory.File("supervisor.json"));
+  if (identity.ok() || MayPass(identity.status()) || absl::IsNotFound(identity.status())) {
+    return identity;
+  }
+  const auto found = FindMarkedSession(RankDirectory::Marker(directory.path()));
+  LogWarning("supervisor_file_damaged",
+             {{"error", identity.status().message()}, {"found_pid", found ? found->pid : 0}});
+  if (found) return *found;
   return identity;
 }
 

@@ -19,6 +19,9 @@
 //   exit_report.json    the supervisor's: the process is gone, its descendants are reaped
 //   reported            exists once the controller has acknowledged the exit
 // clang-format on
+//
+// launch.json, supervisor.json and exit_report.json have a "checksum" of their other fields, so
+// that a file that was damaged is not believed. Earlier releases write none, and ignore the key.
 
 #pragma once
 
@@ -88,6 +91,9 @@ absl::StatusOr<Launch> ReadLaunch(const std::string& path);
 
 absl::Status WriteSupervisor(const std::string& path, const ProcessIdentity& identity);
 absl::StatusOr<ProcessIdentity> ReadSupervisor(const std::string& path);
+// Reads supervisor.json. If the file is damaged, looks for the supervisor among all processes, so
+// that a rank that runs is not taken for one that has ended.
+absl::StatusOr<ProcessIdentity> FindSupervisor(const RankDirectory& directory);
 
 // Writes and reads exit_report.json.
 absl::Status WriteExitReport(const std::string& path, const RankExit& exit);

@@ -31,13 +31,13 @@ static void VisitFields(auto& v, StartOrder& order) {
 
 namespace {
 
-constexpr size_t kMaxMessageBytes = 8 << 10;
+constexpr size_t kMaxStatusBytes = 8 << 10;
 constexpr size_t kMaxReasonBytes = 1 << 10;
 
 void Cut(std::string& text, size_t most) { text.resize(CutUtf8(text, most).size()); }
 
 void CutWords(v1::RankStatus& status) {
-  Cut(*status.mutable_message(), kMaxMessageBytes);
+  Cut(*status.mutable_message(), kMaxStatusBytes);
   for (std::string& reason : *status.mutable_refused()) Cut(reason, kMaxReasonBytes);
 }
 

@@ -37,7 +37,7 @@ int64_t ChunkRows(int64_t rows, int64_t row_bytes) {
 constexpr ProductUse kHeadForward{ProductKind::kHead, ProductRole::kForward};
 constexpr ProductUse kHeadInputGradient{ProductKind::kHead, ProductRole::kInputGradient};
 
-enum class Role : uint8_t { kLoss, kGradient };
+enum class LossRole : uint8_t { kLoss, kGradient };
 
 struct Division {
   AxisSet axes;  // The tensor ranks' axes; empty: the vocabulary is not divided.
@@ -59,21 +59,21 @@ struct Wanted {
 // [C, V] if logits have another dtype.
 class LinearCrossEntropyOp final : public Op {
  public:
-  LinearCrossEntropyOp(Role role, const Division& division, const Wanted& wanted)
+  LinearCrossEntropyOp(LossRole role, const Division& division, const Wanted& wanted)
       : role_(role), division_(division), wanted_(wanted) {}
 
-  Role role() const { return role_; }
+  LossRole role() const { return role_; }
   const Division& division() const { return division_; }
 
   absl::string_view name() const override {
-    return role_ == Role::kLoss ? "linear_cross_entropy" : "linear_cross_entropy_backward";
+    return role_ == LossRole::kLoss ? "linear_cross_entropy" : "linear_cross_entropy_backward";
   }
   AxisSet group() const override { return division_.axes; }
-  bool is_loss() const override { return role_ == Role::kLoss; }
+  bool is_loss() const override { return role_ == LossRole::kLoss; }
   bool has_effect() const override { return true; }
   // The last read of a chunk's x comes before the write of its dx.
   bool MayAlias(int output, int input) const override {
-    return role_ == Role::kGradient && wanted_.x && output == 0 && input == 0;
+    return role_ == LossRole::kGradient && wanted_.x && output == 0 && input == 0;
   }
   std::string attributes() const override {
     std::ostringstream out;
@@ -86,7 +86,7 @@ class LinearCrossEntropyOp final : public Op {
   }
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
-    const double products = role_ == Role::kLoss ? 1 : 1 + wanted_.count();
+    const double products = role_ == LossRole::kLoss ? 1 : 1 + wanted_.count();
     // Products with padding are not useful work.
     const Shape& weight = program.info(instance.inputs[1]).shape;
     cost.flops =
@@ -117,7 +117,7 @@ class LinearCrossEntropyOp final : public Op {
     }
   }
 
-  const Role role_;
+  const LossRole role_;
   const Division division_;
   const Wanted wanted_;
 };
@@ -133,7 +133,7 @@ std::vector<Communication> LinearCrossEntropyOp::CommunicationOf(const Program& 
     const int64_t bytes = ranks * rows * 3 * int64_t(SizeOf(program.precision.statistic));
     sent.push_back(CallsOf(CollectiveOp::kAllGather, 1, bytes, ranks));
   });
-  if (role_ == Role::kGradient && wanted_.x) {
+  if (role_ == LossRole::kGradient && wanted_.x) {
     sent.push_back(CallsOf(CollectiveOp::kReduceScatterSum, 1, x_bytes, ranks));
   }
   return sent;
@@ -141,13 +141,13 @@ std::vector<Communication> LinearCrossEntropyOp::CommunicationOf(const Program& 
 
 LinearCrossEntropyOp::Tensors LinearCrossEntropyOp::TensorsOf(const Binder& binder,
                                                               const Instance& instance) const {
-  size_t next = role_ == Role::kGradient ? size_t(wanted_.count()) : 0;
+  size_t next = role_ == LossRole::kGradient ? size_t(wanted_.count()) : 0;
   const auto memory = [&] { return binder.tensor(instance.outputs[next++]); };
   Tensors t;
   t.x = binder.tensor(instance.inputs[0]);
   t.weight = binder.tensor(instance.inputs[1]);
   t.targets = binder.tensor(instance.inputs[2]);
-  if (role_ == Role::kGradient && wanted_.x) t.dx = binder.tensor(instance.outputs[0]);
+  if (role_ == LossRole::kGradient && wanted_.x) t.dx = binder.tensor(instance.outputs[0]);
   t.logits = t.dlogits = memory();
   t.lse = memory();
   if (divided()) {
@@ -163,7 +163,7 @@ LinearCrossEntropyOp::Tensors LinearCrossEntropyOp::ChunkOf(const Tensors& whole
                                                             int64_t rows) const {
   Tensors t = whole;
   t.x = RowsOf(whole.x, begin, rows);
-  if (role_ == Role::kGradient && wanted_.x) t.dx = RowsOf(whole.dx, begin, rows);
+  if (role_ == LossRole::kGradient && wanted_.x) t.dx = RowsOf(whole.dx, begin, rows);
   t.targets = RowsOf(whole.targets, begin, rows);
   for (Tensor* of_chunk : {&t.logits, &t.dlogits, &t.lse}) *of_chunk = RowsOf(*of_chunk, 0, rows);
   if (divided()) {
@@ -206,7 +206,7 @@ void LinearCrossEntropyOp::BindLoss(const Binder& binder, const Tensors& chunk,
 
 Call LinearCrossEntropyOp::Bind(const Binder& binder, const Instance& instance) const {
   const Tensors whole = TensorsOf(binder, instance);
-  const bool gradient = role_ == Role::kGradient;
+  const bool gradient = role_ == LossRole::kGradient;
   Collective* const group = divided() ? &binder.collective(division_.axes) : nullptr;
   std::vector<Call> calls;
   if (divided()) {
@@ -267,7 +267,7 @@ std::vector<Value> Emit(Recorder& recorder, const LinearCrossEntropyOp& op,
     memory("statistics", {chunk, 3}, statistic);
     memory("all_statistics", {recorder.mesh().size(division.axes), chunk, 3}, statistic);
   }
-  if (op.role() == Role::kGradient && dlogits != logits) {
+  if (op.role() == LossRole::kGradient && dlogits != logits) {
     memory("dlogits", {chunk, columns}, dlogits);
   }
   return recorder.Emit(std::make_shared<LinearCrossEntropyOp>(op), inputs, outputs);
@@ -275,14 +275,14 @@ std::vector<Value> Emit(Recorder& recorder, const LinearCrossEntropyOp& op,
 
 std::vector<Value> LinearCrossEntropyOp::Backward(Recorder& recorder, const Instance& instance,
                                                   std::span<const Value>) const {
-  CHECK(role_ == Role::kLoss) << name() << " has no backward";
+  CHECK(role_ == LossRole::kLoss) << name() << " has no backward";
   const ValueInfo x = recorder.info(instance.inputs[0]);
   const Value weight = instance.inputs[1];
   const Wanted wanted{.x = x.differentiable, .weight = recorder.IsTrainable(weight)};
   std::vector<Recorder::Output> outputs;
   if (wanted.x) outputs.push_back({.shape = x.shape, .dtype = x.dtype, .name = "dx"});
   if (wanted.weight) outputs.push_back(Recorder::Output::Into(recorder.Gradient(weight)));
-  const Value first = Emit(recorder, LinearCrossEntropyOp(Role::kGradient, division_, wanted),
+  const Value first = Emit(recorder, LinearCrossEntropyOp(LossRole::kGradient, division_, wanted),
                            instance.inputs, std::move(outputs))[0];
   return {wanted.x ? first : Value{}, {}, {}};
 }
@@ -309,7 +309,7 @@ void LinearCrossEntropy(Recorder& recorder, Value x, Value weight, Value targets
                           .rows = rows,
                           .chunk = ChunkRows(rows, row_bytes)};
   recorder.set_when(When::kValidation);
-  Emit(recorder, LinearCrossEntropyOp(Role::kLoss, division, {}), {x, weight, targets}, {});
+  Emit(recorder, LinearCrossEntropyOp(LossRole::kLoss, division, {}), {x, weight, targets}, {});
   recorder.set_when(When::kAlways);
 }
 

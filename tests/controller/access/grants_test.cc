@@ -20,7 +20,7 @@
 namespace trainyard::controller {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(20);
+constexpr auto kDeadline = std::chrono::seconds(20);
 
 StoredGrant MakeGrant() {
   v1::Grant grant;
@@ -46,7 +46,7 @@ TEST(Grants, AreFoundWhileTheDiskHangs) {
       return grants->Find(old.grant.id()).has_value() && grants->Knows(old.grant.id()) &&
              !grants->Find(fresh.grant.id()) && grants->List().size() == 1;
     });
-    ASSERT_EQ(found.wait_for(kPatience), std::future_status::ready);
+    ASSERT_EQ(found.wait_for(kDeadline), std::future_status::ready);
     EXPECT_TRUE(found.get());
   }
   EXPECT_TRUE(put.get().ok());

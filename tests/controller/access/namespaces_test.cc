@@ -13,9 +13,9 @@
 namespace trainyard::controller {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 class NamespacesTest : public ::testing::Test {
  protected:
@@ -104,7 +104,7 @@ TEST_F(NamespacesTest, OnlyWhoActsInAllLearnsWhichThereAre) {
   };
   EXPECT_THAT(refusal({.name = "olga"}), HasSubstr("there are default, research"));
   EXPECT_THAT(refusal({.name = "sam", .name_space = "other"}),
-              testing::AllOf(HasSubstr("'other'"), testing::Not(HasSubstr("research"))));
+              ::testing::AllOf(HasSubstr("'other'"), ::testing::Not(HasSubstr("research"))));
 }
 
 TEST_F(NamespacesTest, ANamespaceHasANameAlsoWithoutAFile) {

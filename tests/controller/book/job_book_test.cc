@@ -16,8 +16,8 @@
 namespace trainyard::controller {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 class JobBookTest : public ClusterFixture {};
 
@@ -39,7 +39,7 @@ TEST_F(JobBookTest, ConcurrentSubmitsOfOneRequestMakeOneJob) {
     threads.emplace_back([&, i] { ids[i] = (*TrySubmit(MakeSpec(1), "one"))->id; });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_THAT(ids, testing::Each(ids[0]));
+  EXPECT_THAT(ids, ::testing::Each(ids[0]));
   EXPECT_EQ(book_->Live().size(), 1u);
 }
 

@@ -29,7 +29,7 @@ void PrintTo(const Pair& pair, std::ostream* out) {
   *out << pair.first << " and " << pair.second << " below " << absl::StrJoin(pair.roots, " ");
 }
 
-class Pairs : public testing::TestWithParam<Pair> {};
+class Pairs : public ::testing::TestWithParam<Pair> {};
 
 TEST_P(Pairs, OverlapWhicheverComesFirst) {
   const Pair& pair = GetParam();
@@ -52,31 +52,32 @@ TEST_P(Pairs, OverlapWhicheverComesFirst) {
 }
 INSTANTIATE_TEST_SUITE_P(
     Spelling, Pairs,
-    testing::Values(Pair{"runs/a", "runs/a", {}, true}, Pair{"runs/a", "./runs//a/", {}, true},
-                    Pair{"runs/a", "runs/b/../a", {}, true}, Pair{"runs/a", "runs/a/b", {}, true},
-                    Pair{"runs/a", "runs/a/b/c/d", {}, true}, Pair{"runs/a", ".", {}, true},
-                    Pair{"runs/a", "runs/ab", {}, false}, Pair{"runs/a/b", "runs/a-b", {}, false},
-                    Pair{"runs/a", "a", {}, false}, Pair{"runs/a", "runs/b", {"/data"}, false},
-                    Pair{"/data/a", "/data//./a/", {}, true}, Pair{"/data/a", "/", {}, true},
-                    Pair{"/data/a", "/data/a/b", {}, true}, Pair{"/data/a", "/data/b", {}, false}));
+    ::testing::Values(Pair{"runs/a", "runs/a", {}, true}, Pair{"runs/a", "./runs//a/", {}, true},
+                      Pair{"runs/a", "runs/b/../a", {}, true}, Pair{"runs/a", "runs/a/b", {}, true},
+                      Pair{"runs/a", "runs/a/b/c/d", {}, true}, Pair{"runs/a", ".", {}, true},
+                      Pair{"runs/a", "runs/ab", {}, false}, Pair{"runs/a/b", "runs/a-b", {}, false},
+                      Pair{"runs/a", "a", {}, false}, Pair{"runs/a", "runs/b", {"/data"}, false},
+                      Pair{"/data/a", "/data//./a/", {}, true}, Pair{"/data/a", "/", {}, true},
+                      Pair{"/data/a", "/data/a/b", {}, true},
+                      Pair{"/data/a", "/data/b", {}, false}));
 INSTANTIATE_TEST_SUITE_P(
     Roots, Pairs,
-    testing::Values(Pair{"runs/a", "/data/runs/a", {}, false},
-                    Pair{"runs/a", "/data/runs/a", {"/data"}, true},
-                    Pair{"runs/a", "/data/runs/a/b", {"/data/"}, true},
-                    Pair{"runs/a/b", "/data/runs/a", {"/data"}, true},
-                    Pair{"runs/a", "/data", {"/data"}, true}, Pair{"runs/a", "/", {"/data"}, true},
-                    Pair{"runs/a", "/runs/a", {"/"}, true},
-                    Pair{"runs/a", "/data/runs/ab", {"/data"}, false},
-                    Pair{"runs/a", "/database/runs/a", {"/data"}, false},
-                    Pair{"runs/a", "/other/runs/a", {"/data"}, false},
-                    // The second root is what tells.
-                    Pair{"runs/a", "/scratch/runs/a", {"/data", "/scratch"}, true},
-                    // Below /data, "fast/a" is what "a" is below /data/fast.
-                    Pair{"fast/a", "a", {"/data", "/data/fast"}, true},
-                    Pair{"fast/a/b", "a", {"/data", "/data/fast"}, true},
-                    Pair{"fast", "a", {"/data", "/data/fast"}, true},
-                    Pair{"slow/a", "a", {"/data", "/data/fast"}, false}));
+    ::testing::Values(Pair{"runs/a", "/data/runs/a", {}, false},
+                      Pair{"runs/a", "/data/runs/a", {"/data"}, true},
+                      Pair{"runs/a", "/data/runs/a/b", {"/data/"}, true},
+                      Pair{"runs/a/b", "/data/runs/a", {"/data"}, true},
+                      Pair{"runs/a", "/data", {"/data"}, true},
+                      Pair{"runs/a", "/", {"/data"}, true}, Pair{"runs/a", "/runs/a", {"/"}, true},
+                      Pair{"runs/a", "/data/runs/ab", {"/data"}, false},
+                      Pair{"runs/a", "/database/runs/a", {"/data"}, false},
+                      Pair{"runs/a", "/other/runs/a", {"/data"}, false},
+                      // The second root is what tells.
+                      Pair{"runs/a", "/scratch/runs/a", {"/data", "/scratch"}, true},
+                      // Below /data, "fast/a" is what "a" is below /data/fast.
+                      Pair{"fast/a", "a", {"/data", "/data/fast"}, true},
+                      Pair{"fast/a/b", "a", {"/data", "/data/fast"}, true},
+                      Pair{"fast", "a", {"/data", "/data/fast"}, true},
+                      Pair{"slow/a", "a", {"/data", "/data/fast"}, false}));
 
 // Two jobs of namespaces with roots, on a cluster whose workers have these.
 struct Tenants {
@@ -92,7 +93,7 @@ void PrintTo(const Tenants& pair, std::ostream* out) {
   *out << "workers " << absl::StrJoin(pair.workers, " ");
 }
 
-class TenantsDirectories : public testing::TestWithParam<Tenants> {};
+class TenantsDirectories : public ::testing::TestWithParam<Tenants> {};
 
 TEST_P(TenantsDirectories, OverlapWhereBothHaveTheSameRoot) {
   const Tenants& pair = GetParam();
@@ -112,7 +113,7 @@ TEST_P(TenantsDirectories, OverlapWhereBothHaveTheSameRoot) {
 // Bug it must catch: a job with the checkpoint directory "." keeps all other namespaces out.
 INSTANTIATE_TEST_SUITE_P(
     DisjointRoots, TenantsDirectories,
-    testing::Values(
+    ::testing::Values(
         Tenants{Facts(".", {"/data/a"}), Facts("run", {"/data/b"}), {"/data"}, false},
         Tenants{Facts(".", {"/data/a"}), Facts("run", {"/data/b"}), {}, false},
         Tenants{Facts(".", {"/data/a"}), Facts("run", {"/data/b"}), {"/other"}, false},
@@ -131,7 +132,7 @@ INSTANTIATE_TEST_SUITE_P(
         Tenants{Facts("run", {}), Facts("run", {"/data/b"}), {"/data"}, false}));
 INSTANTIATE_TEST_SUITE_P(
     CommonRoots, TenantsDirectories,
-    testing::Values(
+    ::testing::Values(
         Tenants{Facts("run", {"/data"}), Facts("run", {"/data"}), {"/data"}, true},
         Tenants{Facts("run", {"/data"}), Facts("run", {"/data"}), {}, true},
         Tenants{Facts("run", {"/data"}), Facts("run", {"/data"}), {"/other"}, true},

@@ -11,7 +11,7 @@
 namespace trainyard::controller {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr absl::Time kTime = absl::FromUnixSeconds(1'700'000'000);
 
@@ -235,7 +235,7 @@ TEST(JobState, TheReasonNamesCollectiveAndGroupWhicheverReportComesFirst) {
       job = Must(job, Exited(job, 1, ExitCause::kSignal, 9));
       if (!complaint_first) job = Must(job, LostPeer(job, 0, words));
       EXPECT_THAT(job.state_reason,
-                  testing::StartsWith(
+                  ::testing::StartsWith(
                       "rank 1 on host1 (worker w1) was killed by signal 9 (Killed) (rank 0 on "
                       "host0 (worker w0) lost a peer: " +
                       words + "); " + (limit == 0 ? "no restart" : "there is no checkpoint")));

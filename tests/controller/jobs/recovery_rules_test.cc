@@ -9,8 +9,8 @@
 namespace trainyard::controller {
 namespace {
 
-using testing::HasSubstr;
-using testing::SizeIs;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
 
 constexpr absl::Time kTime = absl::FromUnixSeconds(1'700'000'000);
 

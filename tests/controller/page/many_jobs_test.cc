@@ -15,9 +15,9 @@
 namespace trainyard::controller {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr uint64_t kJobs = 10'000;
 

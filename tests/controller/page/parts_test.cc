@@ -14,10 +14,10 @@
 namespace trainyard::controller {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 using testing::Eq;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string Text(absl::string_view text) { return (Html() << text).text(); }
 

@@ -12,7 +12,7 @@
 namespace trainyard::controller {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 DevicePool Machine(const std::string& id, uint32_t total, std::vector<uint32_t> free) {
   return {.worker_id = id, .kind = DeviceKind::kCpu, .total = total, .free = std::move(free)};
@@ -83,7 +83,7 @@ TEST(Scheduler, UsesTheFewestMachinesAndFillsThemBest) {
   const auto wide = Schedule({Wants("a", 1, 5)}, {Idle("one", 1), Idle("big", 4), Idle("two", 2)});
   std::set<std::string> machines;
   for (const PlacedRank& rank : wide[0].ranks) machines.insert(rank.worker_id);
-  EXPECT_THAT(machines, testing::ElementsAre("big", "one"));
+  EXPECT_THAT(machines, ::testing::ElementsAre("big", "one"));
 }
 
 TEST(Scheduler, TensorGroupsLieWithinOneMachine) {

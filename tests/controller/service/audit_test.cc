@@ -15,12 +15,12 @@
 namespace trainyard::controller {
 namespace {
 
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Not;
-using testing::SizeIs;
-using testing::StartsWith;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
 
 std::vector<v1::AuditEntry> Entries(const std::shared_ptr<grpc::Channel>& channel,
                                     uint64_t after = 0) {

@@ -25,7 +25,7 @@ TEST(Executor, EachHasItsTurn) {
     }
     begin.set_value();
   }
-  EXPECT_THAT(done, testing::ElementsAre("a1", "b1", "a2", "b2", "a3", "a4"));
+  EXPECT_THAT(done, ::testing::ElementsAre("a1", "b1", "a2", "b2", "a3", "a4"));
 }
 
 TEST(Executor, TakesNoMoreThanItIsToldTo) {

@@ -17,10 +17,10 @@
 namespace trainyard::controller {
 namespace {
 
-using testing::AnyOf;
-using testing::Contains;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AnyOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 class GateTest : public ServerFixture {
  protected:

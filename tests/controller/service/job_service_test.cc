@@ -34,7 +34,7 @@ TEST_F(JobServiceTest, SubmitAnswersWithAQueuedJobThatIsThere) {
   EXPECT_EQ(Get(job.id()).id(), job.id());
   const v1::Job waiting =
       Await(job.id(), [](const v1::Job& j) { return !j.state_reason().empty(); });
-  EXPECT_THAT(waiting.state_reason(), testing::HasSubstr("needs 2 devices"));
+  EXPECT_THAT(waiting.state_reason(), ::testing::HasSubstr("needs 2 devices"));
 }
 
 TEST_F(JobServiceTest, WrongSpecsAreRefusedByField) {
@@ -49,7 +49,7 @@ TEST_F(JobServiceTest, WrongSpecsAreRefusedByField) {
   spec.GetReflection()->MutableUnknownFields(&spec)->AddVarint(99, 1);
   status = Submit(spec);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(FieldsOf(status), testing::ElementsAre("#99"));
+  EXPECT_THAT(FieldsOf(status), ::testing::ElementsAre("#99"));
 }
 
 // What a client is told about each way in which a layout cannot work: the field, and what to put
@@ -95,8 +95,8 @@ TEST_F(JobServiceTest, LayoutsThatCannotWorkAreRefusedWithTheFieldAndTheNearestV
     spec.MergeFrom(layout);
     const grpc::Status status = Submit(spec);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-    EXPECT_THAT(FieldsOf(status), testing::ElementsAre(bad.field));
-    EXPECT_THAT(status.error_message(), testing::HasSubstr(bad.description));
+    EXPECT_THAT(FieldsOf(status), ::testing::ElementsAre(bad.field));
+    EXPECT_THAT(status.error_message(), ::testing::HasSubstr(bad.description));
   }
 }
 
@@ -129,8 +129,8 @@ TEST_F(JobServiceTest, SecondJobOnACheckpointDirectoryIsRefused) {
   const std::string id = MustSubmit(Spec(1, "runs/a"));
   const grpc::Status status = Submit(Spec(1, "runs/a"));
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(FieldsOf(status), testing::ElementsAre("checkpoint.directory"));
-  EXPECT_THAT(status.error_message(), testing::HasSubstr(id));
+  EXPECT_THAT(FieldsOf(status), ::testing::ElementsAre("checkpoint.directory"));
+  EXPECT_THAT(status.error_message(), ::testing::HasSubstr(id));
 }
 
 // Catches a job that is accepted, placed and started before anybody says that its path is no good;
@@ -151,9 +151,9 @@ TEST_F(JobServiceTest, PathsThatNoWorkerAdmitsAreRefusedAtOnce) {
   for (const bool validate_only : {false, true}) {
     const grpc::Status status = Submit(spec, nullptr, "", validate_only);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-    EXPECT_THAT(FieldsOf(status), testing::ElementsAre("data.text.path", "checkpoint.directory",
-                                                       "profile.directory"));
-    EXPECT_THAT(status.error_message(), testing::HasSubstr("below /data-1 or /data-2"));
+    EXPECT_THAT(FieldsOf(status), ::testing::ElementsAre("data.text.path", "checkpoint.directory",
+                                                         "profile.directory"));
+    EXPECT_THAT(status.error_message(), ::testing::HasSubstr("below /data-1 or /data-2"));
   }
   v1::Job again;
   ASSERT_TRUE(Submit(spec, &again, "request").ok());
@@ -307,7 +307,7 @@ TEST_F(JobServiceTest, LogsOfARankThatTheJobDoesNotHaveAreRefusedNamingThoseItHa
       EXPECT_TRUE(status.ok()) << status.error_message();
     } else {
       EXPECT_EQ(FieldsOf(status), std::vector<std::string>{"rank"});
-      EXPECT_THAT(status.error_message(), testing::HasSubstr("rank: wanted 0 to 1, found 2"));
+      EXPECT_THAT(status.error_message(), ::testing::HasSubstr("rank: wanted 0 to 1, found 2"));
     }
   }
 }

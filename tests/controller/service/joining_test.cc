@@ -18,8 +18,8 @@
 namespace trainyard::controller {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 class JoiningTest : public TlsFixture {
  protected:

@@ -18,7 +18,7 @@
 namespace trainyard::controller {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 class MetricsTest : public ServerFixture {
  protected:
@@ -112,7 +112,7 @@ TEST_F(MetricsTest, AJobRunsFromReadyToItsEnd) {
   const std::string waiting = MustSubmit(Spec());
   EXPECT_TRUE(
       Eventually([&] { return absl::StrContains(Page(), "trainyard_jobs{state=\"queued\"} 1"); }));
-  EXPECT_THAT(Page(), testing::Not(HasSubstr("trainyard_job_running{")));
+  EXPECT_THAT(Page(), ::testing::Not(HasSubstr("trainyard_job_running{")));
   auto worker = Worker("w", 1);
   worker->AwaitStart();
   worker->Say(waiting, 1, 0, v1::RANK_STATE_READY);
@@ -138,7 +138,7 @@ TEST_F(MetricsTest, StepsSinceTheLastCheckpointAreAtRisk) {
 
 TEST_F(MetricsTest, CommitsOfTheStoreAreTimed) {
   MustSubmit(Spec());
-  EXPECT_THAT(Page(), testing::Not(HasSubstr("trainyard_store_commit_duration_seconds_count 0")));
+  EXPECT_THAT(Page(), ::testing::Not(HasSubstr("trainyard_store_commit_duration_seconds_count 0")));
   EXPECT_THAT(Page(), HasSubstr("trainyard_store_commit_duration_seconds_count "));
 }
 
@@ -167,10 +167,10 @@ TEST_F(MetricsTest, FlopsBeyondSixtyFourBitsAreCounted) {
 
 // Only a model that is trained for it has one; its answer and its page say the same.
 TEST_F(MetricsTest, LoadBalancingLossIsThereWhereItIsReported) {
-  EXPECT_THAT(Page(), testing::Not(HasSubstr("trainyard_load_balancing_loss{")));
+  EXPECT_THAT(Page(), ::testing::Not(HasSubstr("trainyard_load_balancing_loss{")));
   const std::string dense = RunAJob();
   EXPECT_FALSE(Steps(dense)[0].has_load_balancing_loss());
-  EXPECT_THAT(Page(), testing::Not(HasSubstr("trainyard_load_balancing_loss{")));
+  EXPECT_THAT(Page(), ::testing::Not(HasSubstr("trainyard_load_balancing_loss{")));
   auto worker = Worker("moe", 1);
   const std::string id = MustSubmit(Spec());
   worker->AwaitStart();
@@ -242,7 +242,7 @@ TEST_F(MetricsTest, CollectivesAreSummedOverRanks) {
   const std::string page = Page();
   EXPECT_THAT(page, HasSubstr("trainyard_collective_bytes_total" + labels + "3000"));
   EXPECT_THAT(page, HasSubstr("trainyard_collective_seconds_total" + labels + "0.75"));
-  EXPECT_THAT(page, testing::Not(HasSubstr("xxx")));
+  EXPECT_THAT(page, ::testing::Not(HasSubstr("xxx")));
 }
 
 TEST_F(MetricsTest, GroupsWithoutEndMakeSeriesWithAnEnd) {
@@ -258,7 +258,7 @@ TEST_F(MetricsTest, GroupsWithoutEndMakeSeriesWithAnEnd) {
   worker->Send(request);
   worker->AwaitAck();
   EXPECT_THAT(Page(), HasSubstr("group=\"g255\""));
-  EXPECT_THAT(Page(), testing::Not(HasSubstr("group=\"g256\"")));
+  EXPECT_THAT(Page(), ::testing::Not(HasSubstr("group=\"g256\"")));
 }
 
 TEST_F(MetricsTest, ScrapePassesPromtool) {

@@ -16,7 +16,7 @@ namespace {
 
 using google::protobuf::Message;
 using google::protobuf::MessageFactory;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 class NextReleaseTest : public ServerFixture {
  protected:

@@ -68,7 +68,7 @@ TEST_F(ScheduleTest, EachOfTheEnumIsOneOfTheEngine) {
     engine.insert(absl::StrCat("PIPELINE_SCHEDULE_", kind.name));
   }
   for (int i = 1; i < v1::PipelineSchedule_descriptor()->value_count(); ++i) {
-    EXPECT_THAT(engine, testing::Contains(v1::PipelineSchedule_descriptor()->value(i)->name()));
+    EXPECT_THAT(engine, ::testing::Contains(v1::PipelineSchedule_descriptor()->value(i)->name()));
   }
 }
 
@@ -85,8 +85,8 @@ TEST_F(ScheduleTest, EachOfTheEngineIsTakenByName) {
     const auto resolved = ParseJobConfig((*read)->config);
     ASSERT_TRUE(resolved.ok()) << resolved.status();
     EXPECT_EQ(resolved->parallelism.schedule, &kind);
-    EXPECT_THAT((*read)->config, testing::HasSubstr(absl::StrCat("\"schedule\":\"", kind.name)));
-    EXPECT_THAT((*read)->config, testing::Not(testing::HasSubstr("schedule_name")));
+    EXPECT_THAT((*read)->config, ::testing::HasSubstr(absl::StrCat("\"schedule\":\"", kind.name)));
+    EXPECT_THAT((*read)->config, ::testing::Not(::testing::HasSubstr("schedule_name")));
   }
 }
 
@@ -94,8 +94,8 @@ TEST_F(ScheduleTest, ANameThatIsUnknownOrContradictsTheEnumIsRefusedAtTheField) 
   v1::JobSpec spec = Spec();
   spec.mutable_parallelism()->set_schedule_name("V_MINI");
   EXPECT_THAT(std::string(FromProto(spec).status().message()),
-              testing::AllOf(testing::StartsWith("parallelism.schedule: wanted one of GPIPE, "),
-                             testing::EndsWith(", found \"V_MINI\"; nearest V_MIN")));
+              ::testing::AllOf(::testing::StartsWith("parallelism.schedule: wanted one of GPIPE, "),
+                               ::testing::EndsWith(", found \"V_MINI\"; nearest V_MIN")));
   spec.mutable_parallelism()->set_schedule_name("GPIPE");
   spec.mutable_parallelism()->set_schedule(v1::PIPELINE_SCHEDULE_ONE_F_ONE_B);
   EXPECT_EQ(FromProto(spec).status().message(),

@@ -17,9 +17,9 @@
 namespace trainyard::controller {
 namespace {
 
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
 
 // The API as the holder of one token has it.
 class Tenant {
@@ -140,18 +140,18 @@ TEST_F(TenantsTest, AnothersJobsAreNotThere) {
   }
   EXPECT_THAT(bob.List(), IsEmpty());
   EXPECT_THAT(bob.List("research"), IsEmpty());
-  EXPECT_THAT(alice.List(), testing::ElementsAre(job.id()));
-  EXPECT_THAT(alice.List("research"), testing::ElementsAre(job.id()));
+  EXPECT_THAT(alice.List(), ::testing::ElementsAre(job.id()));
+  EXPECT_THAT(alice.List("research"), ::testing::ElementsAre(job.id()));
   EXPECT_THAT(alice.List("product"), IsEmpty()) << "and not her own";
   EXPECT_EQ(Get(job.id()).state(), v1::JOB_STATE_QUEUED) << "bob has stopped it";
   Tenant operator_of_all = Make("olga", v1::ROLE_OPERATOR);
   EXPECT_THAT(operator_of_all.List("product"), IsEmpty());
-  EXPECT_THAT(operator_of_all.List("research"), testing::ElementsAre(job.id()));
+  EXPECT_THAT(operator_of_all.List("research"), ::testing::ElementsAre(job.id()));
   for (const grpc::Status& status : AskAbout(operator_of_all, job.id())) {
     EXPECT_NE(status.error_code(), grpc::NOT_FOUND) << status.error_message();
   }
   AwaitState(job.id(), v1::JOB_STATE_CANCELLED);
-  EXPECT_THAT(alice.List(), testing::ElementsAre(job.id())) << "of jobs that have ended, too";
+  EXPECT_THAT(alice.List(), ::testing::ElementsAre(job.id())) << "of jobs that have ended, too";
   EXPECT_THAT(bob.List(), IsEmpty());
 }
 
@@ -270,11 +270,11 @@ TEST_F(TenantsTest, RootsOfNowBindJobsThatWait) {
   const auto worker = Worker("w-1", 2);
   const v1::StartRanks start = worker->AwaitStart();
   EXPECT_EQ(start.job_id(), relative.id());
-  EXPECT_THAT(start.roots(), testing::ElementsAre("/data/new"));
+  EXPECT_THAT(start.roots(), ::testing::ElementsAre("/data/new"));
   narrow("/data");
   const v1::StartRanks after = worker->AwaitStart();
   EXPECT_EQ(after.job_id(), absolute.id());
-  EXPECT_THAT(after.roots(), testing::ElementsAre("/data"));
+  EXPECT_THAT(after.roots(), ::testing::ElementsAre("/data"));
 }
 
 // Bug it must catch: one viewer's idle streams are all that the controller has room for.

@@ -21,9 +21,9 @@
 namespace trainyard::controller {
 namespace {
 
-using testing::EndsWith;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 class TlsTest : public TlsFixture {
  protected:

@@ -36,7 +36,7 @@ class WaitingRoomTest : public ::testing::Test {
   absl::Duration now_ = absl::Seconds(100);
   bool owes_ = true;
   bool waits_ = false;
-  WaitingRoom room_;
+  WaitingRoom room_{512};
 };
 
 TEST_F(WaitingRoomTest, OneOfAnAddressIsLetInAtATime) {

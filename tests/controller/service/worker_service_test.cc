@@ -14,7 +14,7 @@
 namespace trainyard::controller {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 class WorkerServiceTest : public ServerFixture {};
 

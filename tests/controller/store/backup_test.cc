@@ -21,8 +21,8 @@
 namespace trainyard::controller {
 namespace {
 
-using testing::HasSubstr;
-using testing::SizeIs;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
 
 const absl::Time kNow = absl::FromUnixSeconds(1'795'374'000);
 
@@ -51,7 +51,7 @@ TEST_F(BackupTest, MadeWhileJobsAreSubmittedHoldsAllThatWasAcknowledgedBefore) {
   stop = true;
   submitter.join();
   ASSERT_TRUE(backup.ok()) << backup.status();
-  EXPECT_THAT(*backup, testing::EndsWith("/store-20261122T190000Z.db"));
+  EXPECT_THAT(*backup, ::testing::EndsWith("/store-20261122T190000Z.db"));
   EXPECT_THAT(*ListDirectory(backups_), SizeIs(1));
   auto database = Database::Open(*backup);
   EXPECT_TRUE(VerifyStore(*database, *backup).ok());
@@ -184,7 +184,7 @@ struct Sweep {
 };
 void PrintTo(const Sweep& sweep, std::ostream* out) { *out << sweep.name; }
 
-class BackupFaults : public BackupTest, public testing::WithParamInterface<Sweep> {};
+class BackupFaults : public BackupTest, public ::testing::WithParamInterface<Sweep> {};
 
 TEST_P(BackupFaults, ABackupIsWholeOrNotThere) {
   ASSERT_TRUE(TrySubmit(MakeSpec(1), "r").ok());
@@ -241,9 +241,10 @@ TEST_P(BackupFaults, AnInterruptedRestoreIsRepeated) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Faults, BackupFaults,
-                         testing::Values(Sweep{"Error", Fault::kError}, Sweep{"Full", Fault::kFull},
-                                         Sweep{"Short", Fault::kShort},
-                                         Sweep{"Death", Fault::kDeath}),
+                         ::testing::Values(Sweep{"Error", Fault::kError},
+                                           Sweep{"Full", Fault::kFull},
+                                           Sweep{"Short", Fault::kShort},
+                                           Sweep{"Death", Fault::kDeath}),
                          [](const auto& sweep) { return std::string(sweep.param.name); });
 
 }  // namespace

@@ -19,7 +19,7 @@
 namespace trainyard::controller {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr uint64_t kJobs = 300;
 
@@ -71,7 +71,7 @@ void WriteFiles(const std::string& directory, const Files& files) {
   }
 }
 
-class DamagedFilesTest : public testing::Test {
+class DamagedFilesTest : public ::testing::Test {
  protected:
   // With jobs 1 to `jobs`, each in a transaction of its own; closed, or as a kill leaves it.
   Files MakeStore(uint64_t jobs, bool killed) {

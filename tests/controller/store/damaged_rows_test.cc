@@ -11,7 +11,7 @@
 namespace trainyard::controller {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 class DamagedRowsTest : public ClusterFixture {
  protected:
@@ -44,7 +44,7 @@ TEST_F(DamagedRowsTest, EveryColumnOfAJobIsGuarded) {
     const absl::Status status = book_->Get(id).status();
     EXPECT_TRUE(absl::IsDataLoss(status)) << status;
     EXPECT_THAT(std::string(status.message()),
-                testing::AllOf(HasSubstr(id), HasSubstr("--restore")));
+                ::testing::AllOf(HasSubstr(id), HasSubstr("--restore")));
     StopController();
     Damage("DELETE FROM jobs; INSERT INTO jobs SELECT * FROM saved; DROP TABLE saved");
     StartController();
@@ -81,7 +81,7 @@ TEST_F(DamagedRowsTest, OtherJobsAreListedAndAcceptedBesideADamagedOne) {
   ASSERT_TRUE(page.ok()) << page.status();
   std::vector<std::string> listed;
   for (const Snapshot& job : *page) listed.push_back(job->id);
-  EXPECT_THAT(listed, testing::ElementsAre(ids[4], ids[3], ids[1])) << "a full page";
+  EXPECT_THAT(listed, ::testing::ElementsAre(ids[4], ids[3], ids[1])) << "a full page";
   EXPECT_EQ(book_->Live().size(), 4u);
   EXPECT_TRUE(TrySubmit(MakeSpec(1), "new").ok());
   EXPECT_TRUE(absl::IsDataLoss(TrySubmit(MakeSpec(1), "r2").status())) << "no second job";

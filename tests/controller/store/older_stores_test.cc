@@ -51,7 +51,7 @@ TEST(OlderStores, AreReadWholeAndGetChecksums) {
     const TempDirectory directory;
     const std::string path = directory.path() + "/store.db";
     MakeOldStore(path, version);
-    if (testing::Test::HasFatalFailure()) return;
+    if (::testing::Test::HasFatalFailure()) return;
     for (const char* life : {"first", "second"}) {
       SCOPED_TRACE(life);
       const auto store = SqliteStore::Open(directory.path());

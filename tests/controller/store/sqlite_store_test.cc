@@ -21,9 +21,9 @@
 namespace trainyard::controller {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::unique_ptr<SqliteStore> Open(const std::string& directory, const StoreLimits& limits = {}) {
   auto store = SqliteStore::Open(directory, limits);
@@ -324,7 +324,7 @@ TEST(SqliteStore, WhatCannotBeWrittenIsKeptInOrderUntilItCan) {
   full.reset();
   for (auto& done : kept) EXPECT_TRUE(done.get().ok());
   EXPECT_EQ(store->GetJob(1)->body, "newer");
-  EXPECT_THAT(order, testing::ElementsAre("older", "newer"));
+  EXPECT_THAT(order, ::testing::ElementsAre("older", "newer"));
   EXPECT_TRUE(absl::IsNotFound(store->GetJob(2).status()));
   EXPECT_TRUE(Put(*store, NewJob(3)).ok());
 }

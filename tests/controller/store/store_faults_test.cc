@@ -96,7 +96,7 @@ struct Sweep {
 };
 void PrintTo(const Sweep& sweep, std::ostream* out) { *out << sweep.name; }
 
-class EveryCall : public testing::TestWithParam<Sweep> {};
+class EveryCall : public ::testing::TestWithParam<Sweep> {};
 
 TEST_P(EveryCall, KeepsWhatWasAcknowledgedAndNoHalves) {
   const TempDirectory top;
@@ -133,15 +133,16 @@ TEST(LongLife, PowerCutsLoseNothingAfterManyTransactions) {
       disk.LosePower();
     }
     ExpectKept(directory, told, kManyJobs);
-    if (testing::Test::HasFatalFailure()) return;
+    if (::testing::Test::HasFatalFailure()) return;
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Faults, EveryCall,
-                         testing::Values(Sweep{"Error", Fault::kError}, Sweep{"Full", Fault::kFull},
-                                         Sweep{"Short", Fault::kShort},
-                                         Sweep{"Death", Fault::kDeath},
-                                         Sweep{"PowerCut", Fault::kPowerCut}),
+                         ::testing::Values(Sweep{"Error", Fault::kError},
+                                           Sweep{"Full", Fault::kFull},
+                                           Sweep{"Short", Fault::kShort},
+                                           Sweep{"Death", Fault::kDeath},
+                                           Sweep{"PowerCut", Fault::kPowerCut}),
                          [](const auto& sweep) { return std::string(sweep.param.name); });
 
 }  // namespace

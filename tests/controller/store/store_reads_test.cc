@@ -28,7 +28,7 @@ constexpr ReadFault kFaults[] = {ReadFault::kEio, ReadFault::kEmfile, ReadFault:
 
 using Files = std::map<std::string, std::string>;
 
-class StoreReadsTest : public testing::Test {
+class StoreReadsTest : public ::testing::Test {
  protected:
   StoreReadsTest() {
     auto store = *SqliteStore::Open(directory_);

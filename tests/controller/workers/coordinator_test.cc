@@ -12,9 +12,9 @@
 namespace trainyard::controller {
 namespace {
 
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::SizeIs;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 class CoordinatorTest : public ClusterFixture {};
 

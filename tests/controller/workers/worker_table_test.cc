@@ -36,10 +36,10 @@ class WorkerTableTest : public ::testing::Test {
 TEST_F(WorkerTableTest, LeaseRunsOutOnceAndIsRenewedByAnyMessage) {
   const auto link = std::make_shared<FakeLink>();
   const Session session = Connect("w", link);
-  EXPECT_THAT(Pass(absl::Seconds(5)), testing::IsEmpty());
+  EXPECT_THAT(Pass(absl::Seconds(5)), ::testing::IsEmpty());
   EXPECT_NE(table_.Hear(session), nullptr);
-  EXPECT_THAT(Pass(absl::Seconds(6)), testing::IsEmpty());
-  EXPECT_THAT(Pass(absl::Seconds(5)), testing::ElementsAre("w"));
+  EXPECT_THAT(Pass(absl::Seconds(6)), ::testing::IsEmpty());
+  EXPECT_THAT(Pass(absl::Seconds(5)), ::testing::ElementsAre("w"));
   EXPECT_TRUE(absl::IsAborted(link->closed()));
   EXPECT_EQ(table_.Hear(session), nullptr) << "it must register again";
 }
@@ -64,18 +64,18 @@ TEST_F(WorkerTableTest, ALargeFleetBeatsMoreRarely) {
   const Session first = Connect("first", link);
   for (size_t i = 1; i < WorkerTable::kLargeFleet; ++i) Connect(absl::StrCat(i), nullptr);
   EXPECT_EQ(table_.pace().beat, absl::Seconds(2));
-  EXPECT_THAT(table_.SlowDown(), testing::IsEmpty());
+  EXPECT_THAT(table_.SlowDown(), ::testing::IsEmpty());
   for (size_t i = 0; i < WorkerTable::kLargeFleet * 3 / 2; ++i) {
     Connect(absl::StrCat("more-", i), nullptr);
   }
   EXPECT_EQ(table_.pace().beat, absl::Seconds(5));
   EXPECT_EQ(table_.pace().lease, absl::Seconds(15));
-  EXPECT_THAT(table_.SlowDown(), testing::ElementsAre(table_.Find("first")));
-  EXPECT_THAT(table_.SlowDown(), testing::IsEmpty()) << "it has been told";
-  EXPECT_THAT(Pass(absl::Seconds(15)), testing::Not(testing::Contains("first")));
+  EXPECT_THAT(table_.SlowDown(), ::testing::ElementsAre(table_.Find("first")));
+  EXPECT_THAT(table_.SlowDown(), ::testing::IsEmpty()) << "it has been told";
+  EXPECT_THAT(Pass(absl::Seconds(15)), ::testing::Not(::testing::Contains("first")));
   EXPECT_NE(table_.Hear(first), nullptr);
-  EXPECT_THAT(Pass(absl::Seconds(15)), testing::Not(testing::Contains("first")));
-  EXPECT_THAT(Pass(absl::Seconds(1)), testing::Contains("first"));
+  EXPECT_THAT(Pass(absl::Seconds(15)), ::testing::Not(::testing::Contains("first")));
+  EXPECT_THAT(Pass(absl::Seconds(1)), ::testing::Contains("first"));
 }
 
 // Bug it must catch: of 10,000 workers that come back after a restart, the first are lost while the
@@ -84,11 +84,11 @@ TEST_F(WorkerTableTest, NobodyIsLostWhileAFleetComesBack) {
   table_.Expect("w", absl::Seconds(60));
   const Session session = Connect("w", std::make_shared<FakeLink>());
   const Session other = Connect("other", std::make_shared<FakeLink>());
-  EXPECT_THAT(Pass(absl::Seconds(30)), testing::IsEmpty());
+  EXPECT_THAT(Pass(absl::Seconds(30)), ::testing::IsEmpty());
   EXPECT_NE(table_.Hear(session), nullptr);
-  EXPECT_THAT(Pass(absl::Seconds(30)), testing::IsEmpty());
+  EXPECT_THAT(Pass(absl::Seconds(30)), ::testing::IsEmpty());
   EXPECT_NE(table_.Hear(session), nullptr);
-  EXPECT_THAT(Pass(absl::Seconds(6)), testing::ElementsAre("other"));
+  EXPECT_THAT(Pass(absl::Seconds(6)), ::testing::ElementsAre("other"));
   EXPECT_EQ(table_.Hear(other), nullptr);
 }
 
@@ -96,7 +96,7 @@ TEST_F(WorkerTableTest, JumpsOfTheWallClockExpireNothing) {
   const Session session = Connect("w", std::make_shared<FakeLink>());
   for (const absl::Duration jump : {absl::Hours(24), absl::Hours(-48), absl::Hours(1)}) {
     clock_.JumpWall(jump);
-    EXPECT_THAT(Pass(absl::Seconds(1)), testing::IsEmpty());
+    EXPECT_THAT(Pass(absl::Seconds(1)), ::testing::IsEmpty());
     EXPECT_NE(table_.Hear(session), nullptr);
   }
 }
@@ -105,8 +105,8 @@ TEST_F(WorkerTableTest, PauseOfTheControllerIsNotHeldAgainstWorkers) {
   const Session session = Connect("w", std::make_shared<FakeLink>());
   Pass(absl::Seconds(1));
   clock_.Advance(absl::Minutes(10));  // Stopped, and continued.
-  EXPECT_THAT(table_.Expire(), testing::IsEmpty());
-  EXPECT_THAT(Pass(absl::Seconds(3)), testing::IsEmpty());
+  EXPECT_THAT(table_.Expire(), ::testing::IsEmpty());
+  EXPECT_THAT(Pass(absl::Seconds(3)), ::testing::IsEmpty());
   EXPECT_NE(table_.Hear(session), nullptr);
 }
 
@@ -114,8 +114,8 @@ TEST_F(WorkerTableTest, PauseOfTheControllerIsNotHeldAgainstWorkers) {
 TEST_F(WorkerTableTest, PauseRightAfterTheStartIsNotHeldAgainstExpectedWorkers) {
   table_.Expect("w", absl::Seconds(12));
   clock_.Advance(absl::Minutes(10));
-  EXPECT_THAT(table_.Expire(), testing::IsEmpty());
-  EXPECT_THAT(Pass(absl::Seconds(3)), testing::IsEmpty());
+  EXPECT_THAT(table_.Expire(), ::testing::IsEmpty());
+  EXPECT_THAT(Pass(absl::Seconds(3)), ::testing::IsEmpty());
 }
 
 TEST_F(WorkerTableTest, NewStreamSupersedesTheOld) {
@@ -131,8 +131,8 @@ TEST_F(WorkerTableTest, NewStreamSupersedesTheOld) {
 
 TEST_F(WorkerTableTest, ExpectedWorkersHaveTheirGrace) {
   table_.Expect("w", absl::Seconds(12));
-  EXPECT_THAT(Pass(absl::Seconds(12)), testing::IsEmpty());
-  EXPECT_THAT(Pass(absl::Seconds(1)), testing::ElementsAre("w"));
+  EXPECT_THAT(Pass(absl::Seconds(12)), ::testing::IsEmpty());
+  EXPECT_THAT(Pass(absl::Seconds(1)), ::testing::ElementsAre("w"));
 }
 
 // Catches a worker that is shut out, and for whom its jobs wait as long as for one that restarts.
@@ -143,14 +143,14 @@ TEST_F(WorkerTableTest, WhoIsExpelledIsLostAtOnceHoweverLongItMayBeDetached) {
   const Worker* worker = *table_.Connect(registration, std::make_shared<FakeLink>());
   const Session session{"w", worker->session};
   EXPECT_TRUE(table_.Expel(session));
-  EXPECT_THAT(Pass(absl::Milliseconds(1)), testing::ElementsAre("w"));
+  EXPECT_THAT(Pass(absl::Milliseconds(1)), ::testing::ElementsAre("w"));
   EXPECT_FALSE(table_.Expel(session));
   // Nor may one that is away already.
   worker = *table_.Connect(registration, std::make_shared<FakeLink>());
   const Session away{"w", worker->session};
   EXPECT_TRUE(table_.Disconnect(away));
   EXPECT_TRUE(table_.Expel(away));
-  EXPECT_THAT(Pass(absl::Milliseconds(1)), testing::ElementsAre("w"));
+  EXPECT_THAT(Pass(absl::Milliseconds(1)), ::testing::ElementsAre("w"));
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ TEST(MaxInRankOrder, TakesTheLargestOfEachElement) {
   const double a[] = {1, -5}, b[] = {0, -2};
   double largest[2];
   MaxInRankOrder(std::vector<const void*>{a, b}, DType::kF64, 2, largest);
-  EXPECT_THAT(largest, testing::ElementsAre(1, -2));
+  EXPECT_THAT(largest, ::testing::ElementsAre(1, -2));
 }
 
 TEST(SumInRankOrderDeathTest, RefusesI32) {

@@ -56,7 +56,7 @@ TEST(SafetensorsTest, ReadsWhatItWrites) {
 }
 
 // Expects that the reader refuses `file` with a message that has all of `parts`.
-void ExpectRefused(const std::string& file, const std::vector<std::string>& parts) {
+void ExpectFileRefused(const std::string& file, const std::vector<std::string>& parts) {
   const std::string path = EmptyDirectory("") + "/file.safetensors";
   WriteBytes(path, file);
   const auto opened = SafetensorsFile::Open(path);
@@ -72,13 +72,14 @@ std::string One(const std::string& dtype, const std::string& shape, const std::s
 }
 
 TEST(SafetensorsTest, RefusesFilesThatAreTooShort) {
-  ExpectRefused("1234567", {"too short"});
-  ExpectRefused(Safetensors("{}", "").substr(0, 9), {"header of at most 1 bytes, found one of 2"});
-  ExpectRefused(std::string(8, '\xff') + "{}", {"18446744073709551615", "Git LFS"});
+  ExpectFileRefused("1234567", {"too short"});
+  ExpectFileRefused(Safetensors("{}", "").substr(0, 9),
+                    {"header of at most 1 bytes, found one of 2"});
+  ExpectFileRefused(std::string(8, '\xff') + "{}", {"18446744073709551615", "Git LFS"});
   const std::string header = One("\"F32\"", "[2]", "[0, 8]");
-  ExpectRefused(Safetensors(header, "1234567"),
-                {"\"w\"", "up to 7, where the file ends", "found 8"});
-  ExpectRefused(Safetensors(header, "123456789"), {"wanted 8 bytes of tensors, found 9"});
+  ExpectFileRefused(Safetensors(header, "1234567"),
+                    {"\"w\"", "up to 7, where the file ends", "found 8"});
+  ExpectFileRefused(Safetensors(header, "123456789"), {"wanted 8 bytes of tensors, found 9"});
   // All of the file's bytes are said to be header. None of them is read.
   const std::string path = EmptyDirectory("long") + "/file.safetensors";
   WriteBytes(path, std::string("\0\0\0\x08\0\0\0\0", 8));
@@ -86,19 +87,20 @@ TEST(SafetensorsTest, RefusesFilesThatAreTooShort) {
   EXPECT_THAT(SafetensorsFile::Open(path).status().message(),
               HasSubstr("a header of at most 100000000 bytes, found one of 134217728"));
   // A header of 2^60 bytes.
-  ExpectRefused(std::string("\0\0\0\0\0\0\0\x10", 8) + "{}", {"1152921504606846976"});
+  ExpectFileRefused(std::string("\0\0\0\0\0\0\0\x10", 8) + "{}", {"1152921504606846976"});
 }
 
 TEST(SafetensorsTest, RefusesTextThatIsNoHeader) {
   for (const std::string text : {"", "[]", "null", "{", "{}x", " {}", "{\"a\": \"\xff\"}",
                                  R"({"w": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]},
             "w": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}})"}) {
-    ExpectRefused(Safetensors(text, ""), {"wanted a JSON object"});
+    ExpectFileRefused(Safetensors(text, ""), {"wanted a JSON object"});
   }
-  ExpectRefused(Safetensors("{\"a\":" + std::string(100'000, '['), ""), {"wanted a JSON object"});
-  ExpectRefused(Safetensors(R"({"__metadata__": {"format": 1}})", ""), {"__metadata__"});
-  ExpectRefused(Safetensors(R"({"w": 1})", ""), {"\"w\"", "the keys dtype"});
-  ExpectRefused(
+  ExpectFileRefused(Safetensors("{\"a\":" + std::string(100'000, '['), ""),
+                    {"wanted a JSON object"});
+  ExpectFileRefused(Safetensors(R"({"__metadata__": {"format": 1}})", ""), {"__metadata__"});
+  ExpectFileRefused(Safetensors(R"({"w": 1})", ""), {"\"w\"", "the keys dtype"});
+  ExpectFileRefused(
       Safetensors(R"({"w": {"dtype": "U8", "shape": [], "data_offsets": [0, 1], "x": 1}})", "1"),
       {"\"w\"", "the keys dtype"});
 }
@@ -125,7 +127,7 @@ TEST(SafetensorsTest, ReadsAHeaderOfManyTensors) {
 
 TEST(SafetensorsTest, RefusesTensorsThatAreNotWhatTheySay) {
   const auto refuse = [](const std::string& header, const std::string& part) {
-    ExpectRefused(Safetensors(header, "12345678"), {"tensor \"w\"", part});
+    ExpectFileRefused(Safetensors(header, "12345678"), {"tensor \"w\"", part});
   };
   refuse(One("\"F24\"", "[2]", "[0, 8]"), "found \"F24\"");
   refuse(One("3", "[2]", "[0, 8]"), "one of the dtypes");
@@ -147,9 +149,9 @@ TEST(SafetensorsTest, RefusesTensorsThatOverlapOrLeaveAGap) {
     return absl::StrCat(R"({"a": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]},)",
                         R"( "b": {"dtype": "U8", "shape": [4], "data_offsets": )", second, "}}");
   };
-  ExpectRefused(Safetensors(two("[3, 7]"), "1234567"), {"tensor \"b\"", "begin at 4", "3: "});
-  ExpectRefused(Safetensors(two("[0, 4]"), "1234"), {"tensor \"b\"", "begin at 4"});
-  ExpectRefused(Safetensors(two("[5, 9]"), "123456789"), {"tensor \"b\"", "begin at 4"});
+  ExpectFileRefused(Safetensors(two("[3, 7]"), "1234567"), {"tensor \"b\"", "begin at 4", "3: "});
+  ExpectFileRefused(Safetensors(two("[0, 4]"), "1234"), {"tensor \"b\"", "begin at 4"});
+  ExpectFileRefused(Safetensors(two("[5, 9]"), "123456789"), {"tensor \"b\"", "begin at 4"});
 }
 
 }  // namespace

@@ -60,11 +60,6 @@ struct ReadsFail {
   ~ReadsFail() { Unreadable().clear(); }
 };
 
-void Begin(const std::string& directory, int64_t epoch, std::optional<Continued> continued) {
-  ASSERT_TRUE(ClaimDirectory(directory, "j-1", epoch, LocalStorage()).ok());
-  ASSERT_TRUE(WriteLineage(directory, epoch, continued, LocalStorage()).ok());
-}
-
 std::vector<std::string> Complete(const std::string& directory) {
   return CompleteCheckpoints(directory).value();
 }

@@ -98,9 +98,9 @@ TEST(Manifest, HoldsTheBoxesOfTheLargestGang) {
   StoredTensor twice = whole;
   twice.boxes[100'000].box = twice.boxes[100'001].box;
   EXPECT_THAT(std::string(MakeManifest(state, {twice}).status().message()),
-              testing::HasSubstr("overlap"));
+              ::testing::HasSubstr("overlap"));
   EXPECT_THAT(std::string(MakeManifest(state, {Divided(65'536, 4)}).status().message()),
-              testing::HasSubstr("wanted 1 to 196608 boxes, found 262144"));
+              ::testing::HasSubstr("wanted 1 to 196608 boxes, found 262144"));
 }
 
 }  // namespace

@@ -108,8 +108,8 @@ TEST(Corruption, LoadNamesTheDamagedTensor) {
   const absl::Status status = checkpoint->Load(std::span(&target, 1));
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(status.message()),
-              testing::AllOf(HasSubstr("rank-0.bin"),
-                             HasSubstr("model.layers.0.mlp.down_proj.weight (v)")));
+              ::testing::AllOf(HasSubstr("rank-0.bin"),
+                               HasSubstr("model.layers.0.mlp.down_proj.weight (v)")));
   EXPECT_EQ(checkpoint->Verify().message(), status.message());
   EXPECT_FALSE(checkpoint->Digest().ok());
   target.kind = TensorKind::kParameter;
@@ -136,10 +136,10 @@ TEST(NewestGood, SaysEveryReasonWhereNoneIsGood) {
   const auto chosen = NewestGood({CheckpointPath(directory, 0, 1), directory + "/epoch-0/step-2"});
   EXPECT_EQ(chosen.status().code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(chosen.status().message()),
-              testing::AllOf(HasSubstr("none of 2"), HasSubstr("found 5"), HasSubstr("step-2")));
+              ::testing::AllOf(HasSubstr("none of 2"), HasSubstr("found 5"), HasSubstr("step-2")));
 }
 
-class SignedManifest : public testing::Test {
+class SignedManifest : public ::testing::Test {
  protected:
   SignedManifest()
       : directory_(TestDirectory()), file_(CheckpointPath(directory_, 0, 1) + "/manifest.json") {
@@ -219,7 +219,7 @@ TEST_F(SignedManifest, ThatContradictsItselfIsRefused) {
     const absl::Status status = Open(bad);
     EXPECT_FALSE(status.ok());
     EXPECT_THAT(std::string(status.message()),
-                testing::AllOf(HasSubstr(lie.message), HasSubstr("/epoch-0/step-1/")));
+                ::testing::AllOf(HasSubstr(lie.message), HasSubstr("/epoch-0/step-1/")));
   }
   Json bad = json_;
   bad["tensors"][0]["boxes"].push_back(bad["tensors"][0]["boxes"][0]);

@@ -36,7 +36,7 @@ TEST(ClaimDirectory, IsTheFirstJobsForGood) {
   const absl::Status other = Claim(directory, "j-2", 1);
   EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(other.message()),
-              testing::AllOf(HasSubstr(directory), HasSubstr("belongs to job j-1, not j-2")));
+              ::testing::AllOf(HasSubstr(directory), HasSubstr("belongs to job j-1, not j-2")));
 }
 
 TEST(ClaimDirectory, RefusesASupersededEpoch) {
@@ -167,7 +167,7 @@ TEST(FindCheckpoint, SaysWhatWasWantedWhereThereIsNone) {
   const absl::Status none = FindCheckpoint(directory).status();
   EXPECT_EQ(none.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(none.message()),
-              testing::AllOf(HasSubstr(directory), HasSubstr("or a job's checkpoint.directory")));
+              ::testing::AllOf(HasSubstr(directory), HasSubstr("or a job's checkpoint.directory")));
   EXPECT_THAT(std::string(FindCheckpoint(directory + "/nowhere").status().message()),
               HasSubstr(directory + "/nowhere"));
 }

@@ -19,7 +19,7 @@ struct Sweep {
 };
 void PrintTo(const Sweep& sweep, std::ostream* out) { *out << sweep.name; }
 
-class EveryCall : public testing::TestWithParam<Sweep> {
+class EveryCall : public ::testing::TestWithParam<Sweep> {
  protected:
   // Runs attempt(storage, run directory) with the fault at the 1st, 2nd, ... call until it runs
   // through without one; after each calls check(run directory, what attempt returned).
@@ -43,7 +43,7 @@ class EveryCall : public testing::TestWithParam<Sweep> {
         if (GetParam().fault == Fault::kPowerCut) storage.LosePower();
         hit = storage.hit();
         check(sound, directory, status);
-        if (testing::Test::HasFatalFailure()) return;
+        if (::testing::Test::HasFatalFailure()) return;
       }
     }
     EXPECT_GT(calls, 3);
@@ -86,7 +86,7 @@ TEST_P(EveryCall, FirstSaveIsThereOrNot) {
                  return status.ok() ? Save(directory, 1, 10, storage).status() : status;
                },
                [](Storage& sound, const std::string& directory, const absl::Status& status) {
-                 EXPECT_THAT(NewestStep(directory), testing::AnyOf(-1, 10));
+                 EXPECT_THAT(NewestStep(directory), ::testing::AnyOf(-1, 10));
                  if (status.ok()) {
                    EXPECT_EQ(NewestStep(directory), 10);
                  }
@@ -108,7 +108,7 @@ TEST_P(EveryCall, ATakeOverIsDoneOrNot) {
       [](Storage& sound, const std::string& directory, const absl::Status& status) {
         const absl::StatusOr<std::optional<Owner>> owner = FindOwner(directory);
         ASSERT_TRUE(owner.ok() && owner->has_value()) << owner.status();
-        EXPECT_THAT((*owner)->job_id, testing::AnyOf("j-0", "j-1"));
+        EXPECT_THAT((*owner)->job_id, ::testing::AnyOf("j-0", "j-1"));
         if (status.ok()) {
           EXPECT_EQ((*owner)->job_id, "j-1");
         }
@@ -136,7 +136,7 @@ TEST_P(EveryCall, SaveAndRetentionKeepTheNewestGood) {
       },
       [](Storage& sound, const std::string& directory, const absl::Status& status) {
         ExpectCompleteAreGood(directory);
-        EXPECT_THAT(NewestStep(directory), testing::AnyOf(20, 30));
+        EXPECT_THAT(NewestStep(directory), ::testing::AnyOf(20, 30));
         if (status.ok()) {
           EXPECT_EQ(NewestStep(directory), 30);
         }
@@ -157,7 +157,7 @@ TEST_P(EveryCall, ReplacingADamagedStepKeepsTheOneBefore) {
         return Save(directory, 0, 20, storage).status();
       },
       [](Storage& sound, const std::string& directory, const absl::Status& status) {
-        EXPECT_THAT(NewestStep(directory), testing::AnyOf(10, 20));
+        EXPECT_THAT(NewestStep(directory), ::testing::AnyOf(10, 20));
         if (status.ok()) {
           EXPECT_EQ(NewestStep(directory), 20);
         }
@@ -166,9 +166,9 @@ TEST_P(EveryCall, ReplacingADamagedStepKeepsTheOneBefore) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Faults, EveryCall,
-                         testing::Values(Sweep{"error", Fault::kError, 1},
-                                         Sweep{"kill", Fault::kKill, 1},
-                                         Sweep{"power cut", Fault::kPowerCut, 10}));
+                         ::testing::Values(Sweep{"error", Fault::kError, 1},
+                                           Sweep{"kill", Fault::kKill, 1},
+                                           Sweep{"power cut", Fault::kPowerCut, 10}));
 
 }  // namespace
 }  // namespace trainyard::testing_checkpoint

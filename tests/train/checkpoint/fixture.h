@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "common/status_macros.h"
 #include "models/arch/decoder_config.h"
 #include "train/checkpoint/claim.h"
+#include "train/checkpoint/lineage.h"
 #include "train/checkpoint/load.h"
 #include "train/checkpoint/paths.h"
 #include "train/checkpoint/remove.h"
@@ -22,9 +24,9 @@ namespace trainyard::testing_checkpoint {
 
 // Fresh for every test.
 inline std::string TestDirectory() {
-  const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+  const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
   const std::string path =
-      absl::StrCat(testing::TempDir(), "/", info->test_suite_name(), ".", info->name());
+      absl::StrCat(::testing::TempDir(), "/", info->test_suite_name(), ".", info->name());
   EXPECT_TRUE(RemoveTree(path).ok());
   EXPECT_TRUE(MakeDirectories(path).ok());
   return path;
@@ -109,6 +111,12 @@ inline absl::StatusOr<Manifest> Save(const std::string& directory, int64_t epoch
                                      Storage& storage = LocalStorage()) {
   const std::vector<TestTensor> tensors = Tensors(step);
   return SaveCheckpoint(directory, State(epoch, step), Sources(tensors), storage);
+}
+
+// An epoch of job j-1 begins.
+inline void Begin(const std::string& directory, int64_t epoch, std::optional<Continued> continued) {
+  ASSERT_TRUE(ClaimDirectory(directory, "j-1", epoch, LocalStorage()).ok());
+  ASSERT_TRUE(WriteLineage(directory, epoch, continued, LocalStorage()).ok());
 }
 
 inline absl::StatusOr<ChosenCheckpoint> NewestGood(const std::vector<std::string>& candidates) {

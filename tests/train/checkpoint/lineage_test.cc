@@ -17,13 +17,10 @@
 namespace trainyard::testing_checkpoint {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-void Begin(const std::string& directory, int64_t epoch, std::optional<Continued> continued) {
-  ASSERT_TRUE(ClaimDirectory(directory, "j-1", epoch, LocalStorage()).ok());
-  ASSERT_TRUE(WriteLineage(directory, epoch, continued, LocalStorage()).ok());
-}
 
 std::vector<std::string> Names(const std::vector<ListedCheckpoint>& listed) {
   std::vector<std::string> names;
@@ -195,10 +192,13 @@ TEST(History, FollowsTheLineageFromTheStepThatIsKnown) {
   ASSERT_TRUE(AppendHistory(directory, 2, line(4, "b") + "{\"step\":5,", LocalStorage()).ok());
   ASSERT_TRUE(AppendHistory(directory, 2, line(5, "b"), LocalStorage()).ok());
   std::vector<std::string> read;
+  ::testing::internal::CaptureStderr();
   ReadHistory(directory, ReadLineage(directory).value(), 1,
               [&](int64_t epoch, const std::string& text) {
                 read.push_back(absl::StrCat(epoch, " ", text));
               });
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("history_lines_damaged"), HasSubstr("lines_left_out=1")));
   EXPECT_THAT(read, ElementsAre(R"(1 {"step":2,"who":"a"})", R"(1 {"step":3,"who":"a"})",
                                 R"(2 {"step":4,"who":"b"})", R"(2 {"step":5,"who":"b"})"));
 }
@@ -258,7 +258,7 @@ TEST(History, HasOneObjectALine) {
   // Only a failed append leaves a line that is no object.
   ASSERT_TRUE(AppendHistory(directory, 1, "{\"ste", LocalStorage()).ok());
   ASSERT_TRUE(AppendHistory(directory, 1, "{\"step\":4}\n", LocalStorage()).ok());
-  EXPECT_THAT(written(), testing::EndsWith("{\"step\":3}\n{\"ste\n{\"step\":4}\n"));
+  EXPECT_THAT(written(), ::testing::EndsWith("{\"step\":3}\n{\"ste\n{\"step\":4}\n"));
 }
 
 }  // namespace

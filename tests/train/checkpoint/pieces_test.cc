@@ -168,7 +168,8 @@ TEST(Pieces, NoDamageToWhatIsReadPasses) {
     } else {
       ++refused;
       ASSERT_TRUE(absl::IsDataLoss(status)) << status;
-      EXPECT_THAT(std::string(status.message()), testing::HasSubstr("tensor t (parameter), box "));
+      EXPECT_THAT(std::string(status.message()),
+                  ::testing::HasSubstr("tensor t (parameter), box "));
     }
     EXPECT_TRUE(absl::IsDataLoss(checkpoint.Verify())) << "byte " << at;
     stream.seekp(std::streamoff(at)).put(good[at]).flush();
@@ -204,7 +205,7 @@ TEST(Pieces, EveryRanksFileIsLookedAt) {
     for (const absl::Status& status : {checkpoint.Verify(), checkpoint.Load(std::span(&whole, 1)),
                                        checkpoint.Digest().status()}) {
       EXPECT_TRUE(absl::IsDataLoss(status)) << status;
-      EXPECT_THAT(std::string(status.message()), testing::HasSubstr(name));
+      EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(name));
     }
     stream.seekp(70).put(0).flush();
   }

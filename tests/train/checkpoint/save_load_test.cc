@@ -194,7 +194,7 @@ TEST(SaveLoad, AnotherModelIsRefusedByItsFirstDifference) {
     for (const MayDiffer use : {MayDiffer::kInSubset, MayDiffer::kAtStart, MayDiffer::kAlways}) {
       const std::string text = Text(checkpoint->CheckModel(other, use));
       if (field.rule.may_differ >= use) {
-        EXPECT_THAT(text, testing::IsEmpty());
+        EXPECT_THAT(text, ::testing::IsEmpty());
       } else {
         EXPECT_THAT(text, HasSubstr(absl::StrCat(": ", field.rule.name, " is ")));
       }
@@ -232,7 +232,7 @@ TEST(SaveLoad, AnotherModelIsRefusedByItsFirstDifference) {
   target.box = WholeBox(target.global_shape);
   target.dtype = DType::kF64;
   EXPECT_THAT(Text(checkpoint->Load(std::span(&target, 1))), HasSubstr("wanted f64 [16, 4]"));
-  EXPECT_THAT(values, testing::Each(5.f));
+  EXPECT_THAT(values, ::testing::Each(5.f));
 }
 
 // Bug it must catch: a checkpoint that was copied by hand is loaded as another step.
@@ -246,7 +246,7 @@ TEST(SaveLoad, AnotherStepsNameIsRefused) {
     std::filesystem::copy(path, copy);
     const absl::Status refused = Checkpoint::Open(copy).status();
     EXPECT_EQ(refused.code(), absl::StatusCode::kDataLoss) << refused;
-    EXPECT_THAT(Text(refused), testing::AllOf(HasSubstr(name), HasSubstr("epoch 2, step 40")));
+    EXPECT_THAT(Text(refused), ::testing::AllOf(HasSubstr(name), HasSubstr("epoch 2, step 40")));
   }
   std::filesystem::copy(path, directory + "/mine");
   EXPECT_TRUE(Checkpoint::Open(directory + "/mine").ok()) << "a name that says nothing";
@@ -281,8 +281,8 @@ TEST(ListCheckpoints, SortsByEpochThenStepAndIgnoresStrangers) {
   const auto listed = ListCheckpoints(directory);
   std::vector<std::string> paths;
   for (const auto& c : *listed) paths.push_back(c.path.substr(directory.size() + 1));
-  EXPECT_THAT(paths, testing::ElementsAre("epoch-2/step-11", "epoch-2/step-10", "epoch-2/step-9",
-                                          "epoch-1/step-100", "epoch-1/step-50"));
+  EXPECT_THAT(paths, ::testing::ElementsAre("epoch-2/step-11", "epoch-2/step-10", "epoch-2/step-9",
+                                            "epoch-1/step-100", "epoch-1/step-50"));
   EXPECT_FALSE(listed->at(0).complete);
   EXPECT_EQ(CompleteCheckpoints(directory)->size(), 4u);
 }

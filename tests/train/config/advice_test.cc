@@ -14,6 +14,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "tests/train/config/check.h"
 #include "train/config/validate.h"
 
 namespace trainyard {
@@ -121,12 +122,6 @@ TEST_F(Advice, TakenAgainAndAgainEndsInALegalJob) {
   EXPECT_GT(fields["parallelism.schedule"], 20);
 }
 
-std::vector<FieldViolation> Check(const JobConfig& job) {
-  Violations violations;
-  Validate(job, violations);
-  return violations.list();
-}
-
 // Bugs it must catch: a search that leaves legal values out; a rule's nearest value, said first,
 // that breaks another rule.
 TEST_F(Advice, ASizeThatMadeALegalJobIllegalHasANearestLegalValue) {
@@ -147,12 +142,12 @@ TEST_F(Advice, ASizeThatMadeALegalJobIllegalHasANearestLegalValue) {
       ++fields[name];
       if (JobConfig obedient = changed; FieldsOf(obedient).contains(list[0].field)) {
         ASSERT_TRUE(Take(list[0], obedient)) << list[0].description;
-        EXPECT_THAT(Check(obedient), testing::IsEmpty()) << list[0].field << list[0].description;
+        EXPECT_THAT(Check(obedient), ::testing::IsEmpty()) << list[0].field << list[0].description;
         others += list[0].field != name;
       }
       EXPECT_EQ(advice->field, name);
       ASSERT_TRUE(Take(*advice, changed));
-      EXPECT_THAT(Check(changed), testing::IsEmpty()) << name << ": " << advice->description;
+      EXPECT_THAT(Check(changed), ::testing::IsEmpty()) << name << ": " << advice->description;
       EXPECT_LE(std::abs(size - found), std::abs(legal - found)) << name << " " << found;
     }
   }
@@ -175,8 +170,8 @@ TEST_F(Advice, SizesBeyondAllLimitsAreRefusedAtOnce) {
     for (const auto& [name, value] : FieldsOf(legal)) {
       JobConfig one = legal;
       *FieldsOf(one).at(name) = *FieldsOf(all).at(name) = size;
-      EXPECT_THAT(Check(one), ::testing::Not(testing::IsEmpty())) << name << " " << size;
-      EXPECT_THAT(Check(all), ::testing::Not(testing::IsEmpty())) << name << " " << size;
+      EXPECT_THAT(Check(one), ::testing::Not(::testing::IsEmpty())) << name << " " << size;
+      EXPECT_THAT(Check(all), ::testing::Not(::testing::IsEmpty())) << name << " " << size;
       for (const auto& [asked, unused] : FieldsOf(legal)) {
         OneChange(one, asked);
         OneChange(all, asked);

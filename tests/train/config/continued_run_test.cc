@@ -108,7 +108,7 @@ TEST(ContinuedRun, SaysThatTheRateOfAScheduleWithALengthChanges) {
   const std::vector<RunChange> changes = ChangesOfRun(before, now);
   ASSERT_EQ(changes.size(), 1u);
   EXPECT_THAT(Described(changes[0]),
-              testing::AllOf(HasSubstr("steps: 10 before, 20 now"), HasSubstr("learning rate")));
+              ::testing::AllOf(HasSubstr("steps: 10 before, 20 now"), HasSubstr("learning rate")));
 }
 
 TEST(ContinuedRun, RefusesToRepeatOrSkipSamplesUnlessThatIsAllowed) {
@@ -133,7 +133,7 @@ TEST(ContinuedRun, RefusesToRepeatOrSkipSamplesUnlessThatIsAllowed) {
     const std::vector<RunChange> found = ChangesOfRun(Job(), now);
     EXPECT_THAT(
         std::string(CheckChanges(found, {}).message()),
-        testing::AllOf(HasSubstr(fields[i] + ": wanted "), HasSubstr("--allow " + fields[i])));
+        ::testing::AllOf(HasSubstr(fields[i] + ": wanted "), HasSubstr("--allow " + fields[i])));
     EXPECT_TRUE(CheckChanges(found, {fields[i]}).ok());
     EXPECT_FALSE(CheckChanges(found, {"batch"}).ok() && fields[i] == "seed");
   }
@@ -171,10 +171,10 @@ TEST(ContinuedRun, WantsADirectoryAJobAndFieldsThatCanBeAllowed) {
   Violations found;
   Validate(job, found);
   EXPECT_THAT(std::string(found.ToStatus().message()),
-              testing::AllOf(HasSubstr("continues: wanted a checkpoint.directory"),
-                             HasSubstr("continues.job: wanted the job that owns"),
-                             HasSubstr("continues.allow: wanted batch.sequence, data, seed or a "
-                                       "field below one of them, found 'sead'; nearest seed")));
+              ::testing::AllOf(HasSubstr("continues: wanted a checkpoint.directory"),
+                               HasSubstr("continues.job: wanted the job that owns"),
+                               HasSubstr("continues.allow: wanted batch.sequence, data, seed or a "
+                                         "field below one of them, found 'sead'; nearest seed")));
 }
 
 }  // namespace

@@ -18,9 +18,9 @@
 namespace trainyard {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using Match = NamePattern::Match;
 
 TEST(NamePattern, StarsStandForAnyText) {
@@ -91,12 +91,12 @@ constexpr char kLlama[] =
 constexpr char kMoe[] =
     "name: a\nmodel: {architecture: {family: qwen3_moe, layers: 2, hidden: 16, heads: 4, vocab: "
     "256, max_seq: 16, moe: {experts: 12, top_k: 2, expert_ffn: 8, expert_bias: true}}}\n";
-constexpr char kRest[] =
+constexpr char kRestOfAJob[] =
     "data: {synthetic: {}}\nsteps: 3\nbatch: {global: 4, micro: 2, sequence: 8}\noptimizer: "
     "{adamw: {learning_rate: 1e-3}}\n";
 
 absl::StatusOr<JobConfig> Job(const char* model, absl::string_view more) {
-  return ParseAndValidateJob(absl::StrCat(model, kRest, more));
+  return ParseAndValidateJob(absl::StrCat(model, kRestOfAJob, more));
 }
 
 // One violation, as "field: description".

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "models/arch/registry.h"
+#include "tests/train/config/check.h"
 #include "train/config/validate.h"
 
 namespace trainyard {
@@ -190,12 +191,6 @@ TEST(Inputs, ABlendWithoutHeldOutDataHasNoValidation) {
   std::set<std::string> fields;
   for (const FieldViolation& found : Violations::FromStatus(status)) fields.insert(found.field);
   EXPECT_THAT(fields, ElementsAre("data.blend.datasets[0].seed", "validation"));
-}
-
-std::vector<FieldViolation> Check(const JobConfig& job) {
-  Violations violations;
-  Validate(job, violations);
-  return violations.list();
 }
 
 // All samples of the model have as many tokens, and it reads no text.

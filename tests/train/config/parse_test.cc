@@ -74,7 +74,7 @@ constexpr char kJson[] =
     R"("trainable":["*norm*"],)"
     R"("max_restarts":0,"labels":{"run":"7","team":"a"}})";
 
-class SameJob : public testing::TestWithParam<const char*> {};
+class SameJob : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(SameJob, LandsInEveryField) {
   const auto job = ParseJobConfig(GetParam());
@@ -131,7 +131,7 @@ TEST_P(SameJob, LandsInEveryField) {
   EXPECT_EQ(job->max_restarts, 0);
   EXPECT_EQ(job->labels, (std::map<std::string, std::string>{{"run", "7"}, {"team", "a"}}));
 }
-INSTANTIATE_TEST_SUITE_P(Texts, SameJob, testing::Values(kYaml, kJson));
+INSTANTIATE_TEST_SUITE_P(Texts, SameJob, ::testing::Values(kYaml, kJson));
 
 TEST(ParseJobConfig, ExpertsLandInEveryField) {
   const auto job = ParseJobConfig(
@@ -279,7 +279,7 @@ struct BadText {
   const char* field;
   const char* description;  // A part of it.
 };
-class BadTexts : public testing::TestWithParam<BadText> {};
+class BadTexts : public ::testing::TestWithParam<BadText> {};
 
 TEST_P(BadTexts, NameTheFieldAndTheNearestLegal) {
   const auto job = ParseJobConfig(GetParam().text);
@@ -292,7 +292,7 @@ TEST_P(BadTexts, NameTheFieldAndTheNearestLegal) {
 }
 INSTANTIATE_TEST_SUITE_P(
     Kinds, BadTexts,
-    testing::Values(
+    ::testing::Values(
         BadText{"parallelism: {schedule: V_MINI}", "parallelism.schedule",
                 ", found \"V_MINI\"; nearest V_MIN"},
         BadText{"parallelism: {schedule_name: V_MINI}", "parallelism.schedule",
@@ -374,8 +374,8 @@ TEST(ParseJobConfig, ReportsEveryProblemAtOnce) {
   const auto job = ParseJobConfig("{nam: a, steps: x, batch: {global: y, mcro: 2}, precision: Q}");
   std::vector<std::string> fields;
   for (const auto& v : Violations::FromStatus(job.status())) fields.push_back(v.field);
-  EXPECT_THAT(fields, testing::UnorderedElementsAre("nam", "steps", "batch.global", "batch.mcro",
-                                                    "precision"));
+  EXPECT_THAT(fields, ::testing::UnorderedElementsAre("nam", "steps", "batch.global", "batch.mcro",
+                                                      "precision"));
 }
 
 constexpr char kTrainer[] = R"(

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/train/config/check.h"
 #include "train/config/validate.h"
 
 namespace trainyard {
@@ -37,12 +38,6 @@ JobConfig Hybrid(int64_t ranks, int64_t sequence) {
   job.steps = 10;
   job.devices = ranks;
   return job;
-}
-
-std::vector<FieldViolation> Check(const JobConfig& job) {
-  Violations violations;
-  Validate(job, violations);
-  return violations.list();
 }
 
 void ExpectOne(const JobConfig& job, const char* field, const std::string& description) {

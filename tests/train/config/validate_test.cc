@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "models/arch/decoder_config.h"
 #include "models/arch/registry.h"
+#include "tests/train/config/check.h"
 #include "train/config/resolve_model.h"
 
 namespace trainyard {
@@ -42,12 +43,6 @@ JobConfig GoodJob() {
   return job;
 }
 
-std::vector<FieldViolation> Check(const JobConfig& job) {
-  Violations violations;
-  Validate(job, violations);
-  return violations.list();
-}
-
 TEST(Validate, GoodJobsPass) {
   JobConfig job = GoodJob();
   EXPECT_THAT(Check(job), IsEmpty()) << Check(job)[0].field << Check(job)[0].description;
@@ -73,7 +68,7 @@ struct BadJob {
 };
 void PrintTo(const BadJob& bad, std::ostream* out) { *out << bad.what; }
 
-class BadJobs : public testing::TestWithParam<BadJob> {};
+class BadJobs : public ::testing::TestWithParam<BadJob> {};
 
 TEST_P(BadJobs, NameFieldAndNearestLegalValue) {
   JobConfig job = GoodJob();
@@ -92,7 +87,7 @@ TEST_P(BadJobs, NameFieldAndNearestLegalValue) {
 
 INSTANTIATE_TEST_SUITE_P(
     Names, BadJobs,
-    testing::Values(
+    ::testing::Values(
         BAD("empty", job.name = "", "name", "found \"\""),
         BAD("upper case", job.name = "My Job!", "name", "found \"My Job!\"; nearest \"my-job\""),
         BAD("ends in dash", job.name = "a-", "name", "nearest \"a\""),
@@ -108,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     Models, BadJobs,
-    testing::Values(
+    ::testing::Values(
         BAD("none", job.model = {}, "model.preset", "llama3-8b"),
         BAD("unknown", job.model.preset = "llama3-8", "model.preset", "llama3-8b"),
         BAD("both", job.model.architecture.emplace(), "model", "found both"),
@@ -128,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     Batches, BadJobs,
-    testing::Values(
+    ::testing::Values(
         BAD("does not divide", job.batch.global = 32, "batch.global",
             "multiple of micro x data parallel = 2 x 3 = 6, found 32; nearest 30"),
         BAD("rounds up", job.batch.global = 34, "batch.global", "nearest 36"),
@@ -183,7 +178,7 @@ TEST(Validate, ExpertsThatDividePass) {
 
 INSTANTIATE_TEST_SUITE_P(
     Experts, BadJobs,
-    testing::Values(
+    ::testing::Values(
         BAD("expert over experts", (WithExperts(job, {.expert = 8}, 8), job.batch = {16, 1, 64}),
             "parallelism.expert",
             "a number of ranks (expert x 1 by expert_split EXPERT_TENSOR) that divides experts = "
@@ -216,7 +211,7 @@ JobConfig& WithChoices(JobConfig& job, const BatchConfig& batch) {
 
 INSTANTIATE_TEST_SUITE_P(
     ExpertSlots, BadJobs,
-    testing::Values(
+    ::testing::Values(
         BAD("choices of too many sequences", WithChoices(job, {48, 16, 1 << 16}), "batch.micro",
             "wanted at most 1073741823 choices of experts on a rank at once, micro x sequence / "
             "(context x tensor) x top_k = 16 x 65536 / (1 x 1) x 1024 = 1073741824, found 16; "
@@ -262,7 +257,7 @@ TEST(Validate, LayoutsThatDividePass) {
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, BadJobs,
-    testing::Values(
+    ::testing::Values(
         BAD("tensor over heads", Divide(job, {.tensor = 3}), "parallelism.tensor",
             "divides ffn = 128, heads = 4, vocab = 256 (or vocab_multiple = 3, found 1) and the "
             "128 "
@@ -333,7 +328,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     Data, BadJobs,
-    testing::Values(
+    ::testing::Values(
         BAD("none", job.data = {}, "data", "wanted one of synthetic"),
         BAD("no path", job.data = (TextData{"", 0.1}), "data.text.path", "found none"),
         BAD("dots", job.data = (TextData{"a/../b", 0.1}), "data.text.path", "without \"..\""),
@@ -367,7 +362,7 @@ TEST(Validate, NcclTracesBesideTheCheckpointsPass) {
 
 INSTANTIATE_TEST_SUITE_P(
     Training, BadJobs,
-    testing::Values(
+    ::testing::Values(
         BAD("no steps", job.steps = 0;
             job.optimizer.schedule = {}, "steps", "wanted 1 to 1000000000, found 0"),
         BAD("negative steps", job.steps = -1;
@@ -510,7 +505,7 @@ TEST(Validate, ReportsEverythingAtOnce) {
   job.devices = 0;
   std::vector<std::string> fields;
   for (const auto& v : Check(job)) fields.push_back(v.field);
-  EXPECT_THAT(fields, testing::UnorderedElementsAre(
+  EXPECT_THAT(fields, ::testing::UnorderedElementsAre(
                           "name", "model.preset", "devices", "batch.global", "batch.micro",
                           "batch.sequence", "data", "optimizer.adamw.learning_rate", "steps"));
 }
@@ -529,7 +524,7 @@ TEST(ParseAndValidateJob, MergesBothListsWithoutRepetition) {
       "sequence: 8}, optimizer: {adamw: {learning_rate: 1e-3}}}");
   std::vector<std::string> fields;
   for (const auto& v : Violations::FromStatus(job.status())) fields.push_back(v.field);
-  EXPECT_THAT(fields, testing::UnorderedElementsAre("nam", "steps", "name", "batch.micro"));
+  EXPECT_THAT(fields, ::testing::UnorderedElementsAre("nam", "steps", "name", "batch.micro"));
   EXPECT_EQ(Violations::FromStatus(ParseAndValidateJob("a: [").status()).size(), 1u);
 }
 
@@ -580,7 +575,7 @@ TEST(ResolveModel, InlineArchitecturesNameWhatIsMissing) {
   const auto model = ResolveModel(choice);
   ASSERT_FALSE(model.ok());
   for (const auto& v : Violations::FromStatus(model.status())) {
-    EXPECT_THAT(v.field, testing::StartsWith("model.architecture."));
+    EXPECT_THAT(v.field, ::testing::StartsWith("model.architecture."));
     EXPECT_NE(v.field, "model.architecture.layers");
   }
   choice.architecture->fields["hidden"] = 64;

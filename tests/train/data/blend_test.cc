@@ -101,7 +101,7 @@ class CountedDocuments final : public TokenStream {
 };
 
 // 150 documents of 0 to 10 tokens. The tokens of the part that is used, [30, end), are 84 x 8.
-constexpr int64_t kSequence = 8, kBegin = 30, kEnd = kBegin + 84 * kSequence;
+constexpr int64_t kBlendSequence = 8, kBegin = 30, kEnd = kBegin + 84 * kBlendSequence;
 std::shared_ptr<const CountedDocuments> SomeDocuments() {
   std::vector<int64_t> lengths;
   for (int64_t i = 0; i < 150; ++i) lengths.push_back(i * 7 % 11);
@@ -109,10 +109,10 @@ std::shared_ptr<const CountedDocuments> SomeDocuments() {
 }
 ShuffledDocuments SomeShuffled(uint64_t key, int64_t end = kEnd) {
   return ShuffledDocuments({.stream = SomeDocuments(), .file = "some", .begin = kBegin, .end = end},
-                           kSequence, key);
+                           kBlendSequence, key);
 }
 std::vector<int32_t> SampleOf(const ShuffledDocuments& documents, int64_t sample) {
-  std::vector<int32_t> tokens(kSequence + 1);
+  std::vector<int32_t> tokens(kBlendSequence + 1);
   const absl::Status status = documents.ReadTokens(sample, tokens);
   EXPECT_TRUE(status.ok()) << status;
   return tokens;
@@ -127,10 +127,10 @@ TEST(ShuffledDocuments, EveryTokenIsUsedOnceAnEpoch) {
     std::map<int32_t, int> uses;
     for (int64_t i = 0; i < end - kBegin; ++i) {
       const std::vector<int32_t> sample = SampleOf(documents, i);
-      for (int64_t t = 0; t < kSequence; ++t) ++uses[sample[size_t(t)]];
+      for (int64_t t = 0; t < kBlendSequence; ++t) ++uses[sample[size_t(t)]];
     }
     EXPECT_EQ(uses.size(), size_t(end - kBegin));
-    for (const auto& [token, count] : uses) ASSERT_EQ(count, kSequence) << token;
+    for (const auto& [token, count] : uses) ASSERT_EQ(count, kBlendSequence) << token;
     EXPECT_EQ(uses.begin()->first, source->Token(kBegin));
     EXPECT_EQ(uses.rbegin()->first, source->Token(end - 1));
   }
@@ -182,7 +182,7 @@ TEST(ShuffledDocuments, ASampleOfASmallPartTakesFewReads) {
   const auto source = std::make_shared<CountedDocuments>(std::vector<int64_t>(20'000, 4));
   const int64_t tokens = source->num_tokens();
   const ShuffledDocuments documents(
-      {.stream = source, .file = "some", .begin = tokens - 160, .end = tokens}, kSequence, 3);
+      {.stream = source, .file = "some", .begin = tokens - 160, .end = tokens}, kBlendSequence, 3);
   for (int64_t i = 0; i < 20; ++i) {
     const int64_t before = source->reads();
     for (const int32_t token : SampleOf(documents, i)) EXPECT_GE(token, 100 * (20'000 - 40));
@@ -195,7 +195,7 @@ TEST(ShuffledDocuments, BeginsAreThoseOfTheDocumentsInASample) {
   const ShuffledDocuments documents = SomeShuffled(3);
   for (int64_t i = 0; i < 200; ++i) {
     const std::vector<int32_t> sample = SampleOf(documents, i);
-    std::vector<int32_t> begins(kSequence), want(kSequence);
+    std::vector<int32_t> begins(kBlendSequence), want(kBlendSequence);
     ASSERT_TRUE(documents.ReadDocumentBegins(i, begins).ok());
     for (size_t t = 1; t < want.size(); ++t) {
       want[t] = sample[t] == sample[t - 1] + 1 ? want[t - 1] : int32_t(t);
@@ -204,9 +204,9 @@ TEST(ShuffledDocuments, BeginsAreThoseOfTheDocumentsInASample) {
   }
 }
 
-class BlendTest : public testing::Test {
+class BlendTest : public ::testing::Test {
  protected:
-  BlendTest() : directory_(testing::TempDir() + "/blend") {
+  BlendTest() : directory_(::testing::TempDir() + "/blend") {
     EXPECT_TRUE(RemoveTree(directory_).ok());
     EXPECT_TRUE(MakeDirectories(directory_).ok());
     WriteCorpus("a", 40, 1000);
@@ -229,7 +229,7 @@ class BlendTest : public testing::Test {
   absl::StatusOr<DataSplits> Open(const BlendData& blend, uint64_t seed = 5) const {
     return OpenData({.source = blend,
                      .inputs = TokenInputs(65536),
-                     .sequence = kSequence,
+                     .sequence = kBlendSequence,
                      .seed = seed,
                      .roots = Roots({directory_})});
   }

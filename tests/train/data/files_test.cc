@@ -24,9 +24,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-class DataFiles : public testing::Test {
+class DataFiles : public ::testing::Test {
  protected:
-  DataFiles() : directory_(testing::TempDir() + "/data_files") {
+  DataFiles() : directory_(::testing::TempDir() + "/data_files") {
     EXPECT_TRUE(RemoveTree(directory_).ok());
     EXPECT_TRUE(MakeDirectories(directory_).ok());
   }
@@ -55,7 +55,7 @@ class DataFiles : public testing::Test {
 };
 
 // The tokens of a sample, and the last target.
-absl::StatusOr<std::vector<int32_t>> ReadSample(const Dataset& data, int64_t index) {
+absl::StatusOr<std::vector<int32_t>> ReadOneSample(const Dataset& data, int64_t index) {
   std::vector<InputData> inputs(2, std::vector<int32_t>());
   RETURN_IF_ERROR(data.Read({.index = index, .epoch = 7}, inputs));
   std::vector<int32_t> tokens = std::get<std::vector<int32_t>>(inputs[0]);
@@ -66,7 +66,7 @@ absl::StatusOr<std::vector<int32_t>> ReadSample(const Dataset& data, int64_t ind
 }
 
 std::vector<int32_t> Sample(const Dataset& data, int64_t index) {
-  const auto tokens = ReadSample(data, index);
+  const auto tokens = ReadOneSample(data, index);
   EXPECT_TRUE(tokens.ok()) << tokens.status();
   return tokens.value_or(std::vector<int32_t>());
 }
@@ -145,8 +145,8 @@ TEST_F(DataFiles, TextThatShrinksWhileReadIsDataLoss) {
   Write("t", std::string(100, 'x'));
   const auto splits = Text("t", 0, 9);
   std::filesystem::resize_file(Path("t"), 50);
-  EXPECT_TRUE(ReadSample(*splits->train, 0).ok());
-  const absl::Status status = ReadSample(*splits->train, 10).status();
+  EXPECT_TRUE(ReadOneSample(*splits->train, 0).ok());
+  const absl::Status status = ReadOneSample(*splits->train, 10).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(status.message()), HasSubstr("t ends before byte 100"));
 }
@@ -255,7 +255,7 @@ TEST_F(DataFiles, IndexedNamesTokensOutsideOfTheVocabulary) {
   EXPECT_TRUE(Indexed("p", 0, 8, 91).ok());
   const auto splits = Indexed("p", 0, 8, 90);
   ASSERT_TRUE(splits.ok()) << splits.status();
-  const absl::Status status = ReadSample(*splits->train, 0).status();
+  const absl::Status status = ReadOneSample(*splits->train, 0).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("p.bin: token 90 at byte 14 (sequence 2), wanted 0 to 89"));
@@ -266,7 +266,7 @@ TEST_F(DataFiles, IndexedSignedNegativeTokensAreOutsideOfEveryVocabulary) {
   std::string tokens = ReadFile(Path("p.bin")).value();
   tokens[1] = char(0x80);
   Write("p.bin", tokens);
-  EXPECT_THAT(std::string(ReadSample(*Indexed("p", 0, 8)->train, 0).status().message()),
+  EXPECT_THAT(std::string(ReadOneSample(*Indexed("p", 0, 8)->train, 0).status().message()),
               HasSubstr("token -32767 at byte 0"));
 }
 
@@ -352,7 +352,7 @@ TEST_F(DataFiles, IndexedSurvivesRandomDamage) {
     if (!splits.ok()) continue;
     ++opened;
     for (int64_t s = 0; s < splits->train->num_samples(); ++s) {
-      (void)ReadSample(*splits->train, s);
+      (void)ReadOneSample(*splits->train, s);
     }
   }
   EXPECT_LT(opened, 2000);
@@ -424,7 +424,7 @@ TEST_F(DataFiles, TokenizedTextIsTheTextByteForByte) {
   EXPECT_THAT(
       std::string(
           TokenizeBytes(Path("t.txt"), Path("made/"), DocumentSplit::kFile).status().message()),
-      testing::HasSubstr("and a name"));
+      ::testing::HasSubstr("and a name"));
   Write("empty", "");
   EXPECT_EQ(TokenizeBytes(Path("empty"), Path("e"), DocumentSplit::kFile).status().code(),
             absl::StatusCode::kInvalidArgument);

@@ -161,9 +161,9 @@ TEST(Npy, RefusesEveryOtherLiteral) {
   EXPECT_TRUE(ParseNpyHeader(with_shape("(2305843009213693951,)")).ok());
 }
 
-class NpyFiles : public testing::Test {
+class NpyFiles : public ::testing::Test {
  protected:
-  NpyFiles() : directory_(testing::TempDir() + "/npy_files") {
+  NpyFiles() : directory_(::testing::TempDir() + "/npy_files") {
     EXPECT_TRUE(RemoveTree(directory_).ok());
     EXPECT_TRUE(MakeDirectories(directory_).ok());
   }

@@ -14,7 +14,7 @@
 namespace trainyard {
 namespace {
 
-std::vector<int32_t> Sample(const Dataset& dataset, int64_t index) {
+std::vector<int32_t> SyntheticSample(const Dataset& dataset, int64_t index) {
   const auto& tokens = dynamic_cast<const TokenDataset&>(dataset);
   std::vector<int32_t> sample(size_t(tokens.sequence()) + 1);
   EXPECT_TRUE(tokens.ReadTokens(index, sample).ok());
@@ -35,7 +35,7 @@ TEST(Synthetic, HasTheEntropyThatIsDocumented) {
   std::map<std::vector<int32_t>, double> triples, pairs;
   double total = 0;
   for (int64_t i = 0; i < kSamples; ++i) {
-    const std::vector<int32_t> sample = Sample(*splits.train, i);
+    const std::vector<int32_t> sample = SyntheticSample(*splits.train, i);
     for (size_t t = 2; t < sample.size(); ++t) {
       ++triples[{sample[t - 2], sample[t - 1], sample[t]}];
       ++pairs[{sample[t - 2], sample[t - 1]}];
@@ -54,17 +54,17 @@ TEST(Synthetic, HasTheEntropyThatIsDocumented) {
 
 TEST(Synthetic, IsAPureFunctionOfSeedSplitAndIndex) {
   const DataSplits a = SyntheticSplits(16, 100, 1), b = SyntheticSplits(16, 100, 2);
-  const std::vector<int32_t> first = Sample(*a.train, 5);
-  EXPECT_EQ(first, Sample(*a.train, 5));
-  EXPECT_NE(first, Sample(*a.train, 6));
-  EXPECT_NE(first, Sample(*a.validation, 5));
-  EXPECT_NE(first, Sample(*b.train, 5));
+  const std::vector<int32_t> first = SyntheticSample(*a.train, 5);
+  EXPECT_EQ(first, SyntheticSample(*a.train, 5));
+  EXPECT_NE(first, SyntheticSample(*a.train, 6));
+  EXPECT_NE(first, SyntheticSample(*a.validation, 5));
+  EXPECT_NE(first, SyntheticSample(*b.train, 5));
 }
 
 TEST(Synthetic, KeepsToTinyVocabularies) {
   for (const int64_t vocab : {1, 2, 3, 33}) {
     const DataSplits splits = SyntheticSplits(64, vocab, 1);
-    for (const int32_t token : Sample(*splits.train, 0)) {
+    for (const int32_t token : SyntheticSample(*splits.train, 0)) {
       EXPECT_GE(token, 0);
       EXPECT_LT(token, std::min<int64_t>(vocab, 32));
     }

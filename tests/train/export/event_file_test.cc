@@ -18,7 +18,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-Event Step(int64_t step, double loss) {
+SummaryEvent Step(int64_t step, double loss) {
   return ScalarsEvent(1.7e9 + double(step), step, {{"loss", loss}, {"mfu", 0.25}});
 }
 
@@ -90,7 +90,7 @@ TEST_F(EventFileTest, AChangedStepTakesBackAllFromThereOn) {
   const std::string before = Contents();
   EXPECT_THAT(before, HasSubstr("\x10\x02\x3a\x02\x08\x01")) << "SessionLog.START at step 2";
   file = EventFile::Open(path_, 1.7e9).value();
-  for (const Event& event :
+  for (const SummaryEvent& event :
        {TextEvent(1.7e9, 0, "spec", "```\n{}\n```"), Step(1, 2), Step(2, 9), Step(3, 9)}) {
     ASSERT_TRUE(file->Put(event).ok());
   }

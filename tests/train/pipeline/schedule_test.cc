@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 // "F0 F1 B0": forward, Backward, Input and Weight halves of a micro-batch; with several chunks a
 // letter for the chunk follows, "F0a F1a F0b".
-std::string Actions(const PipelineSchedule& schedule, int stage) {
+std::string ActionsOf(const PipelineSchedule& schedule, int stage) {
   const auto print = [&](std::string* out, const PipelineAction& action) {
     absl::StrAppend(out, std::string(1, "FBIW"[action.kind]), action.micro_batch);
     if (schedule.options.chunks > 1) out->push_back(char('a' + action.chunk));
@@ -33,17 +33,17 @@ TEST(Schedule, GPipeRunsAllForwardsThenAllBackwards) {
   const auto schedule =
       MakeSchedule({.kind = FindSchedule("GPIPE"), .stages = 2, .micro_batches = 3});
   ASSERT_TRUE(schedule.ok()) << schedule.status();
-  EXPECT_EQ(Actions(*schedule, 0), "F0 F1 F2 B0 B1 B2");
-  EXPECT_EQ(Actions(*schedule, 1), "F0 F1 F2 B0 B1 B2");
+  EXPECT_EQ(ActionsOf(*schedule, 0), "F0 F1 F2 B0 B1 B2");
+  EXPECT_EQ(ActionsOf(*schedule, 1), "F0 F1 F2 B0 B1 B2");
 }
 
 TEST(Schedule, OneForwardOneBackwardWarmsUpByTheStagesThatFollow) {
   const auto schedule =
       MakeSchedule({.kind = FindSchedule("ONE_F_ONE_B"), .stages = 3, .micro_batches = 4});
   ASSERT_TRUE(schedule.ok()) << schedule.status();
-  EXPECT_EQ(Actions(*schedule, 0), "F0 F1 F2 B0 F3 B1 B2 B3");
-  EXPECT_EQ(Actions(*schedule, 1), "F0 F1 B0 F2 B1 F3 B2 B3");
-  EXPECT_EQ(Actions(*schedule, 2), "F0 B0 F1 B1 F2 B2 F3 B3");
+  EXPECT_EQ(ActionsOf(*schedule, 0), "F0 F1 F2 B0 F3 B1 B2 B3");
+  EXPECT_EQ(ActionsOf(*schedule, 1), "F0 F1 B0 F2 B1 F3 B2 B3");
+  EXPECT_EQ(ActionsOf(*schedule, 2), "F0 B0 F1 B1 F2 B2 F3 B3");
 }
 
 TEST(Schedule, InterleavingSendsRoundsOfMicroBatchesThroughAllChunks) {
@@ -52,9 +52,9 @@ TEST(Schedule, InterleavingSendsRoundsOfMicroBatchesThroughAllChunks) {
                                       .chunks = 2,
                                       .micro_batches = 4});
   ASSERT_TRUE(schedule.ok()) << schedule.status();
-  EXPECT_EQ(Actions(*schedule, 0),
+  EXPECT_EQ(ActionsOf(*schedule, 0),
             "F0a F1a F0b F1b F2a B0b F3a B1b F2b B0a F3b B1a B2b B3b B2a B3a");
-  EXPECT_EQ(Actions(*schedule, 1),
+  EXPECT_EQ(ActionsOf(*schedule, 1),
             "F0a F1a F0b B0b F1b B1b F2a B0a F3a B1a F2b B2b F3b B3b B2a B3a");
 }
 
@@ -62,9 +62,9 @@ TEST(Schedule, ZeroBubblePutsWeightGradientsOffByTheStagesBefore) {
   const auto schedule =
       MakeSchedule({.kind = FindSchedule("ZERO_BUBBLE"), .stages = 3, .micro_batches = 4});
   ASSERT_TRUE(schedule.ok()) << schedule.status();
-  EXPECT_EQ(Actions(*schedule, 0), "F0 F1 F2 I0 W0 F3 I1 W1 I2 W2 I3 W3");
-  EXPECT_EQ(Actions(*schedule, 1), "F0 F1 I0 F2 I1 W0 F3 I2 W1 I3 W2 W3");
-  EXPECT_EQ(Actions(*schedule, 2), "F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 W2 W3");
+  EXPECT_EQ(ActionsOf(*schedule, 0), "F0 F1 F2 I0 W0 F3 I1 W1 I2 W2 I3 W3");
+  EXPECT_EQ(ActionsOf(*schedule, 1), "F0 F1 I0 F2 I1 W0 F3 I2 W1 I3 W2 W3");
+  EXPECT_EQ(ActionsOf(*schedule, 2), "F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 W2 W3");
 }
 
 TEST(Schedule, SlotsAreTheLowestFree) {

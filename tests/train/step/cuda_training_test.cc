@@ -86,7 +86,7 @@ JobConfig JobOf(const Case& c, const std::string& directory, PrecisionName preci
   return job;
 }
 
-void ExpectRan(const std::vector<RankRun>& runs) {
+void ExpectAllRan(const std::vector<RankRun>& runs) {
   for (const RankRun& run : runs) {
     ASSERT_TRUE(run.status.ok()) << run.status;
     ASSERT_EQ(run.result.outcome, Outcome::kCompleted) << run.result.message;
@@ -114,8 +114,8 @@ TEST_P(CudaTraining, StepsAndCheckpointAreTheCpus) {
   const JobConfig on_cpu = JobOf(c, "cpu", PrecisionName::kF64);
   const auto gpu = RunJob(on_gpu, {.ranks = c.ranks, .backend = &TestedBackend()});
   const auto cpu = RunJob(on_cpu, {.ranks = c.ranks});
-  ExpectRan(gpu);
-  ExpectRan(cpu);
+  ExpectAllRan(gpu);
+  ExpectAllRan(cpu);
   for (size_t i = 0; i < gpu.size(); ++i) ExpectSameSteps(gpu[i], cpu[i], 1e-11);
   EXPECT_LT(
       LargestDifference(Newest(on_gpu.checkpoint->directory), Newest(on_cpu.checkpoint->directory)),
@@ -138,8 +138,8 @@ TEST_P(CudaTrainingRounded, StepsAreTheCpusAsFarAsRoundingLets) {
     };
     const auto gpu = RunJob(job_of("rounded_gpu"), {.ranks = c.ranks, .backend = &TestedBackend()});
     const auto cpu = RunJob(job_of("rounded_cpu"), {.ranks = c.ranks});
-    ExpectRan(gpu);
-    ExpectRan(cpu);
+    ExpectAllRan(gpu);
+    ExpectAllRan(cpu);
     ExpectSameSteps(gpu[0], cpu[0], tolerance);
   }
 }
@@ -193,11 +193,11 @@ TEST(CudaTrainingResume, IsExactToTheBit) {
   JobConfig whole = JobOf(c, "whole", PrecisionName::kBF16);
   JobConfig parts = JobOf(c, "parts", PrecisionName::kBF16);
   parts.checkpoint->every_steps = 1;
-  ExpectRan(RunJob(whole, {.backend = &TestedBackend()}));
+  ExpectAllRan(RunJob(whole, {.backend = &TestedBackend()}));
   const auto first = RunJob(parts, {.backend = &TestedBackend(),
                                     .stop = [](int, int64_t finished) { return finished == 2; }});
   ASSERT_EQ(first[0].result.outcome, Outcome::kStopped);
-  ExpectRan(RunJob(parts, {.backend = &TestedBackend(), .epoch = 2, .resume = true}));
+  ExpectAllRan(RunJob(parts, {.backend = &TestedBackend(), .epoch = 2, .resume = true}));
   EXPECT_EQ(NewestDigest(whole.checkpoint->directory), NewestDigest(parts.checkpoint->directory));
 }
 

@@ -26,7 +26,7 @@ RunOptions Nccl(Rendezvous& rendezvous, absl::Duration timeout = absl::Minutes(5
           }};
 }
 
-struct Case {
+struct NcclCase {
   std::string name;
   ParallelismConfig parallelism;
 };
@@ -39,7 +39,7 @@ JobConfig JobOf(const ParallelismConfig& parallelism, const std::string& directo
   return job;
 }
 
-class NcclTraining : public ::testing::TestWithParam<Case> {};
+class NcclTraining : public ::testing::TestWithParam<NcclCase> {};
 
 TEST_P(NcclTraining, StepsAndCheckpointAreTheCpus) {
   const auto& [name, parallelism] = GetParam();
@@ -68,9 +68,9 @@ TEST_P(NcclTraining, StepsAndCheckpointAreTheCpus) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, NcclTraining,
-                         ::testing::Values(Case{"zero_full", {.zero = Zero::kFull}},
-                                           Case{"tensor", {.tensor = 2}},
-                                           Case{"pipeline", {.pipeline = 2}}),
+                         ::testing::Values(NcclCase{"zero_full", {.zero = Zero::kFull}},
+                                           NcclCase{"tensor", {.tensor = 2}},
+                                           NcclCase{"pipeline", {.pipeline = 2}}),
                          [](const auto& info) { return info.param.name; });
 
 // Rank 1 leaves the second step to rank 0, which has a record and a checkpoint of the first alone.

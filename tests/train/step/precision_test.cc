@@ -57,12 +57,12 @@ TEST_P(Rounded, TwoStepsEqualThoseOfOneRankAsFarAsRoundingLets) {
   EXPECT_LT(difference, GetParam().tolerance);
 }
 
-std::string NameOf(const ::testing::TestParamInfo<RoundedCase>& info) {
+std::string NameOfRounded(const ::testing::TestParamInfo<RoundedCase>& info) {
   return absl::StrCat(info.index, "_", Name(info.param.layout.job.precision), "_",
                       info.param.layout.name());
 }
 
-INSTANTIATE_TEST_SUITE_P(Sample, Rounded, ::testing::ValuesIn(Sample()), NameOf);
+INSTANTIATE_TEST_SUITE_P(Sample, Rounded, ::testing::ValuesIn(Sample()), NameOfRounded);
 
 }  // namespace
 }  // namespace trainyard::testing

@@ -64,11 +64,11 @@ class Inbox {
   std::condition_variable changed_;
 };
 
-class ChannelTest : public testing::Test {
+class ChannelTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    directory_ = testing::TempDir() + "/channel_" +
-                 testing::UnitTest::GetInstance()->current_test_info()->name();
+    directory_ = ::testing::TempDir() + "/channel_" +
+                 ::testing::UnitTest::GetInstance()->current_test_info()->name();
     ASSERT_TRUE(RemoveTree(directory_).ok());
     ASSERT_TRUE(MakeDirectories(directory_).ok());
     path_ = directory_ + "/socket";
@@ -102,7 +102,7 @@ TEST_F(ChannelTest, DeliversInOrderAndAcknowledges) {
   EXPECT_EQ(inbox.readies, 1);
   ASSERT_EQ(inbox.steps.size(), 1000u);
   EXPECT_TRUE(std::is_sorted(inbox.steps.begin(), inbox.steps.end()));
-  EXPECT_THAT(inbox.paths, testing::ElementsAre("/ckpt/step-1000"));
+  EXPECT_THAT(inbox.paths, ::testing::ElementsAre("/ckpt/step-1000"));
   EXPECT_EQ(client->disconnected_for(), absl::ZeroDuration());
 }
 
@@ -115,7 +115,7 @@ TEST_F(ChannelTest, MessagesSentWithoutADaemonReachTheNextOne) {
   const auto server = Serve(inbox);
   ASSERT_TRUE(client->Flush(kPatience).ok());
   EXPECT_EQ(inbox.readies, 1);
-  EXPECT_THAT(inbox.steps, testing::ElementsAre(1));
+  EXPECT_THAT(inbox.steps, ::testing::ElementsAre(1));
 }
 
 TEST_F(ChannelTest, NothingIsLostWhileTheDaemonRestartsManyTimes) {
@@ -161,7 +161,7 @@ TEST_F(ChannelTest, ConnectionThatBreaksRepeatsNothingToTheSameDaemon) {
   client->SendStep(StepNumber(1));
   client->SendStep(StepNumber(2));
   ASSERT_TRUE(client->Flush(kPatience).ok());
-  EXPECT_THAT(inbox.steps, testing::ElementsAre(1, 2));
+  EXPECT_THAT(inbox.steps, ::testing::ElementsAre(1, 2));
 }
 
 // Bug it must catch: a trainer that has reconnected counts as gone once its old connection ends.
@@ -195,8 +195,8 @@ TEST_F(ChannelTest, BoundDropsOldestStepsButNeverCheckpoints) {
   Inbox inbox;
   const auto server = Serve(inbox);
   ASSERT_TRUE(client->Flush(kPatience).ok());
-  EXPECT_THAT(inbox.paths, testing::ElementsAre("/a", "/b"));
-  EXPECT_THAT(inbox.steps, testing::ElementsAre(99, 100));
+  EXPECT_THAT(inbox.paths, ::testing::ElementsAre("/a", "/b"));
+  EXPECT_THAT(inbox.steps, ::testing::ElementsAre(99, 100));
 }
 
 TEST_F(ChannelTest, HeartbeatsSayHowFarTheWorkHasCome) {
@@ -241,7 +241,7 @@ TEST_F(ChannelTest, GetPastItsDeadlineNamesTheKey) {
   const auto client = Connect();
   const absl::Status status = client->Get("gloo/7", absl::Milliseconds(10)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("gloo/7"));
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("gloo/7"));
 }
 
 TEST_F(ChannelTest, StopReachesATrainerThatConnectsLaterAndEndsItsGet) {
@@ -271,7 +271,7 @@ TEST_F(ChannelTest, TrainerOfAnotherEpochIsRefused) {
   client->SendReady({});
   ASSERT_TRUE(client->Flush(kPatience).ok());
   EXPECT_EQ(inbox.hellos, 1);
-  EXPECT_THAT(inbox.paths, testing::IsEmpty());
+  EXPECT_THAT(inbox.paths, ::testing::IsEmpty());
 }
 
 // Bug it must catch: who knows the path speaks for the trainer, or takes all connections there are.

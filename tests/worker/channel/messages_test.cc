@@ -10,7 +10,7 @@
 namespace trainyard::channel {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 template <typename T>
 T RoundTrip(const T& message, uint64_t sequence = 0) {

@@ -47,6 +47,18 @@ class DaemonTest : public ::testing::Test {
     return ReadSupervisor(DirectoryOf(id).File("supervisor.json")).value_or(ProcessIdentity{});
   }
 
+  // Ends the daemon, and changes one bit of the first digit after `key` in a file of the rank.
+  void Damage(absl::string_view name, const char* key) {
+    daemon_.reset();
+    const std::string path = DirectoryOf(id_).File(name);
+    absl::StatusOr<std::string> text = ReadFile(path, 1 << 20);
+    ASSERT_TRUE(text.ok()) << text.status();
+    const size_t digit = text->find_first_of("0123456789", text->find(key));
+    ASSERT_NE(digit, std::string::npos) << *text;
+    (*text)[digit] = char((*text)[digit] ^ 1);
+    ASSERT_TRUE(WriteFileAtomic(path, *text).ok());
+  }
+
   // Whether the daemon lets this process, which is not the rank, speak for it.
   bool HearsThisProcess() {
     auto fd = channel::ConnectUnix(DirectoryOf(id_).File("socket"));
@@ -289,6 +301,33 @@ TEST_F(DaemonTest, ARunningRankIsAdopted) {
   std::set<uint64_t> steps;
   for (const StepReport& report : heard_->steps()) steps.insert(report.step.step);
   EXPECT_EQ(steps, (std::set<uint64_t>{1, 2, 3, 4, 5, 6, 7, 8, 9}));
+}
+
+// Bug it must catch: a rank that runs is taken for one that has ended, because one bit of its
+// supervisor's identity is another.
+TEST_F(DaemonTest, ARankWhoseSupervisorsFileIsDamagedIsAdopted) {
+  daemon_->StartRanks(Order("job", 1, {"ready", "step:5", "wait"}));
+  ASSERT_TRUE(heard_->AwaitSteps(5));
+  const ProcessIdentity supervisor = SupervisorOf(id_);
+  Damage("supervisor.json", "\"pid\"");
+  Restart();
+  const std::vector<RankStatus> running = daemon_->Register();
+  ASSERT_EQ(running.size(), 1u);
+  EXPECT_EQ(running[0].state, RankState::kReady);
+  EXPECT_TRUE(*IsRunning(supervisor));
+}
+
+// Bug it must catch: it is taken for the rank of device 0, and another rank gets its device.
+TEST_F(DaemonTest, ARankWhoseDeviceNobodyKnowsIsEnded) {
+  daemon_->StartRanks(Order("job", 1, {"ready", "step:5", "wait"}));
+  ASSERT_TRUE(heard_->AwaitSteps(5));
+  const ProcessIdentity supervisor = SupervisorOf(id_);
+  Damage("launch.json", "\"device\"");
+  Restart();
+  const auto exited = heard_->Await(id_, RankState::kExited);
+  ASSERT_TRUE(exited);
+  EXPECT_EQ(exited->cause, ExitCause::kStopped);
+  EXPECT_FALSE(*IsRunning(supervisor));
 }
 
 // Bug it must catch: an overflow of steps that takes a checkpoint with it, which then nobody loads.

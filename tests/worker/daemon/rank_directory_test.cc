@@ -55,6 +55,45 @@ TEST(RankDirectoryTest, ExitReportsReadBack) {
   EXPECT_EQ(read->message, exit.message);
 }
 
+// Bug it must catch: a digit that is another one on the disk, and is believed.
+TEST(RankDirectoryTest, NoFlippedBitChangesWhatIsRead) {
+  TemporaryDirectory directory;
+  const std::string path = directory.path() + "/file.json";
+  const auto flip = [&](const auto& same) {
+    const std::string good = *ReadFile(path, 1 << 20);
+    for (size_t byte = 0; byte < good.size(); ++byte) {
+      for (int bit = 0; bit < 8; ++bit) {
+        std::string text = good;
+        text[byte] = char(text[byte] ^ (1 << bit));
+        ASSERT_TRUE(WriteFileAtomic(path, text).ok());
+        EXPECT_TRUE(same()) << "byte " << byte << " bit " << bit << ": " << text;
+      }
+    }
+  };
+  ASSERT_TRUE(WriteExitReport(path, {ExitCause::kSignal, 9, 0, "killed"}).ok());
+  flip([&] {
+    const auto read = ReadExitReport(path);
+    return !read.ok() || (read->cause == ExitCause::kSignal && read->signal == 9 &&
+                          read->exit_code == 0 && read->message == "killed");
+  });
+  ASSERT_TRUE(WriteSupervisor(path, {.pid = 4711, .start_time = 123456}).ok());
+  flip([&] {
+    const auto read = ReadSupervisor(path);
+    return !read.ok() || (read->pid == 4711 && read->start_time == 123456);
+  });
+  const RankDirectory rank(directory.path());
+  Launch written;
+  written.trainer = "/bin/trainer";
+  written.device = 5;
+  ASSERT_TRUE(WriteLaunch(rank, written).ok());
+  const std::string launch = rank.File("launch.json");
+  ASSERT_EQ(::rename(launch.c_str(), path.c_str()), 0);
+  flip([&] {
+    const auto read = ReadLaunch(path);
+    return !read.ok() || (read->trainer == "/bin/trainer" && read->device == 5);
+  });
+}
+
 TEST(RankDirectoryTest, ReportsOfAnotherVersionOrFormAreErrors) {
   TemporaryDirectory directory;
   const std::string path = directory.path() + "/exit_report.json";

@@ -16,10 +16,10 @@
 namespace trainyard {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
-class SandboxOptionsTest : public testing::Test {
+class SandboxOptionsTest : public ::testing::Test {
  protected:
   SandboxOptionsTest() {
     for (const char* name : {"/root", "/state/ranks"}) {

@@ -32,7 +32,7 @@
 namespace trainyard {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr int kNotEntered = 254;
 
@@ -60,7 +60,7 @@ long Clone(unsigned long flags) {
   return child;
 }
 
-class SandboxTest : public testing::Test {
+class SandboxTest : public ::testing::Test {
  protected:
   SandboxTest() {
     for (const char* name :

@@ -243,10 +243,10 @@ TEST_F(ControllerStreamTest, WhatANewerControllerSaysBesideItsOrdersIsIgnored) {
 // As one that speaks another version of the stream does.
 TEST_F(ControllerStreamTest, TheLogSaysWhyAControllerRefusesTheWorker) {
   controller_.set_refusal("worker stream version 2; this controller speaks version 3");
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   Connect();
   controller_.AwaitRegister(2);  // The end of the first stream is logged before.
-  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
               HasSubstr("this controller speaks version 3"));
 }
 

@@ -20,6 +20,8 @@ constexpr double kTileOverhead = 1.5e-6;  // Of each wave: first loads, last sto
 constexpr double kWorkspace = 64 << 20;   // Bytes that a product may keep parts of its sums in.
 // A grouped product has mma.sync where cuBLASLt has wgmma.
 constexpr double kGroupedShare = 0.6;
+// Our attention has mma.sync where cuDNN has wgmma, and needs no more time for one order.
+constexpr double kOurAttentionShare = 0.5;
 
 // The attention rates are those of cuDNN's and FlashAttention's published tables, H200 and H100,
 // causal: head dim 128, 64 query and 8 key heads: forward 534, 616, 655 TFLOP/s at 2k, 4k, 8k
@@ -97,8 +99,10 @@ double AttentionSeconds(const GpuRates& gpu, const Program& program, const Insta
   const ValueInfo& out = program.info(backward ? instance.inputs[1] : instance.outputs[0]);
   const int64_t head_dim = out.shape.back() / lse.shape[1];
   const size_t width = head_dim <= 64 ? 0 : 1;
-  const auto& of_backward = program.deterministic ? gpu.backward_in_order : gpu.backward;
-  const double rate = (backward ? of_backward : gpu.forward)[width].at(program.sequence);
+  const bool ours = !instance.op->KeptOnGpu(program, instance);
+  const auto& of_backward = program.deterministic && !ours ? gpu.backward_in_order : gpu.backward;
+  const double rate = (backward ? of_backward : gpu.forward)[width].at(program.sequence) *
+                      (ours ? kOurAttentionShare : 1);
   const double flops = backward ? cost.flops * 5 / 4 : cost.flops;  // The scores once more.
   return kKernel + flops / rate;
 }

@@ -73,6 +73,12 @@ struct PartRows {
   auto operator<=>(const PartRows&) const = default;
 };
 
+// The most bytes that a plan may keep to sum gradients in one order. That memory grows with the
+// square of the sequence: 16 GiB for 32 heads and 16,384 tokens. Above the limit our kernels
+// compute the gradients. They sum in one order without such memory, at about half of cuDNN's rate
+// (an estimate: no GPU has run them).
+inline constexpr int64_t kMostOrderedBytes = int64_t{8} << 30;
+
 // One plan of cuDNN's for plain attention (IsPlain): over packed rows, all of them, or of a part.
 // The numbers of rows are multiples of kCudnnTokens.
 struct CudnnAttentionPlan {
@@ -104,12 +110,18 @@ struct CudnnAttentionPlan {
   }
   bool operator<(const CudnnAttentionPlan& other) const { return Key() < other.Key(); }
 
+  // A square of bf16 for every head, from which the gradients of queries are summed in one order.
+  int64_t OrderedBytes() const {
+    const bool ordered = pass == AttentionPass::kBackward && deterministic;
+    return ordered ? sequences * dims.heads * queries() * keys() * int64_t{sizeof(uint16_t)} : 0;
+  }
+  bool IsUsed() const { return OrderedBytes() <= kMostOrderedBytes; }
+
   // The bytes of the plan's workspace: a fixed amount and, for backward,
   // - a value for each query;
   // - the gradients of keys and values for each query head, if heads share them;
-  // - if deterministic, a square of bf16 for every head, from which the gradients of queries are
-  //   summed in one order; otherwise these gradients in f32, to which blocks of keys add as they
-  //   come.
+  // - OrderedBytes; or, if not deterministic, the gradients of queries in f32, to which blocks of
+  //   keys add as they come.
   // Measured for cuDNN 9.19 on Hopper.
   int64_t WorkspaceBytes() const {
     constexpr int64_t kOwn = 256;
@@ -117,21 +129,21 @@ struct CudnnAttentionPlan {
     const int64_t heads = sequences * dims.heads, d = dims.head_dim, e = dims.value_dim;
     const bool share = dims.kv_heads < dims.heads;
     const int64_t shared = share ? heads * keys() * (d + e) * int64_t{sizeof(uint16_t)} : 0;
-    const int64_t ordered = heads * queries() * keys() * int64_t{sizeof(uint16_t)};
     const int64_t added = heads * queries() * d * int64_t{sizeof(float)};
     return kOwn + heads * queries() * int64_t{sizeof(float)} + shared +
-           (deterministic ? ordered : added);
+           (deterministic ? OrderedBytes() : added);
   }
 };
 
 // The bytes that a GPU keeps for calls of attention on B sequences of dims.sequence tokens: the
-// workspace of their plan and, if sequences are padded, copies of their tensors. 0 if cuDNN takes
-// no such call.
+// workspace of their plan and, if sequences are padded, copies of their tensors. 0 if our kernels
+// compute the call.
 inline int64_t CudnnKeptBytes(DType dtype, CudnnAttentionPlan plan) {
   if (!CudnnTakes(dtype, plan.dims)) return 0;
-  if (plan.dims.sequence % kCudnnTokens == 0) return plan.WorkspaceBytes();
-  plan.dims.sequence = PaddedSequence(dtype, plan.dims, kCudnnTokens);
-  if (plan.dims.sequence == 0) return 0;
+  const bool whole = plan.dims.sequence % kCudnnTokens == 0;
+  if (!whole) plan.dims.sequence = PaddedSequence(dtype, plan.dims, kCudnnTokens);
+  if (plan.dims.sequence == 0 || !plan.IsUsed()) return 0;
+  if (whole) return plan.WorkspaceBytes();
   const bool backward = plan.pass == AttentionPass::kBackward;
   const int64_t tokens = plan.sequences * plan.dims.sequence;
   const int64_t packed = PackedWidth(plan.dims), mixed = plan.dims.out_columns();

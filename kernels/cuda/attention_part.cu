@@ -11,12 +11,22 @@
 namespace trainyard::cuda {
 namespace {
 
+bool IsUsed(const AttentionForwardCore<bf16, float>&) { return true; }
+bool IsUsed(const AttentionBackwardCore<bf16, float>& core) {
+  CudnnAttentionPlan plan{AttentionPass::kBackward, core.sequences, core.dims, core.deterministic};
+  plan.part = PartRows{.queries = core.part.q_rows,
+                       .keys = core.part.kv_rows,
+                       .query_stride = core.q.row,
+                       .key_stride = core.k.row};
+  return plan.IsUsed();
+}
+
 template <typename Args>
 void AttentionPartOf(Exec& exec, const Args& args) {
   const std::optional<AttentionMask> mask = CudnnPartMask(args.q.dtype, args.dims, args.part);
-  if (mask && IsPlain(args) &&
-      AttentionByParts<bf16>(exec, CoreOf<bf16>(args), *mask, CudnnAttentionPart)) {
-    return;
+  if (mask && IsPlain(args)) {
+    const auto core = CoreOf<bf16>(args);
+    if (IsUsed(core) && AttentionByParts<bf16>(exec, core, *mask, CudnnAttentionPart)) return;
   }
   LogOurs(args.q.dtype, args.dims);
   DispatchFloat(args.q.dtype, [&](auto scalar) { Run(exec, CoreOf<decltype(scalar)>(args)); });

@@ -131,6 +131,7 @@ bool Aligned(const Pointers& pointers) {
 }
 
 bool Execute(Exec& exec, const CudnnAttentionPlan& wanted, const Pointers& pointers) {
+  if (!wanted.IsUsed()) return false;
   if (!Aligned(pointers)) {
     static std::once_flag logged;
     std::call_once(logged, [&] { LogRefused(wanted, "not aligned to 16 bytes"); });

@@ -46,6 +46,27 @@ TEST(GpuModel, OneOrderCostsTime) {
   EXPECT_LT(StepMilliseconds(any), StepMilliseconds(step));
 }
 
+// Packed documents, and gradients in one order whose memory would be too much, are ours to compute.
+TEST(GpuModel, OurAttentionIsSlowerThanCudnns) {
+  const auto attention = [](const StepCase& step) {
+    const ResolvedCase resolved = *Resolve(step);
+    const RankPlan plan = *PlanRank(resolved.job, resolved.model, 0, DeviceKind::kCuda);
+    double seconds = 0;
+    for (const Instance& instance : plan.program.instances) {
+      const OpPrediction op = Predict(*RatesOf("h200"), plan.program, instance);
+      if (op.part == Part::kAttention && instance.when != When::kValidation) seconds += op.seconds;
+    }
+    return seconds;
+  };
+  const StepCase short_step{.model = "llama3.2-1b", .micro = 1, .sequence = 8192, .layers = 1};
+  StepCase long_step = short_step;
+  long_step.sequence = 16384;
+  StepCase any_order = long_step;
+  any_order.deterministic = false;
+  EXPECT_GT(attention(long_step), 5 * attention(short_step)) << "four times the products";
+  EXPECT_GT(attention(long_step), 1.5 * attention(any_order));
+}
+
 TEST(GpuModel, NothingIsFasterThanItsBytesAndProducts) {
   const ResolvedCase resolved =
       *Resolve({.model = "qwen3-30b-a3b", .micro = 1, .sequence = 4096, .layers = 2});

@@ -201,6 +201,19 @@ INSTANTIATE_TEST_SUITE_P(EveryPart, CudnnPlansOf, ::testing::ValuesIn(Drawn(Part
 TEST(CudnnPresets, DifferInTheirHeads) { EXPECT_GE(Presets().size(), 8u); }
 
 // Queries of a full mask would see the zeroes after a sequence.
+// Bug it must catch: `deterministic`, the default, keeps 32 GiB for 64 heads and 16,384 tokens.
+TEST(CudnnKeptBytes, NoSquareOfALongSequence) {
+  const auto kept = [](int64_t sequence, bool deterministic) {
+    return CudnnKeptBytes(DType::kBF16,
+                          {AttentionPass::kBackward, 1, Dims(sequence, 64, 8, 64), deterministic});
+  };
+  EXPECT_GT(kept(8192, true), kMostOrderedBytes);
+  EXPECT_EQ(kept(8192 + 128, true), 0);
+  EXPECT_EQ(kept(8192 + 1, true), 0) << "with its padding";
+  EXPECT_EQ(kept(16384, true), 0);
+  EXPECT_GT(kept(16384, false), 0);
+}
+
 TEST(CudnnTakes, NoFullMaskOverPaddedSequences) {
   AttentionDims dims = Dims(200, 4, 4, 64);
   EXPECT_TRUE(CudnnTakes(DType::kBF16, dims));

@@ -80,6 +80,7 @@ class ContextAttentionBase : public Op {
                              .keys = part.part.kv_rows,
                              .query_stride = heads_.columns(),
                              .key_stride = kv_columns()};
+        if (!plan.IsUsed()) continue;
         workspaces[plan.WorkspaceKey()] = plan.WorkspaceBytes();
       }
     }

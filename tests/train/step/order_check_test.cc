@@ -9,6 +9,7 @@
 
 #include <cstdlib>
 #include <functional>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "common/rng.h"
@@ -16,6 +17,7 @@
 #include "models/program/op.h"
 #include "models/program/passes/passes.h"
 #include "tests/models/tiny.h"
+#include "tests/testing/printed_seed.h"
 #include "tests/testing/published_table.h"
 #include "tests/train/step/layouts.h"
 #include "train/config/resolve_model.h"
@@ -25,8 +27,6 @@
 
 namespace trainyard::testing {
 namespace {
-
-constexpr uint64_t kSeed = 1;  // Of the options of a layout.
 
 // Small buckets, so that tiny models have several; a job with a name is a published one.
 absl::Status CheckRank(const LayoutCase& c, int rank, DeviceKind device,
@@ -60,16 +60,19 @@ class OrderTest : public ::testing::TestWithParam<LayoutCase> {};
 
 TEST_P(OrderTest, NothingIsLeftToLuck) {
   const uint64_t name = std::hash<std::string>()(GetParam().name());
-  for (int rank : RanksOf(GetParam())) {
-    const bool on_gpu = RandomBits(kSeed, name, uint64_t(rank)) % 2 == 0;
+  const std::vector<int> ends = RanksOf(GetParam());
+  std::set<int> ranks(ends.begin(), ends.end());
+  ranks.insert(int(RandomBits(PrintedSeed(), name, 0) % uint64_t(GetParam().job.devices)));
+  for (const int rank : ranks) {
+    const bool on_gpu = RandomBits(PrintedSeed(), name, uint64_t(rank) + 1) % 2 == 0;
     EXPECT_EQ(CheckRank(GetParam(), rank, on_gpu ? DeviceKind::kCuda : DeviceKind::kCpu),
               absl::OkStatus())
         << "rank " << rank << (on_gpu ? " on a GPU" : " on a CPU");
   }
 }
 
-// Draws the options that a layout does not have: what goes along with a layout in turn
-// (AllLayouts) meets each of them.
+// Draws the options that a layout does not have, others in each run: what goes along with a layout
+// in turn (AllLayouts) meets each of them.
 std::vector<LayoutCase> Varied(std::vector<LayoutCase> layouts) {
   constexpr PrecisionName kPrecisions[] = {PrecisionName::kBF16, PrecisionName::kF64,
                                            PrecisionName::kF32};
@@ -77,7 +80,7 @@ std::vector<LayoutCase> Varied(std::vector<LayoutCase> layouts) {
       {}, {.blocks = 1}, {.norms_and_activations = true}, {.blocks = 100}};
   for (size_t i = 0; i < layouts.size(); ++i) {
     LayoutCase& c = layouts[i];
-    const auto draw = [&](uint64_t option) { return RandomBits(kSeed, option, i); };
+    const auto draw = [&](uint64_t option) { return RandomBits(PrintedSeed(), option, i); };
     c.job.precision = kPrecisions[draw(1) % 3];
     if (draw(2) % 5 < 2) c.job.parallelism.reduction = Reduction::kBF16;
     c.job.recompute = kRecomputations[draw(3) % 4];

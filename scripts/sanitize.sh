@@ -23,12 +23,12 @@ configure() {  # NAME, of a preset
 # Clang 16, for clang 14 does not read all of our C++20. Only here: nobody needs it to build or to run.
 locks() {
   scripts/install_deps.sh clang-16 libomp-16-dev
-  configure address
+  configure apart  # The analysis reads one source at a time.
   local generated
-  generated=$(ninja -C build-address -t targets all | sed -n 's/^\(.*\.pb\.h\): .*/\1/p')
+  generated=$(ninja -C build-apart -t targets all | sed -n 's/^\(.*\.pb\.h\): .*/\1/p')
   # shellcheck disable=SC2086
-  ninja -C build-address $generated
-  scripts/locks.py build-address clang++-16
+  ninja -C build-apart $generated
+  scripts/locks.py build-apart clang++-16
 }
 
 address() {

@@ -13,6 +13,9 @@
 namespace trainyard::controller {
 namespace {
 
+// Ended jobs of which steps may still come. Each has at most the open steps of a StepWindow.
+constexpr size_t kMostEnded = 64;
+
 absl::Status NoJob(const std::string& job_id) {
   return absl::NotFoundError(absl::StrCat("no job '", job_id, "'"));
 }
@@ -392,6 +395,10 @@ void JobBook::Publish(const Snapshot& job) {
       listeners = std::move(slot.listeners);
       old_series_.push_back({time_.Monotonic() + limits_.series_linger, std::move(slot.series)});
       LeavePlace(*job);
+      if (slot.steps.complete_up_to() < job->spec->facts.steps) {
+        ended_.push_back({job, std::move(slot.steps)});
+        if (ended_.size() > kMostEnded) ended_.pop_front();
+      }
       slots_.erase(job->id);
     } else {
       listeners = slot.listeners;

@@ -167,6 +167,12 @@ class JobBook {
     std::vector<std::weak_ptr<JobListener>> listeners;
     std::unique_ptr<JobSeries> series;
   };
+  // A job that has ended before all of its steps were known. A worker whose disk failed for a while
+  // reads the others later.
+  struct Ended {
+    Snapshot job;
+    StepWindow steps;
+  };
   // One submit in progress: its request is looked up, then the job is written. A repeated call with
   // the same request_id waits for the outcome.
   struct Submission {
@@ -238,6 +244,7 @@ class JobBook {
   std::map<std::string, size_t> places_ ABSL_GUARDED_BY(mutex_);  // Places taken, by namespace.
   uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<OldSeries> old_series_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Ended> ended_ ABSL_GUARDED_BY(mutex_);  // The newest, the oldest first.
 };
 
 }  // namespace trainyard::controller

@@ -49,32 +49,39 @@ void JobBook::Refused(const char* report) {
 void JobBook::RecordStep(const StepReport& report, const std::string& device_model, Done durable) {
   MutexLock lock(mutex_);
   const auto found = slots_.find(report.job_id);
-  if (found == slots_.end() || !CheckFenceOf(*found->second.applied, report).ok()) {
+  Slot* const slot = found == slots_.end() ? nullptr : &found->second;
+  const auto ended = std::find_if(ended_.begin(), ended_.end(),
+                                  [&](const Ended& each) { return each.job->id == report.job_id; });
+  const Snapshot job = slot != nullptr         ? slot->applied
+                       : ended != ended_.end() ? ended->job
+                                               : nullptr;
+  if (job == nullptr || !CheckFenceOf(*job, report).ok()) {
     Refused("step");
     lock.Unlock();
     return Barrier(std::move(durable));
   }
-  Slot& slot = found->second;
-  const uint32_t ranks = slot.applied->spec->facts.ranks;
+  StepWindow& steps = slot != nullptr ? slot->steps : ended->steps;
+  const uint32_t ranks = job->spec->facts.ranks;
   std::optional<StepRecord> step = report.read_by_epoch > 0
-                                       ? slot.steps.MergeWhole(report.record, ranks)
-                                       : slot.steps.Merge(report.record, report.rank, ranks);
+                                       ? steps.MergeWhole(report.record, ranks)
+                                       : steps.Merge(report.record, report.rank, ranks);
   if (!step) {
     lock.Unlock();
     return Barrier(std::move(durable));
   }
-  // Reports of an earlier attempt fill the history. Only the current attempt changes the job's
-  // progress.
-  const bool current = report.record.epoch == slot.applied->epoch;
-  if (current) SeriesOf(slot).OnCollectives(report.collectives);
-  if (current && report.rank == 0 && report.record.skipped) SeriesOf(slot).OnSkipped();
+  // Reports of an earlier attempt, or of a job that has ended, fill the history. Only those of the
+  // current attempt change the job's progress.
+  const bool current =
+      slot != nullptr && !IsTerminal(job->state) && report.record.epoch == job->epoch;
+  if (current) SeriesOf(*slot).OnCollectives(report.collectives);
+  if (current && report.rank == 0 && report.record.skipped) SeriesOf(*slot).OnSkipped();
   const bool complete = step->complete;
   if (complete && current) {
-    StepFinished(slot, *step, {device_model, report.peak_flops});
-    PublishProgress(slot);
+    StepFinished(*slot, *step, {device_model, report.peak_flops});
+    PublishProgress(*slot);
   }
   WriteBatch batch;
-  batch.steps.push_back({slot.applied->number, *std::move(step)});
+  batch.steps.push_back({job->number, *std::move(step)});
   const Refusal refuse = store_.Write(std::move(batch), OnFailure::kRetry,
                                       [this, complete, id = report.job_id,
                                        durable = std::move(durable)](const absl::Status& status) {

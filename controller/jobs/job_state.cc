@@ -511,7 +511,7 @@ absl::Status CheckFence(const Job& job, uint64_t epoch, uint32_t rank,
 
 absl::Status CheckStepFence(const Job& job, uint64_t epoch, uint64_t step, uint32_t rank,
                             const std::string& worker_id) {
-  if (IsTerminal(job.state) || epoch > job.epoch || rank >= job.spec->facts.ranks) {
+  if (epoch > job.epoch || rank >= job.spec->facts.ranks) {
     return absl::FailedPreconditionError(absl::StrCat("job ", job.id, " is ", Name(job.state),
                                                       " at epoch ", job.epoch, ", and has no step ",
                                                       step, " of epoch ", epoch));

@@ -100,7 +100,8 @@ absl::Status CheckFence(const Job& job, uint64_t epoch, uint32_t rank,
 
 // OK: the record of this step counts. Steps of an earlier attempt count up to the step where the
 // next attempt resumed, and any worker of the job may report them. Steps of the current attempt
-// count even if the worker was declared lost, as long as no new attempt has begun.
+// count even if the worker was declared lost, as long as no new attempt has begun, and even if the
+// job has ended.
 absl::Status CheckStepFence(const Job& job, uint64_t epoch, uint64_t step, uint32_t rank,
                             const std::string& worker_id);
 

@@ -227,6 +227,10 @@ bool CudnnAttention(Exec& exec, const PackedAttentionForwardArgs& args) {
 
 bool CudnnAttention(Exec& exec, const PackedAttentionBackwardArgs& args) {
   if (!CudnnTakes(args.qkv.dtype, args.dims)) return false;
+  CudnnAttentionPlan whole{AttentionPass::kBackward, args.qkv.shape[0] / args.dims.sequence,
+                           args.dims, args.deterministic};
+  whole.dims.sequence = PaddedSequence(args.qkv.dtype, args.dims, kCudnnTokens);
+  if (!whole.IsUsed()) return false;  // Before memory for padded copies is taken.
   if (args.dims.sequence % kCudnnTokens != 0) {
     return PadSequences(exec, args, kCudnnTokens, CudnnAttention);
   }

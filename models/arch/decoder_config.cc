@@ -310,17 +310,6 @@ void CompleteDecoder(const DecoderConfig& before, const GivenFields& given, Fiel
     if (c.heads > 0) c.head_dim = c.hidden / c.heads;
     CheckQuotient(given, c, problems);
   }
-  if (has("rope_base") && !has("rope_scaling.factor")) {
-    RopeScaling none;  // Given values stay, so that wrong ones are refused.
-    if (has("rope_scaling.low_freq_factor")) none.low_freq_factor = c.rope_scaling.low_freq_factor;
-    if (has("rope_scaling.high_freq_factor")) {
-      none.high_freq_factor = c.rope_scaling.high_freq_factor;
-    }
-    if (has("rope_scaling.original_max_seq")) {
-      none.original_max_seq = c.rope_scaling.original_max_seq;
-    }
-    c.rope_scaling = none;
-  }
   if (c.moe) CompleteMoe(given, *c.moe);
 }
 

@@ -113,8 +113,6 @@ void Complete(const ModelConfig& before, const GivenFields& given, FieldProblems
   if (c.head_dim != old.head_dim && !given.contains("query_pre_attn_scalar")) {
     c.query_pre_attn_scalar = c.head_dim;
   }
-  // As for the scaling of Llama 3.1: the factor was fitted to the old base.
-  if (given.contains("rope_base") && !given.contains("rope_factor")) c.rope_factor = 0;
 }
 
 Gemma3Config Defaults() {

@@ -200,7 +200,6 @@ INSTANTIATE_TEST_SUITE_P(EveryPart, CudnnPlansOf, ::testing::ValuesIn(Drawn(Part
 
 TEST(CudnnPresets, DifferInTheirHeads) { EXPECT_GE(Presets().size(), 8u); }
 
-// Queries of a full mask would see the zeroes after a sequence.
 // Bug it must catch: `deterministic`, the default, keeps 32 GiB for 64 heads and 16,384 tokens.
 TEST(CudnnKeptBytes, NoSquareOfALongSequence) {
   const auto kept = [](int64_t sequence, bool deterministic) {
@@ -214,6 +213,7 @@ TEST(CudnnKeptBytes, NoSquareOfALongSequence) {
   EXPECT_GT(kept(16384, false), 0);
 }
 
+// Queries of a full mask would see the zeroes after a sequence.
 TEST(CudnnTakes, NoFullMaskOverPaddedSequences) {
   AttentionDims dims = Dims(200, 4, 4, 64);
   EXPECT_TRUE(CudnnTakes(DType::kBF16, dims));

@@ -65,9 +65,10 @@ TEST(OverrideTest, HeadsTakeKeyValueHeadsAlongWhereTheyWereEqual) {
   EXPECT_EQ(Overridden("llama3-8b", {{"heads", 16}}).kv_heads, 8);
 }
 
-TEST(OverrideTest, ABaseDropsTheScalingThatWasFittedToAnother) {
-  EXPECT_EQ(Overridden("llama3.1-8b", {{"layers", 1}}).rope_scaling.factor, 8);
-  EXPECT_EQ(Overridden("llama3.1-8b", {{"rope_base", 1e6}}).rope_scaling.factor, 0);
+// Bug it must catch: `rope_base` takes the scaling away, too, without a word.
+TEST(OverrideTest, ABaseLeavesTheScaling) {
+  EXPECT_EQ(Overridden("llama3.1-8b", {{"rope_base", 5e5}}).rope_scaling.factor, 8);
+  EXPECT_EQ(Overridden("llama3.1-8b", {{"rope_base", 1e6}}).rope_scaling.factor, 8);
   const GivenFields both = {{"rope_base", 1e6}, {"rope_scaling.factor", 4.0}};
   EXPECT_EQ(Overridden("llama3.1-8b", both).rope_scaling.factor, 4);
 }
@@ -279,7 +280,7 @@ TEST(OverrideTest, HeadsOfGemma3MakeItsScaleAndABaseDropsItsFactor) {
   EXPECT_EQ(overridden({{"head_dim", 64}, {"query_pre_attn_scalar", 32}}).query_pre_attn_scalar,
             32);
   EXPECT_EQ(overridden({{"layers", 4}}).rope_factor, 8);
-  EXPECT_EQ(overridden({{"rope_base", 1e5}}).rope_factor, 0);
+  EXPECT_EQ(overridden({{"rope_base", 1e5}}).rope_factor, 8);
   EXPECT_EQ(overridden({{"rope_base", 1e5}, {"rope_factor", 4.0}}).rope_factor, 4);
 }
 

@@ -261,7 +261,7 @@ TEST(PlanTest, TheSummarySaysWhatIsPlanned) {
 // The sizes are cuDNN's own (kernels/cudnn_plans_test.cc compares them).
 TEST(PlanTest, WhatAttentionKeepsOnAGpuIsPlannedOnce) {
   constexpr size_t kMiB = size_t{1} << 20;
-  const ModelConfig config = FindPreset("llama3-8b")->config;
+  const ModelConfig config = FindPreset("llama3.1-8b")->config;
   const auto planned = [&](const Precision& precision, int64_t sequence, bool deterministic) {
     const Program program =
         RecordTraining(*CreateModel(config), {.record = {.precision = precision,
@@ -275,6 +275,7 @@ TEST(PlanTest, WhatAttentionKeepsOnAGpuIsPlannedOnce) {
   };
   EXPECT_EQ(planned(Precision::BF16(), 8192, true), 4225 * kMiB + 512);
   EXPECT_EQ(planned(Precision::BF16(), 8192, false), 257 * kMiB + 512);
+  EXPECT_EQ(planned(Precision::BF16(), 16384, true), 256u) << "a square would have 16 GiB";
   EXPECT_EQ(planned(Precision::F32(), 8192, true), 0u);
   // 1,000 tokens are padded to 1,024: forward copies qkv, out and lse, backward these and their
   // gradients.
@@ -286,7 +287,7 @@ TEST(PlanTest, WhatAttentionKeepsOnAGpuIsPlannedOnce) {
 // A ring's rank works on its own rows, on half of the keys before, and of half of its queries on
 // the keys after. Each of these has a workspace. Results of a part have memory of their own.
 TEST(PlanTest, WhatPartsOfAttentionKeepOnAGpuIsPlanned) {
-  const ModelConfig config = FindPreset("llama3-8b")->config;
+  const ModelConfig config = FindPreset("llama3.1-8b")->config;
   const auto planned = [&](int rank, int64_t sequence) {
     const Program program =
         RecordTraining(*CreateModel(config), {.record = {.precision = Precision::BF16(),
@@ -298,6 +299,7 @@ TEST(PlanTest, WhatPartsOfAttentionKeepOnAGpuIsPlanned) {
   // Rows of this rank: 1,024, of 32 heads of 128 and 8 key heads.
   constexpr size_t kRows = 1024, kHeads = 32, kShared = kHeads * 2 * 128 * 2;
   constexpr size_t kForward = kRows * kHeads * (128 * 2 + 4) + 2 * 256;
+  EXPECT_LT(planned(0, 65536), size_t{1} << 30) << "a square would have 64 GiB";
   constexpr size_t kBackward = kRows * (kHeads + 16) * 128 * 2;
   const auto workspace = [](size_t queries, size_t keys) {
     return 256 + kHeads * queries * 4 + keys * kShared + kHeads * queries * keys * 2;

@@ -202,10 +202,13 @@ class Floods(RealService):
         peers = multiprocessing.Process(target=flooders,
                                         args=(sent, name, seed, int(self.port), self.authority, token, source, end))
         peers.start()
-        until(lambda: sent[0] > 0, "a flooder's first connection")  # Beside other programs, that takes a while.
-        took, most = self._call(caller, options.seconds)
-        peers.kill()
-        peers.join()
+        try:
+            until(lambda: sent[0] > 0, "a flooder's first connection")  # Beside other programs, that takes a while.
+            took, most = self._call(caller, options.seconds)
+            flooded = peers.is_alive()
+        finally:
+            peers.kill()
+            peers.join()
         caller.close()
         kind = f"{name}{', with a token' if token else ''}{', TLS' if self.authority else ''}, seed {seed}"
         print(f"{kind}, {sent[0]} connections and {sent[1] / 1e6:.1f} MB: {len(took)} calls, p50 {quantile(took, 50):.1f} ms, "
@@ -213,6 +216,7 @@ class Floods(RealService):
               f"cut off {caller.cut_off} times, {(most - before) / 1e6:.1f} MB more", file=sys.stderr, flush=True)
         with self.subTest(kind):
             self.assertIsNone(self.controller.poll(), "the controller has ended")
+            self.assertTrue(flooded, "the flooders have ended")
             self.assertLessEqual(most - before, MOST_MEMORY)
             if options.seconds >= LONG:
                 self.assertLessEqual(quantile(took, 99), MOST_WAIT)

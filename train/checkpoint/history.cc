@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -116,6 +117,12 @@ void ReadHistory(const std::string& directory, const Lineage& lineage, int64_t a
     if (!std::filesystem::is_regular_file(path, error)) continue;  // A pipe would never end.
     std::ifstream file(path);
     int64_t damaged = 0;
+    std::optional<std::pair<int64_t, std::string>> held;  // Until the next line is known.
+    const auto tell = [&] {
+      if (!held || held->first <= after || held->first > stretch->last_step) return;
+      after = held->first;
+      use(stretch->epoch, held->second);
+    };
     for (std::string line; std::getline(file, line);) {
       const auto json = nlohmann::json::parse(line, nullptr, false);
       if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) {
@@ -123,10 +130,15 @@ void ReadHistory(const std::string& directory, const Lineage& lineage, int64_t a
         continue;
       }
       const int64_t step = json["step"].get<int64_t>();
-      if (step <= after || step > stretch->last_step) continue;
-      after = step;
-      use(stretch->epoch, line);
+      // An attempt's steps grow. A greater one before this one has a damaged number.
+      if (held && held->first > step) {
+        ++damaged;
+      } else {
+        tell();
+      }
+      held.emplace(step, std::move(line));
     }
+    tell();
     if (damaged > 0) {
       LogWarning("history_lines_damaged", {{"file", path}, {"lines_left_out", damaged}});
     }

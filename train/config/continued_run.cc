@@ -173,7 +173,7 @@ std::vector<RunChange> ChangesOfRun(const JobConfig& before, const JobConfig& no
                        .before = absl::StrCat(BalancedSequences(before)),
                        .now = absl::StrCat(BalancedSequences(now))});
   }
-  if (!HasLength(before) && !HasLength(now)) {
+  if (!HasLength(now)) {  // Its schedule does not fall over the steps.
     std::erase_if(changes, [](const RunChange& change) { return change.field == "steps"; });
   }
   return changes;

@@ -18,10 +18,21 @@ namespace {
 using Json = nlohmann::json;
 
 // Only names that are known: a directory may have anything else in it, programs too.
-constexpr const char* kCarried[] = {
-    "added_tokens.json", "chat_template.jinja",     "chat_template.json", "generation_config.json",
-    "merges.txt",        "special_tokens_map.json", "spiece.model",       "tokenizer.json",
-    "tokenizer.model",   "tokenizer_config.json",   "vocab.json",         "vocab.txt"};
+constexpr const char* kCarried[] = {"added_tokens.json",
+                                    "chat_template.jinja",
+                                    "chat_template.json",
+                                    "generation_config.json",
+                                    "merges.txt",
+                                    "qwen.tiktoken",
+                                    "sentencepiece.bpe.model",
+                                    "special_tokens_map.json",
+                                    "spiece.model",
+                                    "tiktoken.model",
+                                    "tokenizer.json",
+                                    "tokenizer.model",
+                                    "tokenizer_config.json",
+                                    "vocab.json",
+                                    "vocab.txt"};
 constexpr uint64_t kMaxCarriedBytes = 256 << 20;
 constexpr char kImportName[] = "import.json";
 constexpr int kVersion = 1;

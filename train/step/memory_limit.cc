@@ -19,7 +19,9 @@ std::vector<std::string> Advice(const MemoryPlan& plan, size_t limit_bytes, cons
   const bool parameters_over = plan.parameter_bytes() > limit_bytes;
   const bool activations_over = plan.activation_bytes() > limit_bytes;
   std::vector<std::string> advice;
-  if (job.deterministic && plan.workspace_bytes > 0) advice.push_back("deterministic false");
+  // Otherwise that memory is not attention's for one order.
+  const bool ordered = job.deterministic && plan.workspace_bytes > plan.total_bytes() / 100;
+  if (ordered) advice.push_back("deterministic false");
   if (activations_over || !parameters_over) {
     if (job.batch.micro > 1) {
       advice.push_back(absl::StrCat("batch.micro less than ", job.batch.micro));

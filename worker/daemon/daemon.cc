@@ -60,22 +60,21 @@ absl::Status Daemon::AdoptAll() {
       ids.push_back(*id);
     }
   }
+  // All trainers wait, so each rank has its share, which no other rank's bad disk uses up.
+  const auto ended = [&](const RankId& id) {
+    return RankDirectory(options_.state_directory, id).Has("exit_report.json");
+  };
+  const int64_t living = int64_t(ids.size()) - std::count_if(ids.begin(), ids.end(), ended);
   const MutexLock lock(mutex_);
   for (const RankId& id : ids) {
-    // All ranks' trainers wait, so each has its share, which no other rank's bad disk uses up.
-    absl::Duration left = options_.read_patience / int64_t(ids.size());
     const RankDirectory directory(options_.state_directory, id);
-    const auto launch = ReadWithin([&] { return ReadLaunch(directory.File("launch.json")); }, left);
-    const uint32_t device = launch.ok() ? launch->device : 0;
+    absl::Duration left = options_.read_patience / (ended(id) ? int64_t(ids.size()) : living);
+    const auto read = ReadWithin([&] { return ReadDevice(directory); }, left);
+    const std::optional<uint32_t> device = read.ok() ? std::optional(*read) : std::nullopt;
     const auto [it, added] =
         ranks_.try_emplace(id, Rank::Shared{options_, outbox_, metrics_, clock_}, id, device);
     it->second.Adopt(CallbacksFor(id), left);
-    if (launch.ok() || absl::IsNotFound(launch.status())) continue;
-    // Nothing else says which device the rank holds, and another rank may be started there.
-    LogError("rank_device_unknown", {{"rank", id.Name()},
-                                     {"error", launch.status().message()},
-                                     {"effect", "the rank is ended, and its job starts again"}});
-    it->second.KillWithDaemon();
+    if (!read.ok()) it->second.EndOnUnknownDevice(read.status());
   }
   return absl::OkStatus();
 }
@@ -158,7 +157,7 @@ absl::Status Daemon::Check(const StartOrder& order, const RankPlacement& rank) c
           absl::StrCat("epoch ", order.epoch, " is superseded by ", id.epoch));
     }
     // A rank of the same job is ending, and is waited for. A rank of another job may run for days.
-    if (id.job_id != order.job_id && other.alive() && other.device() == rank.device) {
+    if (id.job_id != order.job_id && other.alive() && other.MayHold(rank.device)) {
       return absl::FailedPreconditionError(
           absl::StrCat("device ", rank.device, " is used by ", id.Name()));
     }
@@ -215,7 +214,7 @@ void Daemon::StartRanks(const StartOrder& order) {
       continue;
     }
     ranks_.try_emplace(id, Rank::Shared{options_, outbox_, metrics_, clock_}, id, wanted.device);
-    waiting_.push_back({id, {*config, *roots, DirectoriesOf(order)}});
+    waiting_.push_back({id, wanted.device, {*config, *roots, DirectoriesOf(order)}});
   }
   LaunchWaiting();
 }
@@ -226,7 +225,7 @@ void Daemon::LaunchWaiting() {
     const auto it = ranks_.find(next.id);
     if (it == ranks_.end() || it->second.phase() != Rank::Phase::kWaiting) continue;
     const bool taken = std::any_of(ranks_.begin(), ranks_.end(), [&](const auto& other) {
-      return other.second.alive() && other.second.device() == it->second.device();
+      return other.second.alive() && other.second.MayHold(next.device);
     });
     if (taken) {
       still.push_back(std::move(next));

@@ -77,6 +77,7 @@ class Daemon {
 
   struct Waiting {  // A rank whose device is not free yet.
     RankId id;
+    uint32_t device;
     RankOrder order;
   };
 

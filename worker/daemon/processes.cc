@@ -69,8 +69,10 @@ class SpawnPlan {
   posix_spawnattr_t attributes_;
 };
 
+constexpr size_t kMostEnvironment = 4 << 20;
+
 bool HasMarker(pid_t pid, const std::string& marker) {
-  const auto environment = ReadFile(absl::StrCat("/proc/", pid, "/environ"), 4 << 20);
+  const auto environment = ReadFile(absl::StrCat("/proc/", pid, "/environ"), kMostEnvironment);
   if (!environment.ok()) return false;
   for (absl::string_view entry : absl::StrSplit(*environment, '\0')) {
     if (entry == marker) return true;
@@ -152,14 +154,16 @@ int KillMarked(const std::string& marker) {
   return lived;
 }
 
-std::optional<ProcessIdentity> FindMarkedSession(const std::string& marker) {
+absl::StatusOr<ProcessIdentity> FindMarkedSession(const std::string& marker) {
+  RETURN_IF_ERROR(ReadFile("/proc/self/environ", kMostEnvironment).status());
   std::optional<ProcessIdentity> oldest;
   for (const ProcessStat& process : AllProcesses()) {
     const auto [pid, start_time] = process.identity;
     if (process.dead || ::getsid(pid) != pid || !HasMarker(pid, marker)) continue;
     if (!oldest || start_time < oldest->start_time) oldest = process.identity;
   }
-  return oldest;
+  if (oldest) return *oldest;
+  return absl::NotFoundError(absl::StrCat("no process leads a session with ", marker));
 }
 
 }  // namespace trainyard

@@ -5,7 +5,6 @@
 
 #include <sys/types.h>
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,7 +40,8 @@ bool DescendsFrom(pid_t pid, const ProcessIdentity& ancestor);
 int KillMarked(const std::string& marker);
 
 // Returns the oldest process that has `marker` in its environment and leads a session, as what
-// SpawnSession has started does. Absent: there is none.
-std::optional<ProcessIdentity> FindMarkedSession(const std::string& marker);
+// SpawnSession has started does. NOT_FOUND: there is none. Other errors: processes cannot be read
+// now.
+absl::StatusOr<ProcessIdentity> FindMarkedSession(const std::string& marker);
 
 }  // namespace trainyard

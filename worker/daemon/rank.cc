@@ -52,67 +52,6 @@ bool MayBeOfTheDevice(ExitCause cause) {
          cause == ExitCause::kSignal || cause == ExitCause::kHung || cause == ExitCause::kOther;
 }
 
-// Returns where the trainer would make a directory of its job. Absent: the directory exists, or
-// would be hidden. A relative path is searched below each root, and made below the first.
-std::optional<std::string> MissingBelow(const std::vector<std::string>& roots,
-                                        const std::string& path,
-                                        const std::vector<std::string>& hidden) {
-  const bool relative = path.empty() || path[0] != '/';
-  const auto in = [&](const std::string& root) {
-    return relative ? absl::StrCat(root, "/", path) : path;
-  };
-  for (const std::string& root : roots) {
-    if (Exists(in(root))) return std::nullopt;
-  }
-  const std::string missing = WithoutLinks(in(roots[0]));
-  for (const std::string& secret : hidden) {
-    if (MayLieBelow(missing, secret)) return std::nullopt;
-  }
-  return missing;
-}
-
-std::optional<Sandbox> SandboxFor(const DaemonOptions& options, const RankDirectory& directory,
-                                  const RankOrder& order) {
-  if (!options.sandbox) return std::nullopt;
-  Sandbox sandbox{.user = options.sandbox->user,
-                  .writable = order.roots,
-                  .readable = {directory.path()},
-                  .landlock = options.sandbox->landlock};
-  // Devices and shared memory, the names of the process's own threads, and NVIDIA's sharing
-  // service. The rest of /proc is not writable, because a rank that is root could change the
-  // kernel's settings.
-  for (const char* path : {"/dev", "/proc/self/task", "/tmp/nvidia-mps"}) {
-    sandbox.writable.push_back(path);
-  }
-  sandbox.writable.push_back(directory.File("trainer"));
-  for (const std::string& path : options.sandbox->hidden) {
-    sandbox.hidden.push_back(WithoutLinks(path));
-  }
-  // A job whose namespace has fewer roots than the worker does not see the other roots.
-  for (const std::string& root : options.roots) {
-    const auto holds = [&](const std::string& own) { return MayLieBelow(root, own); };
-    const bool own = std::any_of(order.roots.begin(), order.roots.end(), holds);
-    if (!own && root != "/") sandbox.hidden.push_back(root);
-  }
-  // The programs and their libraries may lie below another job's root.
-  const std::filesystem::path programs(WithoutLinks(options.trainer));
-  sandbox.readable.push_back(programs.parent_path().string());
-  sandbox.readable.push_back((programs.parent_path().parent_path() / "lib").string());
-  for (const std::string& entry : options.environment) {
-    absl::string_view paths = entry;
-    if (!absl::ConsumePrefix(&paths, "LD_LIBRARY_PATH=")) continue;
-    for (const absl::string_view path : absl::StrSplit(paths, ':', absl::SkipEmpty())) {
-      sandbox.readable.push_back(WithoutLinks(std::string(path)));
-    }
-  }
-  for (const std::string& path : order.directories) {
-    if (const auto missing = MissingBelow(order.roots, path, sandbox.hidden)) {
-      sandbox.made.push_back(*missing);
-    }
-  }
-  return sandbox;
-}
-
 uint64_t ReadPosition(const std::string& path, absl::Duration& left) {
   uint64_t position = 0;
   const auto text = ReadWithin([&] { return ReadFile(path, 64); }, left);
@@ -121,27 +60,11 @@ uint64_t ReadPosition(const std::string& path, absl::Duration& left) {
 
 }  // namespace
 
-Launch LaunchOf(const DaemonOptions& options, uint32_t device, const RankDirectory& directory,
-                const RankOrder& order) {
-  std::vector<std::string> environment = options.environment;
-  for (std::string& entry : DeviceEnvironment(options.devices[device])) {
-    environment.push_back(std::move(entry));
-  }
-  environment.push_back(RankDirectory::Marker(directory.path()));
-  return {.trainer = options.trainer,
-          .working_directory = options.roots[0],
-          .environment = std::move(environment),
-          .device = device,
-          .log_file_bytes = options.log_file_bytes,
-          .log_files = options.log_files,
-          .umask = options.umask,
-          .sandbox = SandboxFor(options, directory, order)};
-}
-
-Rank::Rank(Shared shared, RankId id, uint32_t device)
+Rank::Rank(Shared shared, RankId id, std::optional<uint32_t> device)
     : shared_(shared),
       id_(std::move(id)),
-      device_(device),
+      device_(device.value_or(0)),
+      device_unknown_(!device),
       directory_(shared.options.state_directory, id_),
       liveness_(shared.options.patience),
       steps_(directory_.path(), "steps", shared.options.spool_bytes),
@@ -232,9 +155,8 @@ void Rank::Launch(const RankOrder& order, channel::ChannelServer::Callbacks call
 void Rank::ReadReady(absl::Duration& left) {
   const auto said = ReadWithin([&] { return ReadFile(directory_.File("ready")); }, left);
   channel::KeptLines lines(/*earlier_numbered=*/false);
-  // Earlier releases wrote no line break.
   const channel::LostLines lost =
-      lines.Read(absl::StrCat(said.value_or(""), "\n"), [&](const channel::Message& message) {
+      lines.Read(said.value_or(""), [&](const channel::Message& message) {
         if (const auto* ready = std::get_if<channel::Ready>(&message)) ready_ = *ready;
       });
   if (lost.damaged > 0) LogError("ready_damaged", {{"rank", id_.Name()}});
@@ -306,6 +228,21 @@ void Rank::Adopt(channel::ChannelServer::Callbacks callbacks, absl::Duration& le
   const auto supervisor = ReadWithin([&] { return FindSupervisor(directory_); }, left);
   supervisor_unread_ = MayPass(supervisor.status());
   if (!supervisor_unread_) FoundSupervisor(supervisor);
+}
+
+void Rank::EndOnUnknownDevice(const absl::Status& why) {
+  const std::string report = directory_.File("exit_report.json");
+  if (Exists(report) || KillMarked(RankDirectory::Marker(directory_.path())) == 0) return;
+  LogError("rank_device_unknown", {{"rank", id_.Name()},
+                                   {"error", why.message()},
+                                   {"effect", "the rank is ended, and its job starts again"}});
+  const RankExit exit = {.cause = ExitCause::kOther,
+                         .message = absl::StrCat("ended, because nobody knows on which device it "
+                                                 "ran: ",
+                                                 why.message())};
+  if (const absl::Status status = WriteExitReport(report, exit); !status.ok()) {
+    LogError("exit_report_failed", {{"rank", id_.Name()}, {"error", status.message()}});
+  }
 }
 
 void Rank::FoundSupervisor(const absl::StatusOr<ProcessIdentity>& supervisor) {
@@ -445,10 +382,13 @@ void Rank::PollProcess() {
     // The supervisor was killed. Its trainer dies with it. Processes that the trainer had started
     // must also end before this counts as an exit.
     if (KillMarked(marker) > 0) return;
+    const auto said = ReadTrainersReport(directory_);
+    exit_lost_ = said.ok() && !exit_unread_;
     exit_ = {.cause = ExitCause::kSignal,
              .signal = SIGKILL,
              .message = absl::StrCat("its supervisor ended without a report: ",
                                      report.status().message())};
+    if (said.ok()) exit_ = *said;
   }
   // The kill was not the cause of the end.
   if (!hung_.empty() && exit_.cause != ExitCause::kCompleted) {
@@ -470,8 +410,8 @@ void Rank::Exited(RankExit exit) {
   exit_ = std::move(exit);
   // Written so that a later daemon can report it, too. The rank may never have had a supervisor, or
   // the supervisor may not know why it was killed.
-  const bool untold = !hung_.empty() || xids_of_ > 0 || directory_.Has(kEndedWithDaemon) ||
-                      !directory_.Has("exit_report.json");
+  const bool untold = exit_lost_ || !hung_.empty() || xids_of_ > 0 ||
+                      directory_.Has(kEndedWithDaemon) || !directory_.Has("exit_report.json");
   if (untold && MakeDirectories(directory_.path()).ok()) {
     exit_unread_ = false;  // This daemon knows better.
     if (const absl::Status status = WriteExitReport(directory_.File("exit_report.json"), exit_);

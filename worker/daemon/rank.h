@@ -82,10 +82,11 @@ class Rank {
     const Clock& clock;
   };
 
-  Rank(Shared shared, RankId id, uint32_t device);
+  // Absent: an earlier daemon's rank, and nobody knows on which device it runs.
+  Rank(Shared shared, RankId id, std::optional<uint32_t> device);
 
   const RankId& id() const { return id_; }
-  uint32_t device() const { return device_; }
+  bool MayHold(uint32_t device) const { return device_unknown_ || device_ == device; }
   Phase phase() const { return phase_; }
   bool alive() const { return phase_ == Phase::kRunning || phase_ == Phase::kFinishing; }
   RankStatus Status() const;
@@ -96,6 +97,9 @@ class Rank {
   // Takes over what an earlier daemon left in the rank's directory. Waits within `left` for files
   // that cannot be read.
   void Adopt(channel::ChannelServer::Callbacks callbacks, absl::Duration& left);
+  // Ends an adopted rank whose device nobody knows, if a process of it runs: another rank may be
+  // started on the same device. Kills it, and writes its exit report.
+  void EndOnUnknownDevice(const absl::Status& why);
 
   void Stop(StopMode mode);
   // Kills the rank at once because the daemon ends. The exit is reported as no fault of the rank.
@@ -160,6 +164,8 @@ class Rank {
   const Shared shared_;
   const RankId id_;
   const uint32_t device_;
+  const bool device_unknown_;
+  bool exit_lost_ = false;  // exit_report.json is, and the trainer's own report is there.
   const RankDirectory directory_;
   Phase phase_ = Phase::kWaiting;
   std::optional<channel::Ready> ready_;  // Absent: not ready yet.

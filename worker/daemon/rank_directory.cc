@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <fstream>
+#include <limits>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -67,6 +68,7 @@ using nlohmann::json;
 
 constexpr int kVersionOfFiles = 1;
 constexpr char kChecksum[] = "checksum";
+constexpr uint32_t kNoDevice = std::numeric_limits<uint32_t>::max();
 
 // CRC-32C of the object's text, as nlohmann::json prints an object: its keys in order, no spaces.
 std::string ChecksumOf(const json& object) {
@@ -232,15 +234,31 @@ absl::StatusOr<ProcessIdentity> ReadSupervisor(const std::string& path) {
 }
 
 absl::StatusOr<ProcessIdentity> FindSupervisor(const RankDirectory& directory) {
-  const auto identity = ReadSupervisor(directory.File("supervisor.json"));
+  const std::string path = directory.File("supervisor.json");
+  const auto identity = ReadSupervisor(path);
   if (identity.ok() || MayPass(identity.status()) || absl::IsNotFound(identity.status())) {
     return identity;
   }
   const auto found = FindMarkedSession(RankDirectory::Marker(directory.path()));
+  if (MayPass(found.status())) return found;
   LogWarning("supervisor_file_damaged",
-             {{"error", identity.status().message()}, {"found_pid", found ? found->pid : 0}});
-  if (found) return *found;
-  return identity;
+             {{"error", identity.status().message()}, {"found_pid", found.ok() ? found->pid : 0}});
+  if (!found.ok()) return identity;
+  // Whoever speaks for the rank is compared with the file.
+  RETURN_IF_ERROR(WriteSupervisor(path, *found));
+  return found;
+}
+
+absl::StatusOr<uint32_t> ReadDevice(const RankDirectory& directory) {
+  const auto launch = ReadLaunch(directory.File("launch.json"));
+  if (launch.ok()) return launch->device;
+  const auto text = ReadFileOfOthers(directory.File("config.json"), 16 << 20);
+  const json config = text.ok() ? ParseJson(*text) : json();
+  const json::json_pointer place("/rank/device");
+  const bool there = config.contains(place) && config[place].is_number_unsigned();
+  const uint64_t device = there ? config[place].get<uint64_t>() : kNoDevice;
+  if (device >= kNoDevice) return launch.status();
+  return uint32_t(device);
 }
 
 absl::Status WriteExitReport(const std::string& path, const RankExit& exit) {

@@ -92,8 +92,11 @@ absl::StatusOr<Launch> ReadLaunch(const std::string& path);
 absl::Status WriteSupervisor(const std::string& path, const ProcessIdentity& identity);
 absl::StatusOr<ProcessIdentity> ReadSupervisor(const std::string& path);
 // Reads supervisor.json. If the file is damaged, looks for the supervisor among all processes, so
-// that a rank that runs is not taken for one that has ended.
+// that a rank that runs is not taken for one that has ended, and writes the file again.
 absl::StatusOr<ProcessIdentity> FindSupervisor(const RankDirectory& directory);
+// Reads the rank's device from launch.json or, if that fails, from config.json. Returns the error
+// of launch.json.
+absl::StatusOr<uint32_t> ReadDevice(const RankDirectory& directory);
 
 // Writes and reads exit_report.json.
 absl::Status WriteExitReport(const std::string& path, const RankExit& exit);

@@ -462,6 +462,26 @@ TEST_F(JobBookTest, ReadersThatComeDuringAWriteHearOfIt) {
   EXPECT_EQ(reader->calls, 2);
 }
 
+// Bug it must catch: a worker's disk could not be read for some minutes, and the job's history ends
+// where the disk failed, although the worker has read the rest since.
+TEST_F(JobBookTest, StepsThatComeAfterTheEndOfTheirJobAreKept) {
+  const std::string id = Submit(1);
+  FakeWorker worker = Connect("w", 1);
+  Tick();
+  const Snapshot job = ReadyAll(id, worker);
+  Step(worker, job, 0, 1);
+  Say(worker, Status(job, 0, RankState::kExited, ExitCause::kCompleted));
+  EXPECT_EQ(Get(id)->state, JobState::kSucceeded);
+  Step(worker, job, 0, 2);
+  Step(worker, job, 0, 3);
+  Step(worker, job, 0, 3);
+  EXPECT_EQ(store_->ReadSteps(job->number, 0, 10)->size(), 3u);
+  EXPECT_EQ(Get(id)->state, JobState::kSucceeded);
+  FakeWorker stranger = Connect("stranger", 1);
+  Step(stranger, job, 0, 4);
+  EXPECT_EQ(store_->ReadSteps(job->number, 0, 10)->size(), 3u);
+}
+
 TEST_F(JobBookTest, SeriesOfAnEndedJobGoAwayLater) {
   const std::string id = Submit(1);
   FakeWorker worker = Connect("w", 1);

@@ -204,6 +204,22 @@ TEST(History, FollowsTheLineageFromTheStepThatIsKnown) {
 }
 
 // Bug it must catch: 18 GB a day of a tiny job.
+TEST(History, AStepWithADamagedNumberHidesNoOther) {
+  const std::string directory = TestDirectory();
+  Begin(directory, 1, std::nullopt);
+  std::string lines;
+  for (const int step : {1, 2, 93, 4, 5, 6, 7, 81})
+    absl::StrAppend(&lines, "{\"step\":", step, "}\n");
+  ASSERT_TRUE(AppendHistory(directory, 1, lines, LocalStorage()).ok());
+  std::vector<std::string> read;
+  ::testing::internal::CaptureStderr();
+  ReadHistory(directory, {{{1, 10}}}, 0,
+              [&](int64_t, const std::string& line) { read.push_back(line); });
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("lines_left_out=1"));
+  EXPECT_THAT(read, ElementsAre("{\"step\":1}", "{\"step\":2}", "{\"step\":4}", "{\"step\":5}",
+                                "{\"step\":6}", "{\"step\":7}"));
+}
+
 TEST(History, OldLinesAreThinnedAndNewOnesStayWhole) {
   const std::string directory = TestDirectory(), path = directory + "/epoch-1/steps.jsonl";
   Begin(directory, 1, std::nullopt);

@@ -82,6 +82,9 @@ TEST(CheckMemory, NamesDeterminismWhereItCostsMemory) {
   plan.workspace_bytes = kGiB;
   EXPECT_THAT(Refusal(plan, job, Dense()),
               HasSubstr("less is wanted with deterministic false, or"));
+  plan.workspace_bytes = 512;  // Above a limit, attention in one order keeps nothing.
+  EXPECT_THAT(Refusal(plan, job, Dense()), Not(HasSubstr("deterministic")));
+  plan.workspace_bytes = kGiB;
   job.deterministic = false;
   EXPECT_THAT(Refusal(plan, job, Dense()), Not(HasSubstr("deterministic")));
   EXPECT_THAT(Refusal(Plan(9 * kGiB, kGiB), {}, Dense()), Not(HasSubstr("deterministic")));

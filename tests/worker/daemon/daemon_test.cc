@@ -303,18 +303,34 @@ TEST_F(DaemonTest, ARunningRankIsAdopted) {
   EXPECT_EQ(steps, (std::set<uint64_t>{1, 2, 3, 4, 5, 6, 7, 8, 9}));
 }
 
-// Bug it must catch: a rank that runs is taken for one that has ended, because one bit of its
-// supervisor's identity is another.
+// Bugs it must catch: a rank that runs is taken for one that has ended, or is heard no more,
+// because one bit of its supervisor's identity is another.
 TEST_F(DaemonTest, ARankWhoseSupervisorsFileIsDamagedIsAdopted) {
-  daemon_->StartRanks(Order("job", 1, {"ready", "step:5", "wait"}));
+  daemon_->StartRanks(
+      Order("job", 1, {"ready", "step:5", "wait_stop", "step:9", "flush", "report:stopped:"}));
   ASSERT_TRUE(heard_->AwaitSteps(5));
   const ProcessIdentity supervisor = SupervisorOf(id_);
   Damage("supervisor.json", "\"pid\"");
   Restart();
+  EXPECT_TRUE(*IsRunning(supervisor));
+  daemon_->StopRanks({"job", 1, StopMode::kCheckpoint});
+  const auto exited = heard_->Await(id_, RankState::kExited);
+  ASSERT_TRUE(exited);
+  EXPECT_EQ(exited->cause, ExitCause::kStopped);
+  EXPECT_EQ(heard_->steps().back().step.step, 9u);
+}
+
+TEST_F(DaemonTest, ARankWhoseLaunchFileIsDamagedKeepsItsDevice) {
+  StartOrder order = Order("job", 1, {"ready", "step:5", "wait"});
+  order.ranks[0].device = 1;
+  daemon_->StartRanks(order);
+  ASSERT_TRUE(heard_->AwaitSteps(5));
+  Damage("launch.json", "\"device\"");
+  Restart();
   const std::vector<RankStatus> running = daemon_->Register();
   ASSERT_EQ(running.size(), 1u);
   EXPECT_EQ(running[0].state, RankState::kReady);
-  EXPECT_TRUE(*IsRunning(supervisor));
+  EXPECT_EQ(running[0].device, 1u);
 }
 
 // Bug it must catch: it is taken for the rank of device 0, and another rank gets its device.
@@ -323,11 +339,37 @@ TEST_F(DaemonTest, ARankWhoseDeviceNobodyKnowsIsEnded) {
   ASSERT_TRUE(heard_->AwaitSteps(5));
   const ProcessIdentity supervisor = SupervisorOf(id_);
   Damage("launch.json", "\"device\"");
+  ASSERT_TRUE(WriteFileAtomic(DirectoryOf(id_).File("config.json"), "{").ok());
   Restart();
   const auto exited = heard_->Await(id_, RankState::kExited);
   ASSERT_TRUE(exited);
-  EXPECT_EQ(exited->cause, ExitCause::kStopped);
+  EXPECT_EQ(exited->cause, ExitCause::kOther);
+  EXPECT_THAT(exited->message, HasSubstr("nobody knows on which device"));
   EXPECT_FALSE(*IsRunning(supervisor));
+}
+
+// Bug it must catch: a job that has succeeded is run again.
+TEST_F(DaemonTest, AnExitReportThatIsLostIsReplacedByTheTrainers) {
+  daemon_->StartRanks(Order("job", 1, {"wait_stop", "report:bad_input:no such file", "exit:1"}));
+  (void)SupervisorOf(id_);
+  daemon_->StopRanks({"job", 1, StopMode::kCheckpoint});
+  const std::string path = DirectoryOf(id_).File("exit_report.json");
+  ASSERT_TRUE(WaitFor([&] { return Exists(path); }));
+  for (const bool damaged : {true, false}) {
+    if (damaged) {
+      Damage("exit_report.json", "\"exit_code\"");
+    } else {
+      daemon_.reset();
+      ASSERT_EQ(::unlink(path.c_str()), 0);
+    }
+    for (int restart = 0; restart < 2; ++restart) {
+      Restart();
+      const auto exited = heard_->Await(id_, RankState::kExited);
+      ASSERT_TRUE(exited);
+      EXPECT_EQ(exited->cause, ExitCause::kBadInput) << exited->message;
+    }
+    EXPECT_TRUE(ReadExitReport(path).ok()) << "written again";
+  }
 }
 
 // Bug it must catch: an overflow of steps that takes a checkpoint with it, which then nobody loads.

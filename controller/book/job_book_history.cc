@@ -50,8 +50,9 @@ void JobBook::RecordStep(const StepReport& report, const std::string& device_mod
   MutexLock lock(mutex_);
   const auto found = slots_.find(report.job_id);
   Slot* const slot = found == slots_.end() ? nullptr : &found->second;
-  const auto ended = std::find_if(ended_.begin(), ended_.end(),
-                                  [&](const Ended& each) { return each.job->id == report.job_id; });
+  const auto is_of_job = [&](const Ended& each) { return each.job->id == report.job_id; };
+  const auto ended =
+      slot != nullptr ? ended_.end() : std::find_if(ended_.begin(), ended_.end(), is_of_job);
   const Snapshot job = slot != nullptr         ? slot->applied
                        : ended != ended_.end() ? ended->job
                                                : nullptr;

@@ -19,7 +19,19 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class JobBookTest : public ClusterFixture {};
+class JobBookTest : public ClusterFixture {
+ protected:
+  // A job of one rank, which the worker runs.
+  Snapshot SucceedAfterOneStep(FakeWorker& worker) {
+    const std::string id = Submit(1);
+    Tick();
+    const Snapshot job = ReadyAll(id, worker);
+    Step(worker, job, 0, 1);
+    Say(worker, Status(job, 0, RankState::kExited, ExitCause::kCompleted));
+    EXPECT_EQ(Get(id)->state, JobState::kSucceeded);
+    return job;
+  }
+};
 
 TEST_F(JobBookTest, SameRequestGetsTheSameJobEvenAfterARestart) {
   const auto spec = MakeSpec(1, "", "bytes");
@@ -465,31 +477,21 @@ TEST_F(JobBookTest, ReadersThatComeDuringAWriteHearOfIt) {
 // Bug it must catch: a worker's disk could not be read for some minutes, and the job's history ends
 // where the disk failed, although the worker has read the rest since.
 TEST_F(JobBookTest, StepsThatComeAfterTheEndOfTheirJobAreKept) {
-  const std::string id = Submit(1);
   FakeWorker worker = Connect("w", 1);
-  Tick();
-  const Snapshot job = ReadyAll(id, worker);
-  Step(worker, job, 0, 1);
-  Say(worker, Status(job, 0, RankState::kExited, ExitCause::kCompleted));
-  EXPECT_EQ(Get(id)->state, JobState::kSucceeded);
+  const Snapshot job = SucceedAfterOneStep(worker);
   Step(worker, job, 0, 2);
   Step(worker, job, 0, 3);
   Step(worker, job, 0, 3);
   EXPECT_EQ(store_->ReadSteps(job->number, 0, 10)->size(), 3u);
-  EXPECT_EQ(Get(id)->state, JobState::kSucceeded);
+  EXPECT_EQ(Get(job->id)->state, JobState::kSucceeded);
   FakeWorker stranger = Connect("stranger", 1);
   Step(stranger, job, 0, 4);
   EXPECT_EQ(store_->ReadSteps(job->number, 0, 10)->size(), 3u);
 }
 
 TEST_F(JobBookTest, SeriesOfAnEndedJobGoAwayLater) {
-  const std::string id = Submit(1);
   FakeWorker worker = Connect("w", 1);
-  Tick();
-  const Snapshot job = ReadyAll(id, worker);
-  Step(worker, job, 0, 1);
-  Say(worker, Status(job, 0, RankState::kExited, ExitCause::kCompleted));
-  EXPECT_EQ(Get(id)->state, JobState::kSucceeded);
+  const Snapshot job = SucceedAfterOneStep(worker);
   EXPECT_EQ(Metric("steps_total"), 1);
   Advance(absl::Minutes(16));
   EXPECT_EQ(Metric("steps_total"), 0);

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/failure.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/uploads.h"
@@ -88,7 +89,8 @@ class Capturing {
 };
 
 struct FaultBody {
-  __device__ void operator()(int64_t) const { __trap(); }
+  cuda::Failure fail = {};
+  __device__ void operator()(int64_t i) const { fail("fault: element % of %", i, -1); }
 };
 void Fault(Exec& exec, const FaultArgs&) { cuda::ForEach(exec, 1, FaultBody{}); }
 

@@ -2,17 +2,47 @@
 
 #include <algorithm>
 #include <string>
+#include <unordered_map>
 
+#include "absl/strings/str_cat.h"
+#include "common/mutex.h"
 #include "kernels/cuda/context.h"
+#include "kernels/cuda/failure.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/device/device_error.h"
 
 namespace trainyard::cuda {
+namespace {
+
+// The most dynamic shared memory that a kernel of this process may have.
+class SharedLimits {
+ public:
+  void Raise(const void* kernel, size_t bytes) {
+    const MutexLock lock(mutex_);
+    size_t& limit = limits_[kernel];
+    if (bytes <= limit) return;
+    ThrowIfError(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes)),
+        "shared memory");
+    limit = bytes;
+  }
+
+ private:
+  Mutex mutex_;
+  std::unordered_map<const void*, size_t> limits_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
 
 void ThrowIfError(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   throw DeviceError(DeviceError::Kind::kDevice,
-                    std::string("CUDA: ") + what + ": " + cudaGetErrorString(error));
+                    WithFailure(absl::StrCat("CUDA: ", what, ": ", cudaGetErrorString(error))));
+}
+
+void AllowShared(const void* kernel, size_t bytes) {
+  static SharedLimits limits;
+  limits.Raise(kernel, bytes);
 }
 
 Context::~Context() {
@@ -44,6 +74,7 @@ Context& ContextOf(Exec& exec) {
 }
 
 Exec NewExec(int threads) {
+  const Failure record;  // Makes the memory of messages: a stream that is captured cannot.
   const auto context = std::make_shared<Context>();
   return {.device = DeviceKind::kCuda,
           .threads = threads,

@@ -6,6 +6,7 @@
 
 #include "kernels/cross_entropy.h"
 #include "kernels/cuda/context.h"
+#include "kernels/cuda/failure.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/rows.h"
 
@@ -16,11 +17,11 @@ struct Targets {
   const int32_t* ids;
   int64_t first, columns, vocab;  // The slice that logits have.
   int64_t held;                   // Columns before the padding.
+  Failure fail = {};
 
   __device__ void Check(int64_t t) const {
     if (ids[t] >= -1 && ids[t] < vocab) return;
-    Fail("cross_entropy targets: target %d at %lld, the vocabulary has %lld ids\n", ids[t],
-         (long long)t, (long long)vocab);
+    fail("cross_entropy targets: target % at %, the vocabulary has % ids", ids[t], t, vocab);
   }
 };
 

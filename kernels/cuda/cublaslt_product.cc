@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/cuda/context.h"
+#include "kernels/cuda/failure_text.h"
 #include "kernels/device/device_error.h"
 
 namespace trainyard::cuda {
@@ -44,7 +45,7 @@ void ThrowIfError(cublasStatus_t status, const ProductCall& call, const char* wh
               : call.activation == Activation::kGeluGradient ? ", GELU's gradient"
                                                              : "")
           << ": " << what << ": " << cublasLtGetStatusString(status);
-  throw DeviceError(DeviceError::Kind::kDevice, message.str());
+  throw DeviceError(DeviceError::Kind::kDevice, WithFailure(message.str()));
 }
 
 uint32_t AlignmentOf(const void* data) {

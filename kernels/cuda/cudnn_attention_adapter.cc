@@ -17,6 +17,7 @@
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/cudnn_attention.h"
 #include "kernels/cuda/cudnn_attention_graph.h"
+#include "kernels/cuda/failure_text.h"
 #include "kernels/cuda/padded_attention.h"
 #include "kernels/device/device_error.h"
 
@@ -26,7 +27,7 @@ namespace {
 using Pointers = std::unordered_map<int64_t, void*>;  // By AttentionTensor.
 
 [[noreturn]] void Fail(const std::string& what) {
-  throw DeviceError(DeviceError::Kind::kDevice, "cuDNN: attention: " + what);
+  throw DeviceError(DeviceError::Kind::kDevice, WithFailure("cuDNN: attention: " + what));
 }
 void ThrowIfError(cudnnStatus_t status) {
   if (status != CUDNN_STATUS_SUCCESS) Fail(cudnnGetErrorString(status));

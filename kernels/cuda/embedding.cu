@@ -6,10 +6,15 @@
 // for each slice of its columns. The block adds the row's occurrences in registers, with several
 // loads in flight. It is bound by memory: gradients are read once, and dtable is read and written
 // once, only where a token occurs.
+//
+// A token that pads sequences may make up half of a batch. Its occurrences must be added one after
+// another, but can be loaded together. LongKernel adds such a long run. Its blocks have narrow
+// slices and load many rows at a time.
 
 #include <bit>
 
 #include "kernels/cuda/context.h"
+#include "kernels/cuda/failure.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/row.h"
 #include "kernels/cuda/rows.h"
@@ -22,6 +27,7 @@ struct Tokens {
   const int32_t* ids;
   int64_t first, rows, vocab;  // The slice.
   int64_t left_out;            // A token that counts as having no row.
+  Failure fail = {};
 
   // Returns the row of the table for position t, or `rows` if the table does not have it.
   __device__ int64_t row(int64_t t) const {
@@ -30,8 +36,7 @@ struct Tokens {
   }
   __device__ void Check(int64_t t) const {
     if (ids[t] >= 0 && ids[t] < vocab) return;
-    Fail("embedding tokens: token %d at %lld, the vocabulary has %lld ids\n", ids[t], (long long)t,
-         (long long)vocab);
+    fail("embedding tokens: token % at %, the vocabulary has % ids", ids[t], t, vocab);
   }
 };
 
@@ -135,6 +140,9 @@ const Entry* Sorted(Exec& exec, const Tokens& tokens, int64_t count) {
   return from;
 }
 
+// The rows that a block of LongKernel loads together. A run with more rows is long.
+constexpr int kRound = 256;
+
 template <typename T>
 struct Gradient {
   using A = Accumulate<T>;
@@ -145,6 +153,12 @@ struct Gradient {
   A* dtable;
   A scale;
   bool add;
+
+  __device__ bool IsOf(int64_t i, int32_t row) const {
+    return i >= 0 && i < count && sorted[i].row == row;
+  }
+  // Whether the run that begins at entry `begin` is long.
+  __device__ bool IsLong(int64_t begin) const { return IsOf(begin + kRound, sorted[begin].row); }
 };
 
 template <int kCount, typename T>
@@ -156,8 +170,8 @@ __global__ void __launch_bounds__(128) SumKernel(Gradient<T> args) {
     const int64_t begin = i / args.slices, slice = i % args.slices;
     const int64_t column = (slice * blockDim.x + threadIdx.x) * kCount;
     const int32_t row = sorted[begin].row;
-    const bool first = begin == 0 || sorted[begin - 1].row != row;
-    if (!first || row == args.rows || column >= args.d) continue;
+    if (args.IsOf(begin - 1, row) || row == args.rows || column >= args.d) continue;
+    if (args.IsLong(begin)) continue;
     A* const to = args.dtable + row * args.d + column;
     Pack<A, kCount> sum = {};
     if (args.add) sum = LoadPack<A, kCount>(to);
@@ -179,6 +193,54 @@ __global__ void __launch_bounds__(128) SumKernel(Gradient<T> args) {
     }
     StorePack(to, sum);
   }
+}
+
+// Threads that load a part of a row, 16 bytes each. So each thread of a block of kRound threads
+// loads kLanes times for kRound rows.
+constexpr int kLanes = 8;
+
+// Adds long runs. Each block has a slice of kLanes packs of columns, and an entry whose number is a
+// multiple of kRound. Long runs have at least one such entry. The block of a run's first one adds
+// the run.
+template <int kCount, typename T>
+__global__ void __launch_bounds__(kRound) LongKernel(Gradient<T> args) {
+  using A = Accumulate<T>;
+  constexpr int kColumns = kLanes * kCount;
+  __shared__ int32_t ts[kRound];
+  auto* const packs = DynamicShared<Pack<T, kCount>>();  // [kRound, kLanes]
+  const int thread = int(threadIdx.x), lane = thread % kLanes;
+  const int64_t slices = CeilDiv(args.d, kColumns), first = blockIdx.x % slices * kColumns;
+  const int64_t entry = blockIdx.x / slices * kRound;
+  const int32_t row = args.sorted[entry].row;
+  if (row == args.rows || args.IsOf(entry - kRound, row)) return;
+  const int64_t begin = entry - BlockSum(int(args.IsOf(entry - 1 - thread, row)));
+  if (!args.IsLong(begin)) return;
+  const bool loads = first + lane * kCount < args.d;
+  const bool adds = thread < kColumns && first + thread < args.d;
+  A* const to = args.dtable + row * args.d + first + thread;
+  A sum = adds && args.add ? *to : A(0);
+  int rows = kRound;
+  for (int64_t at = begin; rows == kRound; at += kRound) {
+    const bool mine = args.IsOf(at + thread, row);
+    if (mine) ts[thread] = args.sorted[at + thread].t;
+    rows = BlockSum(int(mine));  // Also waits for `ts`, and until the last packs have been added.
+    Pack<T, kCount> loaded[kLanes] = {};
+#pragma unroll
+    for (int k = 0; k < kLanes; ++k) {
+      const int r = (k * kRound + thread) / kLanes;
+      if (loads && r < rows) {
+        loaded[k] = LoadPack<T, kCount>(args.dy + ts[r] * args.d + first + lane * kCount);
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kLanes; ++k) StorePack(packs[k * kRound + thread].v, loaded[k]);
+    __syncthreads();
+#pragma unroll 8
+    for (int r = 0; r < rows && adds; ++r) {
+      sum += args.scale * A(packs[r * kLanes + thread / kCount].v[thread % kCount]);
+    }
+  }
+  if (adds) *to = sum;
 }
 
 template <typename T>
@@ -206,6 +268,11 @@ void Backward(Exec& exec, const EmbeddingBackwardArgs& args) {
   }
   Launch(exec, {RowBlocks(count * of.slices), threads},
          packed ? SumKernel<kPackOf<T>, T> : SumKernel<1, T>, of);
+  if (count <= kRound) return;
+  const int64_t slices = CeilDiv(packs, kLanes);
+  constexpr size_t kShared = kRound * kLanes * 16;
+  Launch(exec, {CeilDiv(count, kRound) * slices, kRound, kShared},
+         packed ? LongKernel<kPackOf<T>, T> : LongKernel<1, T>, of);
 }
 
 }  // namespace

@@ -2,26 +2,31 @@
 // so the order in which atomics add them does not matter.
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/expert_counts.h"
+#include "kernels/cuda/failure.h"
 
 namespace trainyard::cuda {
 namespace {
 
 constexpr int64_t kMostExperts = (48 << 10) / sizeof(int32_t);
 
-__device__ const char* NameOf(CountedFor op) {
+// What a kernel that counts for `op` says of an expert that does not exist.
+struct WrongExpert {
+  Message<3> message;
+  Failure fail = {};
+};
+WrongExpert WrongExpertOf(CountedFor op) {
   switch (op) {
     case CountedFor::kBalanceBias:
-      return "balance_bias";
+      return {"balance_bias experts: expert % at % of %"};
     case CountedFor::kExpertOrder:
-      return "expert_order";
-    case CountedFor::kLoadBalance:
-      return "load_balance";
+      return {"expert_order experts: expert % at % of %"};
+    default:
+      return {"load_balance experts: expert % at % of %"};
   }
-  return "?";
 }
 
 __global__ void __launch_bounds__(kTileThreads)
-    CountKernel(const int32_t* experts, int64_t slots, TileCounts tiles, CountedFor op) {
+    CountKernel(const int32_t* experts, int64_t slots, TileCounts tiles, WrongExpert wrong_expert) {
   int32_t* const counts = DynamicShared<int32_t>();
   const int thread = int(threadIdx.x);
   for (int e = thread; e < tiles.experts; e += kTileThreads) counts[e] = 0;
@@ -42,8 +47,7 @@ __global__ void __launch_bounds__(kTileThreads)
     }
   }
   if (wrong_slot >= 0) {
-    Fail("%s experts: expert %d at %ld of %d\n", NameOf(op), wrong, long(wrong_slot),
-         tiles.experts);
+    wrong_expert.fail(wrong_expert.message, wrong, wrong_slot, tiles.experts);
   }
   __syncthreads();
   for (int e = thread; e < tiles.experts; e += kTileThreads) {
@@ -58,7 +62,7 @@ TileCounts CountTiles(Exec& exec, const ConstTensor& chosen, int64_t experts, Co
   const int64_t slots = chosen.elements(), tiles = CeilDiv(slots, kTileSlots);
   const TileCounts counts = {ScratchOf<int32_t>(exec, experts * tiles), int(experts), tiles};
   Launch(exec, {tiles, kTileThreads, size_t(experts) * sizeof(int32_t)}, CountKernel,
-         chosen.as<int32_t>(), slots, counts, op);
+         chosen.as<int32_t>(), slots, counts, WrongExpertOf(op));
   return counts;
 }
 

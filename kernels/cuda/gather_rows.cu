@@ -1,5 +1,6 @@
 // Bound by memory. One warp reads and writes each row once, 16 bytes a lane if rows allow it, with
 // several loads in flight.
+#include "kernels/cuda/failure.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/reduce.h"
@@ -22,6 +23,7 @@ struct Gather {
   const int32_t* count;  // Null: all of `bound`.
   uint32_t divisor;
   int64_t sources, columns;
+  Failure fail = {};
 };
 
 using SixteenBytes = Pack<uint32_t, 4>;
@@ -32,15 +34,15 @@ __global__ void __launch_bounds__(kThreads) GatherKernel(Gather gather, const Wo
   constexpr int kLoads = 4;  // In flight.
   const int64_t count = gather.count != nullptr ? *gather.count : gather.bound;
   if (count < 0 || count > gather.bound) {
-    Fail("gather_rows count: %ld of %ld\n", long(count), long(gather.bound));
+    gather.fail("gather_rows count: % of %", count, gather.bound);
   }
   const int64_t columns = gather.columns;
   for (int64_t i = FirstRow(); i < count; i += RowStride()) {
     const int32_t row = gather.rows[i];
     const int64_t from = uint32_t(row) / gather.divisor;
     if (row < 0 || from >= gather.sources) {
-      Fail("gather_rows rows: row %d / %u at %ld, x has %ld\n", row, gather.divisor, long(i),
-           long(gather.sources));
+      gather.fail("gather_rows rows: row % / % at %, x has %", row, gather.divisor, i,
+                  gather.sources);
     }
     const Word* in = x + from * columns;
     Word* out = y + i * columns;
@@ -62,6 +64,7 @@ struct Sums {
   const int32_t* place;
   int64_t tokens, choices, sources, columns;
   bool add;
+  Failure fail = {};
 };
 
 template <typename T, int kPack>
@@ -73,8 +76,7 @@ __global__ void __launch_bounds__(kThreads) SumKernel(Sums sums, const T* z, T* 
     const int32_t* place = sums.place + t * choices;
     for (int64_t j = threadIdx.x % kWarp; j < choices; j += kWarp) {
       if (place[j] < -1 || place[j] >= sums.sources) {
-        Fail("gather_sum place: row %d at %ld, z has %ld\n", place[j], long(t * choices + j),
-             long(sums.sources));
+        sums.fail("gather_sum place: row % at %, z has %", place[j], t * choices + j, sums.sources);
       }
     }
     __syncwarp();  // No lane reads a row that another lane has found not to exist.

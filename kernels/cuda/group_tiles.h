@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include "kernels/cuda/failure.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/reduce.h"
 
@@ -12,13 +13,13 @@ struct Groups {
   const int32_t* offsets;  // [groups + 1]
   int groups;
   int64_t bound;  // Number of rows of the tensors; a group's rows lie within [0, bound).
+  Failure fail = {};
 
   // CHECKs, on the device, that this group's offsets are legal.
   __device__ void Check(int g) const {
     const int32_t begin = offsets[g], end = offsets[g + 1];
     if (begin < 0 || begin > end || end > bound) {
-      Fail("grouped_matmul offsets: group %d has rows %d to %d of %ld\n", g, begin, end,
-           long(bound));
+      fail("grouped_matmul offsets: group % has rows % to % of %", g, begin, end, bound);
     }
   }
   // The largest number of tiles that the groups can have.

@@ -1,6 +1,7 @@
 // All kernels are bound by memory: rows are read once, or read and written once. A binary search
 // finds the group of a row in the offsets, which come from the cache.
 
+#include "kernels/cuda/failure.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/grouped_bias.h"
@@ -12,11 +13,12 @@ struct BiasGroups {
   const int32_t* offsets;  // [count + 1]
   int count;
   int64_t bound;
+  Failure fail = {};
 
   __device__ void Check(int g) const {
     const int32_t begin = offsets[g], end = offsets[g + 1];
     if (begin >= 0 && begin <= end && end <= bound) return;
-    Fail("grouped_bias offsets: group %d has rows %d to %d of %ld\n", g, begin, end, long(bound));
+    fail("grouped_bias offsets: group % has rows % to % of %", g, begin, end, bound);
   }
   // The threads of the first block check all groups.
   __device__ void CheckAll() const {

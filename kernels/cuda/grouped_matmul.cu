@@ -102,7 +102,7 @@ template <Order kWeight, typename T>
 void RunRows(Exec& exec, const Groups& groups, const Rows<T>& rows) {
   const auto run = [&](auto product) {
     using Product = typename decltype(product)::type;
-    constexpr int64_t kBlocks = 132 * Product::kBlocks;
+    constexpr int64_t kBlocks = kMultiprocessors * Product::kBlocks;
     const int64_t tiles = groups.MostTiles(Product::kTile) * CeilDiv(rows.columns, Product::kTile);
     const Grid grid = {std::min(tiles, kBlocks), Product::kThreads,
                        Product::kShared + groups.shared()};

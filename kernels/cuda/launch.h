@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <new>
 
 #include "kernels/device/exec.h"
@@ -19,10 +18,16 @@
 
 namespace trainyard::cuda {
 
-// Throws a DeviceError that names `what`, unless `error` is cudaSuccess.
+// Throws a DeviceError that names `what`, unless `error` is cudaSuccess. If a kernel has left a
+// message (failure.h), the error contains this message.
 void ThrowIfError(cudaError_t error, const char* what);
 
 inline cudaStream_t StreamOf(const Exec& exec) { return static_cast<cudaStream_t>(exec.stream); }
+
+// Lets launches of the kernel have up to `bytes` of dynamic shared memory. Asks CUDA only if no
+// earlier call allowed as much, and never lowers the limit: another thread may be about to launch.
+// Thread-safe. A process uses one device.
+void AllowShared(const void* kernel, size_t bytes);
 
 struct Grid {
   int64_t blocks;
@@ -35,26 +40,13 @@ template <typename... Parameters, typename... Args>
 void Launch(Exec& exec, const Grid& grid, void (*kernel)(Parameters...), const Args&... args) {
   if (grid.blocks == 0) return;
   constexpr size_t kUnasked = 48 << 10;
-  if (grid.shared > kUnasked) {
-    ThrowIfError(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(grid.shared)),
-        "shared memory");
-  }
+  if (grid.shared > kUnasked) AllowShared(reinterpret_cast<const void*>(kernel), grid.shared);
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(unsigned(grid.blocks));
   config.blockDim = dim3(unsigned(grid.threads));
   config.dynamicSmemBytes = grid.shared;
   config.stream = StreamOf(exec);
   ThrowIfError(cudaLaunchKernelEx(&config, kernel, Parameters(args)...), "launch");
-}
-
-// Ends the kernel and the process with a message in printf's form: for programmer errors that only
-// the device can see.
-template <typename... Args>
-[[noreturn]] __device__ void Fail(const char* message, Args... args) {
-  printf(message, args...);
-  __trap();
-  __builtin_unreachable();  // Or kernels would keep their registers for later code.
 }
 
 // The block's dynamic shared memory, 16-byte aligned: Grid::shared bytes of any content.
@@ -70,8 +62,13 @@ __device__ T* DynamicShared() {
 
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// The number of multiprocessors of an H100 SXM and of an H200, for which grids are planned. A
+// constant, and not the device's property: the size of a grid decides the order of some sums, which
+// thus have the same bits on GPUs with fewer multiprocessors, as the H100 PCIe.
+constexpr int64_t kMultiprocessors = 132;
+
 // Enough to fill the chip several times; loops stride by the grid.
-constexpr int64_t kMaxBlocks = 132 * 8;
+constexpr int64_t kMaxBlocks = kMultiprocessors * 8;
 
 // kCount neighbouring elements, read or written in one access to memory. One access has at most 16
 // bytes; larger packs take several.

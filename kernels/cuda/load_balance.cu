@@ -2,6 +2,7 @@
 // is counted by launches of its own: sets are few.
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/expert_counts.h"
+#include "kernels/cuda/failure.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/router_scores.h"
 #include "kernels/load_balance.h"
@@ -18,6 +19,7 @@ struct Gate {
   double coefficient;
   int64_t tokens;
   int experts;
+  Failure fail = {};
 
   __device__ double Factor(const StepState& state) const {
     return coefficient * double(experts) * state.loss_scale;
@@ -39,8 +41,7 @@ __device__ void Fractions(const Gate<A>& gate, int64_t t, A* fraction, int64_t& 
   ForLaneExperts(gate.experts, [&](int e) { sum += counts[e]; });
   sum = WarpReduce(sum, Sum());
   if (!(sum > 0)) {
-    Fail("load_balance counts: none of %d experts was chosen in set %ld\n", gate.experts,
-         long(set));
+    gate.fail("load_balance counts: none of % experts was chosen in set %", gate.experts, set);
   }
   ForLaneExperts(gate.experts, [&](int e) { fraction[e] = A(counts[e] / sum); });
 }
@@ -88,8 +89,9 @@ __global__ void __launch_bounds__(256)
   if (threadIdx.x == 0) state->auxiliary_loss += gate.Factor(*state) * sum;
 }
 
+// Four blocks of a multiprocessor: for five, ptxas spills a register.
 template <typename A, typename T>
-__global__ void __launch_bounds__(kTokenWarps* kWarp)
+__global__ void __launch_bounds__(kTokenWarps* kWarp, 4)
     BackwardKernel(Gate<A> gate, const StepState* state, T* dlogits) {
   A* const s = WarpShared<A>(WarpElements(gate.experts));
   A* const fraction = s + gate.experts;

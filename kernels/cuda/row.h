@@ -38,18 +38,22 @@ struct __attribute__((may_alias)) Word {
   uint32_t v;
 };
 
-// Stores a pack to device memory in one access.
+// Stores 16 bytes to global memory in one access.
+__device__ inline void StoreWords(void* to, const Words& words) {
+#ifdef __CUDA_ARCH__
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)),
+               "r"(words.v[0]), "r"(words.v[1]), "r"(words.v[2]), "r"(words.v[3])
+               : "memory");
+#else
+  *static_cast<Words*>(to) = words;
+#endif
+}
+
+// Stores a pack to global memory in one access.
 template <typename T, int kCount>
 __device__ void StoreRow(T* to, const Pack<T, kCount>& pack) {
   if constexpr (sizeof(pack) == sizeof(Words)) {
-    const Words words = WordsOf(pack);
-#ifdef __CUDA_ARCH__
-    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)),
-                 "r"(words.v[0]), "r"(words.v[1]), "r"(words.v[2]), "r"(words.v[3])
-                 : "memory");
-#else
-    *reinterpret_cast<Words*>(to) = words;
-#endif
+    StoreWords(to, WordsOf(pack));
   } else if constexpr (std::is_same_v<T, bf16> && kCount == 2) {
     *reinterpret_cast<Word*>(to) = {pack.v[0].bits | uint32_t{pack.v[1].bits} << 16};
   } else {
@@ -207,8 +211,12 @@ class HeldSums {
 struct RowPlan {
   int held;
   int threads;
-  // The number of blocks of this many threads that fill the chip.
-  int64_t blocks(int threads_of_sm) const { return 132 * int64_t(threads_of_sm / threads); }
+  // The number of blocks that fill the chip if each multiprocessor runs `threads_of_sm` threads of
+  // the kernel. The most that compute capability 9.0 has are 2048; kernels whose threads need many
+  // registers have fewer.
+  int64_t blocks(int threads_of_sm) const {
+    return kMultiprocessors * int64_t(threads_of_sm / threads);
+  }
 };
 
 // Plans rows of `columns` elements at all of these addresses, with at most kMostHeld packs a

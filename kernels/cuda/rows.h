@@ -9,7 +9,7 @@ namespace trainyard::cuda {
 
 // The number of blocks of a grid in which each row has a block, up to a number that balances the
 // load; loops stride by the grid.
-constexpr int64_t RowBlocks(int64_t rows) { return std::min<int64_t>(rows, 132 * 64); }
+constexpr int64_t RowBlocks(int64_t rows) { return std::min(rows, kMultiprocessors * 64); }
 
 // The number of threads of a block that shares a row of `packs` packs: whole warps, and no idle
 // ones.

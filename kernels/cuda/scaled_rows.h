@@ -3,19 +3,18 @@
 
 #pragma once
 
+#include "kernels/cuda/failure.h"
 #include "kernels/cuda/rows.h"
 
 namespace trainyard::cuda {
 
-// The number of rows. If it is not one of 0 to bound, the kernel fails with the message, which has
-// places for both numbers.
-__device__ inline int64_t RowsOf(const int32_t* count, int64_t bound, const char* message) {
-  const int64_t rows = *count;
-  if (rows >= 0 && rows <= bound) return rows;
-  if (blockIdx.x == 0 && threadIdx.x == 0) {
-    Fail(message, (long long)rows, (long long)bound);
-  }
-  return 0;
+// Returns the number of rows, *args.count. If it is not one of 0 to args.bound, the kernel fails
+// with the message, which has places for both numbers.
+template <typename Args>
+__device__ int64_t RowsOf(const Args& args, const Message<2>& message) {
+  const int64_t rows = *args.count;
+  if (rows < 0 || rows > args.bound) args.fail(message, rows, args.bound);
+  return rows;
 }
 
 // Launches the kernel that moves packs of T, or the one that moves single elements. Args has the

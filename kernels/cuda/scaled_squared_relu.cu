@@ -5,8 +5,6 @@
 namespace trainyard::cuda {
 namespace {
 
-constexpr const char* kWrongCount = "scaled_squared_relu count: %lld of %lld\n";
-
 // A value that is no number stays none.
 template <typename A>
 __device__ A Positive(A x) {
@@ -21,6 +19,7 @@ struct Forward {
   const int32_t* count;
   T* y;
   int64_t bound, f;
+  Failure fail = {};
 };
 
 template <typename T>
@@ -33,12 +32,13 @@ struct Backward {
   T* dx;
   A* dw;
   int64_t bound, f;
+  Failure fail = {};
 };
 
 template <int kCount, typename T>
 __global__ void __launch_bounds__(256) ForwardKernel(Forward<T> args) {
   using A = Accumulate<T>;
-  const int64_t f = args.f, rows = RowsOf(args.count, args.bound, kWrongCount);
+  const int64_t f = args.f, rows = RowsOf(args, "scaled_squared_relu count: % of %");
   for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
     const A weight = args.w[r];
     for (int64_t i = threadIdx.x * kCount; i < f; i += blockDim.x * kCount) {
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(256) ForwardKernel(Forward<T> args) {
 template <int kCount, typename T>
 __global__ void __launch_bounds__(256) BackwardKernel(Backward<T> args) {
   using A = Accumulate<T>;
-  const int64_t f = args.f, rows = RowsOf(args.count, args.bound, kWrongCount);
+  const int64_t f = args.f, rows = RowsOf(args, "scaled_squared_relu count: % of %");
   for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
     const A weight = args.w[r];
     A along = 0;

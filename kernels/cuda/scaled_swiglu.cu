@@ -6,8 +6,6 @@
 namespace trainyard::cuda {
 namespace {
 
-constexpr const char* kWrongCount = "scaled_swiglu count: %lld of %lld\n";
-
 // The clamped form and its derivatives.
 template <typename A>
 struct ClampedSwiGlu {
@@ -37,6 +35,7 @@ struct Forward {
   T* y;
   int64_t bound, f;
   A limit;
+  Failure fail = {};
 };
 
 template <typename T>
@@ -50,12 +49,13 @@ struct Backward {
   A* dw;
   int64_t bound, f;
   A limit;
+  Failure fail = {};
 };
 
 template <int kCount, typename T, bool kClamped>
 __global__ void __launch_bounds__(256) ForwardKernel(Forward<T> args) {
   using A = Accumulate<T>;
-  const int64_t f = args.f, rows = RowsOf(args.count, args.bound, kWrongCount);
+  const int64_t f = args.f, rows = RowsOf(args, "scaled_swiglu count: % of %");
   for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
     const T* gate = args.x + r * 2 * f;
     const A weight = args.w[r];
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(256) ForwardKernel(Forward<T> args) {
 template <int kCount, typename T, bool kClamped>
 __global__ void __launch_bounds__(256) BackwardKernel(Backward<T> args) {
   using A = Accumulate<T>;
-  const int64_t f = args.f, rows = RowsOf(args.count, args.bound, kWrongCount);
+  const int64_t f = args.f, rows = RowsOf(args, "scaled_swiglu count: % of %");
   for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
     const T* gate = args.x + r * 2 * f;
     T* dgate = args.dx + r * 2 * f;

@@ -26,6 +26,7 @@ set(TRAINYARD_CUDA_SOURCES
   embedding.cu
   expert_counts.cu
   expert_order.cu
+  failure.cu
   fill.cu
   gated_add.cu
   gated_norm.cu

@@ -27,7 +27,7 @@ ELEMENTWISE = (
     r"cross_entropy\.cu StatisticsKernel<(1), .*",
     r"scaled_(?:squared_relu|swiglu)\.cu (?:Forward|Backward)Kernel<(1), .*",
     r"grouped_bias\.cu (?:Forward|Gradient|FactorGradient)Kernel<(1), .*",
-    r"embedding\.cu SumKernel<(1), .*",
+    r"embedding\.cu (?:Sum|Long)Kernel<(1), .*",
     r"adamw\.cu UpdateKernel<(1), .*",
     r"gather_rows\.cu SumKernel<\w+, (1)>",
     r"gather_rows\.cu GatherKernel<(float|bf16)>",
@@ -76,8 +76,10 @@ NARROW = (
            "the groups' offsets, rows' weights, and a group's sums, one for many rows"),
     Excuse(r"scaled_(?:squared_relu|swiglu)\.cu BackwardKernel<.*", "LDG.32:2 STG.32:1",
            "the count of rows, a row's weight and that weight's gradient"),
-    Excuse(r"embedding\.cu SumKernel<.*", "LDG.32:4 LDG.64:16",
+    Excuse(r"embedding\.cu SumKernel<.*", "LDG.32:6 LDG.64:16",
            "sorted positions, of which rows are summed"),
+    Excuse(r"embedding\.cu LongKernel<.*", "LDG.32:8 STG.32:1",
+           "sorted positions; one thread adds a column, and its neighbours the next"),
     Excuse(r"gather_rows\.cu GatherKernel<Pack<.*", "LDG.32:2", "which row to copy"),
     Excuse(r"gather_rows\.cu SumKernel<.*", "LDG.32:9", "which rows to sum"),
     Excuse(r"state_\w+\.cu RowsKernel<[48], (Scale|Decay)Body<.*", "LDG.32:2",
@@ -189,19 +191,8 @@ TENSOR_CORES = (
 )
 
 # A kernel uses local memory for spilled registers, and for arrays whose index is not a constant.
-# Both are slow, since local memory lies in the device's memory. Fail() only writes there (STL): the
-# arguments of its message.
+# Both are slow, since local memory lies in the device's memory.
 LOCAL = (
-    Excuse(r"embedding\.cu (RowsKernel<\d, ForwardBody<.*|SortKernel)", "STL:*",
-           "arguments of Fail()"),
-    Excuse(r"cross_entropy\.cu (RowsKernel<\d, BackwardBody<.*|StatisticsKernel<.*)", "STL:*",
-           "arguments of Fail()"),
-    Excuse(r"expert_counts\.cu CountKernel", "STL:*", "arguments of Fail()"),
-    Excuse(r"gather_rows\.cu .*", "STL:*", "arguments of Fail()"),
-    Excuse(r"grouped_matmul\.cu .*", "STL:*", "arguments of Fail()"),
-    Excuse(r"scaled_(?:squared_relu|swiglu)\.cu .*", "STL:*", "arguments of Fail()"),
-    Excuse(r"grouped_bias\.cu .*", "STL:*", "arguments of Fail()"),
-    Excuse(r"load_balance\.cu (Forward|Backward)Kernel<.*", "STL:*", "arguments of Fail()"),
     Excuse(r"(grid_positions|random_normal|rope|time_embedding)\.cu "
            r"ElementsKernel<(Grid|RandomNormal|Table|Time)Body<.*", "STL:* LDL:*",
            "f64 angles too large for the usual reduction"),

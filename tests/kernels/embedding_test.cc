@@ -110,6 +110,26 @@ TEST(Embedding, BackwardAddsInTokenOrderForALargeVocabulary) {
   ExpectAddsInTokenOrder<bf16>(tokens, kLarge, 1, 2);
 }
 
+// Tokens that occur about as often as CUDA's kernel loads rows together (256), or a multiple of
+// that.
+TEST(Embedding, BackwardAddsInTokenOrderForFrequentTokens) {
+  constexpr int32_t kOccurrences[] = {256, 257, 255, 1, 511, 513, 1025, 3};
+  constexpr int32_t kAll = 2821, kStride = 997;  // No common divisor.
+  auto tokens = Zeros<int32_t>({kAll});
+  int32_t placed = 0;
+  for (int32_t token = 0; token < 8; ++token) {
+    for (int32_t i = 0; i < kOccurrences[token]; ++i) {
+      tokens.v[size_t(placed++ * kStride % kAll)] = token;
+    }
+  }
+  ASSERT_EQ(placed, kAll);
+  ExpectAddsInTokenOrder<double>(tokens, 8, 34, 2);
+  ExpectAddsInTokenOrder<float>(tokens, 8, 36, 2);
+  ExpectAddsInTokenOrder<float>(tokens, 8, 35, 2);
+  ExpectAddsInTokenOrder<bf16>(tokens, 8, 136, 2);
+  ExpectAddsInTokenOrder<bf16>(tokens, 8, 3, 2);
+}
+
 // As many rows as a byte has values: the tokens that the slice does not hold are not those of row
 // 0.
 TEST(Embedding, BackwardOfASliceLeavesOtherTokensOut) {

@@ -28,7 +28,6 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __align__(n) alignas(n)
-#define printf(...) fprintf(stderr, __VA_ARGS__)  // Where death tests look.
 
 struct uint3 {
   unsigned x, y, z;
@@ -84,6 +83,11 @@ bool IsIdle();
 // Between these, memory of the device is there.
 void OpenMemory();
 void CloseMemory();
+// Sets the most dynamic shared memory that a kernel may have. Before that it is 48 KiB.
+void LimitShared(const void* kernel, size_t bytes);
+bool MayHaveShared(const void* kernel, size_t bytes);
+// How often a kernel's limit has been set.
+int SharedLimitsSet();
 // Whether cudaMalloc gave these bytes.
 bool IsOnDevice(const void* data, size_t bytes);
 
@@ -101,6 +105,8 @@ int __syncthreads_or(int predicate);
 inline void __syncwarp(unsigned mask = 0xffffffffu) { cuda_emulation::SyncWarp(mask); }
 inline void __threadfence() {}
 inline void __threadfence_block() {}
+inline void __threadfence_system() {}
+inline void __nanosleep(unsigned) {}
 [[noreturn]] void __trap();
 
 template <typename T>
@@ -241,13 +247,18 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cud
   return cudaMemcpy2DAsync(to, bytes, from, bytes, bytes, 1, kind, stream);
 }
 template <typename F>
-cudaError_t cudaFuncSetAttribute(F*, cudaFuncAttribute, int) {
+cudaError_t cudaFuncSetAttribute(F* kernel, cudaFuncAttribute, int bytes) {
+  cuda_emulation::LimitShared(reinterpret_cast<const void*>(kernel), size_t(bytes));
   return cuda_emulation::Outcome();
 }
 
 template <typename... Parameters, typename... Args>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                const Args&... args) {
+  if (!cuda_emulation::MayHaveShared(reinterpret_cast<const void*>(kernel),
+                                     config->dynamicSmemBytes)) {
+    return cudaErrorInvalidValue;
+  }
   const cudaError_t before = cuda_emulation::Outcome();
   cuda_emulation::Enqueue(
       config->stream, [config = *config, kernel, given = std::tuple<Parameters...>(args...)] {

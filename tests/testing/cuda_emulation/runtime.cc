@@ -120,6 +120,35 @@ class PinnedMemory {
   std::map<void*, std::pair<std::unique_ptr<std::byte[]>, size_t>> areas_;
 };
 
+// The limits of kernels' dynamic shared memory.
+class SharedLimits {
+ public:
+  void Set(const void* kernel, size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    limits_[kernel] = bytes;
+    ++set_;
+  }
+  bool Allow(const void* kernel, size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    const auto found = limits_.find(kernel);
+    return bytes <= (found == limits_.end() ? size_t{48} << 10 : found->second);
+  }
+  int set() {
+    const std::lock_guard lock(mutex_);
+    return set_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<const void*, size_t> limits_;
+  int set_ = 0;
+};
+
+SharedLimits& TheSharedLimits() {
+  static SharedLimits limits;
+  return limits;
+}
+
 PinnedMemory& ThePinnedMemory() {
   static PinnedMemory memory;
   return memory;
@@ -149,6 +178,11 @@ bool& Idle() {
 void OpenMemory() { TheDeviceMemory().Open(); }
 void CloseMemory() { TheDeviceMemory().Close(); }
 bool IsOnDevice(const void* data, size_t bytes) { return TheDeviceMemory().Has(data, bytes); }
+void LimitShared(const void* kernel, size_t bytes) { TheSharedLimits().Set(kernel, bytes); }
+bool MayHaveShared(const void* kernel, size_t bytes) {
+  return TheSharedLimits().Allow(kernel, bytes);
+}
+int SharedLimitsSet() { return TheSharedLimits().set(); }
 
 void Enqueue(cudaStream_t stream, std::function<void()> work) {
   if (Captured() != nullptr) return Captured()->work.push_back(std::move(work));

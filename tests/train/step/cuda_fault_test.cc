@@ -1,5 +1,6 @@
 // Proves that a device which fails in the middle of a job ends its ranks with an error that says
-// what the device was at, and that nothing hangs, throws or aborts while what they had is released.
+// what the device was at and what the kernel found, and that nothing hangs, throws or aborts while
+// what they had is released.
 // One test, with a process of its own: no GPU works again in the process in which it failed.
 
 #include <gmock/gmock.h>
@@ -32,6 +33,7 @@ TEST(CudaFault, EndsTheRanksAndSaysWhatTheDeviceWasAt) {
                                  }});
   EXPECT_THAT(runs[1].thrown, ContainsRegex("^CUDA: .*: .+; rank 1 of 2, "
                                             "at or before [a-z_]+ block [0-9]+ "));
+  EXPECT_THAT(runs[1].thrown, HasSubstr(": fault: element 0 of -1; rank 1 of 2"));
   // Of the device, which is this rank's, too, or of its peer's end.
   EXPECT_THAT(runs[0].thrown, HasSubstr("; rank 0 of 2, at or before "));
   EXPECT_THROW((void)device.Allocate(1), DeviceError);

@@ -5,8 +5,12 @@
 
 Each BIN is a directory of programs, such as build/bin of another revision. A round starts a service from each, `trainyard up` with two
 devices, and runs a tiny job of two ranks and 2,000 steps there. Prints the median of the rounds' median steps.
+
+A step lasts from the end of the step before to its own end, by the times that the job reports. So
+builds that define the seconds of a step differently are compared alike.
 """
 import argparse
+import datetime
 import json
 import statistics
 
@@ -23,6 +27,11 @@ steps: 2000
 devices: 2
 """
 WARM_UP = 200
+TOGETHER = 100  # Steps whose time is taken as a whole, because the times have milliseconds.
+
+
+def unix(time):
+    return datetime.datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp()
 
 
 def median_step(binaries):
@@ -32,8 +41,9 @@ def median_step(binaries):
             spec.write(SPEC)
         job = json.loads(service.run("submit", f"{service.directory}/step.yaml", "-o", "jsonl"))["id"]
         service.run("watch", job)
-        steps = [json.loads(line)["seconds"] for line in service.run("steps", job, "-o", "jsonl").splitlines()]
-    return statistics.median(steps[WARM_UP:]) * 1e3
+        ends = [unix(json.loads(line)["finish_time"]) for line in service.run("steps", job, "-o", "jsonl").splitlines()]
+    marks = ends[WARM_UP::TOGETHER]
+    return statistics.median(end - begin for begin, end in zip(marks, marks[1:])) / TOGETHER * 1e3
 
 
 def main():

@@ -33,12 +33,11 @@ struct GpuReading {
   std::vector<std::string> throttle_reasons = {};  // Why the clock is held down: "sw_power_cap".
 };
 
-// One optimizer step, as this rank measured it. The times except `data` and `checkpoint` add up to
-// `seconds`.
+// One optimizer step, as this rank measured it.
 struct StepRecord : StepNumbers {
   uint64_t step = 0;                  // From 1.
   uint64_t tokens = 0;                // Of the global batch.
-  double seconds = 0;                 // Of the slowest rank.
+  double seconds = 0;                 // Of the slowest rank: docs/metrics.md.
   PhaseSeconds phases;                // This rank's; grad_sync includes the wait for the slowest.
   std::optional<double> peak_flops;   // Per second, all ranks together; absent: unknown.
   bool skipped = false;               // Not finite, twice: the update was not committed.

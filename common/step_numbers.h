@@ -5,13 +5,15 @@
 
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <optional>
 
 namespace trainyard {
 
-// Seconds by phase. All phases except data and checkpoint add up to the step's time.
+// Seconds by phase. `data` and `checkpoint` are not part of the step's seconds. The other phases
+// and the host's time between steps add up to the step's seconds (docs/metrics.md).
 struct PhaseSeconds {
   double data = 0;  // Waiting for the batch, before the step.
   double forward = 0;
@@ -24,6 +26,8 @@ struct PhaseSeconds {
   double of_step() const {  // The phases that are part of the step.
     return forward + backward + grad_sync + optimizer + pipeline_bubble;
   }
+  // The host's time between steps, in a step of so many seconds.
+  double host(double seconds) const { return std::max(0.0, seconds - of_step()); }
 };
 
 struct PhaseName {
@@ -39,6 +43,11 @@ inline constexpr std::array<PhaseName, 7> kPhases = {{
     {"pipeline_bubble", &PhaseSeconds::pipeline_bubble},
     {"checkpoint", &PhaseSeconds::checkpoint},
 }};
+
+inline PhaseSeconds& operator+=(PhaseSeconds& sum, const PhaseSeconds& more) {
+  for (const PhaseName& phase : kPhases) sum.*phase.seconds += more.*phase.seconds;
+  return sum;
+}
 
 template <typename V>
 void VisitFields(V& v, PhaseSeconds& phases) {

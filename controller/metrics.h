@@ -158,7 +158,7 @@ class ControllerMetrics {
   Counters& phase_seconds_total =
       Count("phase_seconds_total",
             "Seconds of the slowest rank by phase. Much data: ranks wait for batches. Much "
-            "grad_sync: communication is not hidden.");
+            "grad_sync: communication is not hidden. Much host: devices wait between steps.");
   Counters& collective_seconds_total =
       Count("collective_seconds_total",
             "Seconds in collectives by op and group, all ranks together, including hidden time. "

@@ -116,6 +116,7 @@ void JobSeries::OnStep(const Job& job, const StepRecord& step, const DeviceFacts
   for (const auto& [name, phase] : kPhases) {
     Series(m.phase_seconds_total, {{"phase", name}}).Increment(step.phases.*phase);
   }
+  Series(m.phase_seconds_total, {{"phase", "host"}}).Increment(step.phases.host(step.seconds));
   if (devices.peak_flops) Series(m.peak_flops, {}).Set(*devices.peak_flops);
   if (step.seconds > 0) {
     Series(m.tokens_per_second_per_device, {})

@@ -85,10 +85,12 @@ Html HistoryOf(const Job& job, const std::vector<StepRecord>& steps,
 }
 
 Html PhasesOf(const std::vector<StepRecord>& recent) {
-  std::array<double, kPhases.size()> seconds = {};
+  constexpr size_t kHost = kPhases.size();
+  std::array<double, kHost + 1> seconds = {};
   for (const StepRecord& step : recent) {
     for (size_t i = 0; i < seconds.size(); ++i) {
-      const double found = step.phases.*kPhases[i].seconds;
+      const PhaseSeconds& phases = step.phases;
+      const double found = i == kHost ? phases.host(step.seconds) : phases.*kPhases[i].seconds;
       if (std::isfinite(found)) seconds[i] += std::max(0.0, found);
     }
   }
@@ -112,7 +114,7 @@ Html PhasesOf(const std::vector<StepRecord>& recent) {
     const double mean = seconds[i] / double(recent.size());
     html << "<li><svg class=\"swatch\" viewBox=\"0 0 1 1\"><rect class=\"p"_html << i
          << "\" width=\"1\" height=\"1\"/></svg>"_html
-         << absl::StrReplaceAll(kPhases[i].name, {{"_", " "}}) << " <b>"_html
+         << absl::StrReplaceAll(i == kHost ? "host" : kPhases[i].name, {{"_", " "}}) << " <b>"_html
          << PercentWords(seconds[i] / sum) << "</b> <span class=\"note\">"_html
          << absl::StrFormat("%.3g ms", 1000 * mean) << "</span></li>"_html;
   }

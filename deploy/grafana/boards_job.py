@@ -116,7 +116,8 @@ def job():
         lines(
             "Where a step's time goes",
             "Seconds of the slowest rank for each step, by phase. If data is large, the job waits"
-            " for its data. If grad_sync is large, communication is not hidden.",
+            " for its data. If grad_sync is large, communication is not hidden. If host is large,"
+            " the devices wait between steps.",
             query(per_step("trainyard_phase_seconds_total", "phase"), "{{phase}}"),
             stacked=True,
             unit="s",

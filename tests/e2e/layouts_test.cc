@@ -71,7 +71,7 @@ Trained Train(Service& service, TestJob job) {
   for (const auto& step : service.Steps(id)) {
     trained.loss.push_back(step.at("loss").get<double>());
     trained.load_balancing_loss.push_back(step.value("load_balancing_loss", 0.0));
-    ExpectPhasesSumToTheStep(step);
+    ExpectPhasesFitIntoTheStep(step);
   }
   ReadCheckpoint(absl::StrCat(service.directory(), "/", job.directory), trained);
   return trained;

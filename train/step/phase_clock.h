@@ -28,7 +28,7 @@ class PhaseClock final : public WaitObserver {
   // outside a step.
   Phase Enter(Phase phase);
   // Ends the step: waits until the device has come to this point. The sum of the phases is the
-  // step's time.
+  // device's time since Start.
   PhaseSeconds Stop();
 
   void BeginWait() override { waited_in_ = Enter(&PhaseSeconds::grad_sync); }

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cmath>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -36,6 +35,7 @@
 #include "train/step/start_point.h"
 #include "train/step/start_state.h"
 #include "train/step/state_check.h"
+#include "train/step/step_clock.h"
 #include "train/step/step_runner.h"
 #include "train/step/successor_watch.h"
 
@@ -47,13 +47,6 @@ constexpr size_t kMaxLoadableBytes = 64 << 10;  // Paths in one line of the loca
 constexpr size_t kMaxUnsavedHistory = 4 << 20;  // Bytes.
 
 constexpr int kAttempts = 2;  // Attempts at a step whose loss or gradient is not finite.
-
-using SteadyTime = std::chrono::steady_clock::time_point;
-
-SteadyTime Now() { return std::chrono::steady_clock::now(); }
-double SecondsSince(SteadyTime begin) {
-  return std::chrono::duration<double>(Now() - begin).count();
-}
 
 absl::Status OfField(absl::string_view field, const absl::Status& status) {
   if (status.ok()) return status;
@@ -173,6 +166,7 @@ class RankTrainer final : public Trainer {
   std::optional<StateCheck> state_check_;  // Ends before the engine.
   std::optional<StartState> starting_;     // Likewise.
   CollectiveMeter meter_;
+  StepClock step_clock_;
   std::unique_ptr<Prefetcher> prefetcher_;
   std::optional<Profiler> profiler_;  // Ends before the engine.
 
@@ -338,6 +332,7 @@ absl::StatusOr<TrainingResult> RankTrainer::RunSteps() {
   TellEarlierSteps();
   TrainingResult result;
   result.step = step_;
+  step_clock_.Start();
   while (step_ < job_.steps && !stopping_) {
     const int64_t step = step_ + 1;
     if (profiler_) profiler_->BeginStep(step);
@@ -348,8 +343,8 @@ absl::StatusOr<TrainingResult> RankTrainer::RunSteps() {
     if (!record.skipped) {
       step_ = step;
       data_position_ += job_.batch.global;
-      if (CheckpointDue(step) || step % StateCheck::kCompareEvery == 0) {
-        RETURN_IF_ERROR(state_check_->Compare(step, CheckpointDue(step)));
+      if (step % StateCheck::kCompareEvery == 0 && !CheckpointDue(step)) {
+        RETURN_IF_ERROR(state_check_->Compare(step, /*look_at_memory=*/false));
       }
       if (ValidationDue(step)) {
         ASSIGN_OR_RETURN(record.validation_loss, Validate());
@@ -383,11 +378,11 @@ absl::StatusOr<TrainingResult> RankTrainer::RunSteps() {
 absl::StatusOr<StepRecord> RankTrainer::Step(int64_t step) {
   StepRecord record;
   record.step = uint64_t(step);
-  const SteadyTime begin = Now();
+  step_clock_.Pause();
   Advance("data", step);
   const absl::StatusOr<StepBatch> batch = prefetcher_->Take(data_position_);
   if (!batch.ok()) return Leave(batch.status());
-  const double data_seconds = SecondsSince(begin);
+  record.phases.data = step_clock_.Resume();
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const Agreement agreed = Attempt(step, attempt, *batch, record);
     if (const absl::Status state = state_check_->AfterUpdate(left_); !state.ok()) {
@@ -404,7 +399,6 @@ absl::StatusOr<StepRecord> RankTrainer::Step(int64_t step) {
   }
   // A flipped bit of an exponent looks like a divergence, which would end the job.
   if (record.skipped) RETURN_IF_ERROR(state_check_->Compare(step_, /*look_at_memory=*/true));
-  record.phases.data = data_seconds;
   record.tokens = uint64_t(tokens_per_step());
   record.model_flops = flops_->OfStep(*batch, engine_->part(), engine_->mesh(), *everyone_);
   record.model_flops_per_second_per_device =
@@ -429,16 +423,17 @@ Agreement RankTrainer::Attempt(int64_t step, int attempt, const StepBatch& batch
   if (callbacks_.before_attempt) callbacks_.before_attempt(step, attempt, state);
   const StepOutput output = engine_->runner().Step(state, batch, advance);
   left_ = output.state;
-  record.phases = output.phases;
-  const PhaseSeconds& phases = record.phases;
-  const double mine = phases.of_step();
+  const double mine = step_clock_.End();
   const Agreement agreed =
       Agree(*everyone_, {.finite = output.state.finite != 0,
                          .stop = callbacks_.stop_requested && callbacks_.stop_requested(),
                          .superseded = watch_ && watch_->seen(),
                          .seconds = mine});
-  record.seconds = agreed.seconds;
-  record.phases.grad_sync += agreed.seconds - mine;  // The wait for the slowest rank.
+  const double waited = agreed.seconds - mine;  // For the slowest rank.
+  step_clock_.BeginNext(waited);
+  record.seconds += agreed.seconds;
+  record.phases += output.phases;
+  record.phases.grad_sync += waited;
   record.loss = output.state.loss;
   record.grad_norm = output.state.grad_norm;
   record.load_balancing_loss = LoadBalancingLoss(model_, output.state);
@@ -449,6 +444,7 @@ absl::StatusOr<double> RankTrainer::Validate() {
   const int64_t batches = job_.validation->batches;
   double loss = 0;
   absl::Status status;
+  step_clock_.Pause();
   for (int64_t i = 0; i < batches && status.ok(); ++i) {
     Advance("validation", step_);
     const absl::StatusOr<StepBatch> batch =
@@ -458,6 +454,7 @@ absl::StatusOr<double> RankTrainer::Validate() {
   }
   if (!status.ok()) return Leave(status);
   everyone_->AllReduceSum(Tensor{{&loss, DType::kF64, Shape{1}}});
+  step_clock_.Resume();
   return loss;
 }
 
@@ -487,13 +484,16 @@ void RankTrainer::NoteHistory(const StepRecord& record) {
 // returns the record to report.
 absl::StatusOr<std::optional<CheckpointRecord>> RankTrainer::MakeCheckpoint(int64_t step,
                                                                             StepRecord& record) {
-  const SteadyTime begin = Now();
+  step_clock_.Pause();
   Advance("checkpoint", step);
+  RETURN_IF_ERROR(state_check_->Compare(step, /*look_at_memory=*/true));
   RETURN_IF_ERROR(AgreeOnStatus(*everyone_, first_rank()
                                                 ? CheckNewest(checkpoint_directory_, rank_.epoch)
                                                 : absl::OkStatus()));
   const absl::StatusOr<CheckpointRecord> saved = Save(step);
-  record.phases.checkpoint = SecondsSince(begin);
+  // The first rank has more to do. The others wait here, or their next step would include the wait.
+  RETURN_IF_ERROR(AgreeOnStatus(*everyone_, absl::OkStatus()));
+  record.phases.checkpoint = step_clock_.Resume();
   if (saved.ok()) return first_rank() ? std::make_optional(*saved) : std::nullopt;
   if (first_rank()) {
     const std::string error(saved.status().message());
@@ -506,7 +506,7 @@ absl::StatusOr<std::optional<CheckpointRecord>> RankTrainer::MakeCheckpoint(int6
 }
 
 absl::StatusOr<CheckpointRecord> RankTrainer::Save(int64_t step) {
-  const SteadyTime begin = Now();
+  const auto begin = std::chrono::steady_clock::now();
   RunState state{.job_id = rank_.job_id,
                  .epoch = rank_.epoch,
                  .step = step,
@@ -527,10 +527,11 @@ absl::StatusOr<CheckpointRecord> RankTrainer::Save(int64_t step) {
   ASSIGN_OR_RETURN(const Manifest manifest,
                    SaveSnapshot({checkpoint_directory_, state, &starting_->kept()}, executable(),
                                 *everyone_, LocalStorage()));
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   CheckpointRecord record{.step = uint64_t(step),
                           .path = CheckpointPath(checkpoint_directory_, rank_.epoch, step),
                           .size_bytes = uint64_t(manifest.size_bytes()),
-                          .seconds = SecondsSince(begin)};
+                          .seconds = took.count()};
   if (first_rank()) record.retained = Retain();
   return record;
 }

@@ -358,6 +358,7 @@ TEST_F(JobBookTest, StepsAreMergedAndCountedOnceThoughToldTwice) {
     EXPECT_TRUE(Step(worker, job, 1, 1, 0.5)) << "acknowledged each time";
   }
   EXPECT_EQ(Metric("steps_total"), 1);
+  EXPECT_EQ(Metric("phase_seconds_total", "host"), 0.5) << "the ranks report no other phase";
   EXPECT_EQ(Metric("tokens_total"), 100);
   const auto steps = store_->ReadSteps(job->number, 0, 10);
   ASSERT_EQ(steps->size(), 1u);

@@ -9,6 +9,7 @@
 #include "controller/page/browser.h"
 #include "controller/page/chart.h"
 #include "controller/page/html.h"
+#include "controller/page/views.h"
 #include "controller/page/words.h"
 
 namespace trainyard::controller {
@@ -85,6 +86,17 @@ TEST(Chart, GapsAreGapsAndNoNumberIsInfinite) {
   EXPECT_TRUE(Draw({.title = "none", .note = "", .curves = {}}).empty());
   EXPECT_THAT(Draw({.title = "one", .note = "", .curves = {{"x", {{7, 7}}}}}).text(),
               HasSubstr("M500.0 200.0h0"));
+}
+
+// Bug it must catch: what the phases leave of a step's seconds is not shown, so that a job whose
+// devices wait for the host looks busy.
+TEST(PhasesOf, ShowsTheHostsTimeBetweenSteps) {
+  StepRecord step;
+  step.seconds = 2;
+  step.phases.forward = 0.5;
+  EXPECT_THAT(PhasesOf({step}).text(), HasSubstr("host <b>75.0 %</b>"));
+  step.phases.backward = 1.75;  // Longer than the step, by the clock of another device.
+  EXPECT_THAT(PhasesOf({step}).text(), Not(HasSubstr("host")));
 }
 
 TEST(Words, AreThoseOfPeople) {

@@ -39,11 +39,14 @@ absl::StatusOr<const Backend*> BackendOf(const std::string& device) {
 }
 
 absl::Status Run(const Options& options) {
-  ASSIGN_OR_RETURN(const Backend* const tested, BackendOf(options.device));
   ASSIGN_OR_RETURN(const GpuRates gpu, RatesOf(options.gpu));
   ASSIGN_OR_RETURN(const ResolvedCase resolved, Resolve(options.step));
   const auto& [job, model] = resolved;
-  ASSIGN_OR_RETURN(const RankPlan plan, PlanRank(job, model, 0, tested->device()));
+  const DeviceKind kind = options.device == "cpu" ? DeviceKind::kCpu : DeviceKind::kCuda;
+  ASSIGN_OR_RETURN(const RankPlan plan, PlanRank(job, model, 0, kind));
+  // After the plan: a case that is wrong fails on a machine without a GPU, too
+  // (tests/gpu_check/rehearsal_test.py).
+  ASSIGN_OR_RETURN(const Backend* const tested, BackendOf(options.device));
   const int64_t tokens = job.batch.micro * job.batch.sequence;
   const StepState state = InitialState(
       {.step = 1, .learning_rate = kLearningRate, .clip_norm = 1, .tokens = tokens, .seed = 1});

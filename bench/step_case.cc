@@ -77,18 +77,35 @@ JobConfig JobOf(const StepCase& step) {
   return job;
 }
 
+// Reads {"preset": "llama3-8b", "overrides": {"layers": 1, "moe.experts": 8}}. The overrides are
+// integers.
+absl::StatusOr<ModelConfig> ModelOfPreset(const nlohmann::json& json) {
+  const auto preset = json.find("preset"), overrides = json.find("overrides");
+  if (!preset->is_string() || overrides == json.end() || !overrides->is_object()) {
+    return absl::InvalidArgumentError("wanted the name of a preset, and an object of overrides");
+  }
+  ModelChoice choice{.preset = preset->get<std::string>(), .overrides = GivenModel()};
+  for (const auto& [field, value] : overrides->items()) {
+    if (!value.is_number_integer()) {
+      return absl::InvalidArgumentError(absl::StrCat("overrides: ", field, ": wanted an integer"));
+    }
+    choice.overrides->fields[field] = value.get<int64_t>();
+  }
+  return ResolveModel(choice);
+}
+
 absl::StatusOr<ModelConfig> ModelOfFile(const std::string& path) {
   const auto json = nlohmann::json::parse(std::ifstream(path), nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": wanted a readable config.json"));
+    return absl::InvalidArgumentError(absl::StrCat(path, ": wanted readable JSON"));
   }
-  return ConfigFromHf(json);
+  return json.contains("preset") ? ModelOfPreset(json) : ConfigFromHf(json);
 }
 
 }  // namespace
 
 void AddOptions(CLI::App& app, StepCase& step) {
-  app.add_option("--case", step.model, "byte, 124m, a preset, or a file config.json");
+  app.add_option("--case", step.model, "byte, 124m, a preset, or a file (step_case.h)");
   app.add_option("--layers", step.layers, "In place of the model's")->check(CLI::Range(1, 1024));
   app.add_option("--micro", step.micro, "Sequences of a micro-batch")->check(CLI::Range(1, 4096));
   app.add_option("--sequence", step.sequence)->check(CLI::Range(1, 1 << 20));

@@ -15,7 +15,9 @@
 namespace trainyard::bench {
 
 struct StepCase {
-  std::string model = "byte";  // "byte", "124m", a preset, or a file config.json.
+  // "byte", "124m", a preset, or the path of a file. The file is a config.json, or a preset with
+  // overrides, as in scripts/gpu_check/layers/deepseek_v3.json.
+  std::string model = "byte";
   std::string precision = "bf16";
   int64_t micro = 0,
           sequence = 0;    // 0: the case's own, which is 1 and 1024 of a preset and a file.

@@ -9,7 +9,7 @@ HERE = pathlib.Path(__file__).parent
 @dataclasses.dataclass(frozen=True)
 class Case:
     """A training step, as bench/train_step and its neighbours are asked for one."""
-    model: str  # A preset, or the name of a file in layers/.
+    model: str  # A preset, or the name of a file in layers/ (bench/step_case.h says of what form).
     micro: int  # Sequences of the step, which has one micro-batch.
     sequence: int  # Tokens of one.
     gib: int  # Of the device that it needs.
@@ -47,7 +47,10 @@ ROWS += [ROWS[0].any_order(), ROWS[2].any_order()]
 PRODUCTS = [ROWS[0], ROWS[2], ROWS[3]]
 ROW_BESIDE_PYTORCH = ROWS[2]
 MORE_ROWS = [Case("gpt2-1558m", 16, 1024, 67)]
-# One layer has all shapes. The CPU computes the same, so that there is one sequence.
+# One layer has all shapes. The CPU computes the same, so that there is one sequence. All layers run
+# side by side, so that a GPU of 80 GB must hold them together. The DeepSeek layer is its preset's:
+# latent attention, YaRN, experts in groups, a shared expert, and both ways to balance experts. It
+# has 8 experts in 2 groups in place of 256 in 8: a token goes to 2 experts of its better group.
 LAYERS = [
     Case(GPT2, 1, 1024, 2, layers=1),
     Case(LLAMA_1B, 1, 1024, 7, layers=1),

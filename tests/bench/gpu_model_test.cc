@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "bench/step_case.h"
 #include "common/check.h"
+#include "common/files.h"
+#include "models/arch/registry.h"
 #include "train/step/rank_engine.h"
 
 namespace trainyard::bench {
@@ -83,6 +85,34 @@ TEST(StepCase, WhatNoModelHasIsRefused) {
   EXPECT_EQ(Resolve({.model = "gpt2-124m", .sequence = 1025}).status().message(),
             "--sequence 1025: gpt2-124m has at most 1024");
   EXPECT_THAT(Resolve({.model = "no"}).status().message(), ::testing::HasSubstr("known are"));
+}
+
+std::string Written(const std::string& text) {
+  const std::string path = ::testing::TempDir() + "/case.json";
+  CHECK(WriteFileAtomic(path, text).ok());
+  return path;
+}
+
+TEST(StepCase, APresetMayHaveOtherSizes) {
+  const std::string overrides = R"({"layers": 1, "moe.experts": 8, "moe.top_k": 2})";
+  const auto changed =
+      Resolve({.model = Written(R"({"preset": "qwen3-30b-a3b", "overrides": )" + overrides + "}")});
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  const ModelFacts facts = FactsOf(changed->model);
+  EXPECT_EQ(facts.experts->experts, 8);
+  EXPECT_EQ(facts.layers, 1);
+  EXPECT_EQ(facts.vocab, FactsOf(FindPreset("qwen3-30b-a3b")->config).vocab) << "as in the preset";
+}
+
+// Bug it must catch: a check that measures the preset as it is, because a field is misspelt.
+TEST(StepCase, OverridesThatMeanNothingAreRefused) {
+  const auto refusal = [](const std::string& overrides) {
+    const std::string text = R"({"preset": "qwen3-30b-a3b", "overrides": )" + overrides + "}";
+    return std::string(Resolve({.model = Written(text)}).status().message());
+  };
+  EXPECT_THAT(refusal(R"({"moe.expert": 8})"), ::testing::HasSubstr("moe.expert"));
+  EXPECT_THAT(refusal(R"({"layers": "1"})"), ::testing::HasSubstr("wanted an integer"));
+  EXPECT_THAT(refusal("[]"), ::testing::HasSubstr("an object of overrides"));
 }
 
 TEST(GpuModel, AnUnknownGpuIsRefused) {

@@ -21,7 +21,7 @@
 namespace trainyard::testing {
 namespace {
 
-constexpr double kTolerance = 1e-10;
+constexpr double kLayoutTolerance = 1e-10;
 
 // With tied embeddings the new weights of nemotron_h amplify rounding (the test Conditioning). A
 // gradient or weight that is missed is off by 1e-3 and more.
@@ -29,7 +29,7 @@ bool AmplifiesRounding(const LayoutCase& c) {
   return c.model.family() == "nemotron_h" && AsDecoder(c.model).tied;
 }
 
-double ToleranceOf(const LayoutCase& c) { return AmplifiesRounding(c) ? 1e-6 : kTolerance; }
+double ToleranceOf(const LayoutCase& c) { return AmplifiesRounding(c) ? 1e-6 : kLayoutTolerance; }
 
 class Layouts : public ::testing::TestWithParam<LayoutCase> {};
 
@@ -51,7 +51,7 @@ TEST(Conditioning, WhatHasAWiderToleranceAmplifiesRounding) {
     const TrainedSteps steps = TrainOnOneRank(other);
     other.learning_rate *= 1 + 1e-14;
     largest = std::max(largest, LargestDifference(TrainOnOneRank(other), steps));
-    if (largest > 10 * kTolerance) return;
+    if (largest > 10 * kLayoutTolerance) return;
   }
   FAIL() << "1e-14 became " << largest;
 }
@@ -340,7 +340,7 @@ class PlantedBugTest : public ::testing::TestWithParam<PlantedBug> {};
 TEST_P(PlantedBugTest, IsFarBeyondTheTolerance) {
   const PlantedBug& bug = GetParam();
   const TrainedSteps got = Train(bug.layout, bug.edit);
-  EXPECT_GT(LargestDifference(got, TrainOnOneRank(bug.layout)), 1e5 * kTolerance);
+  EXPECT_GT(LargestDifference(got, TrainOnOneRank(bug.layout)), 1e5 * kLayoutTolerance);
 }
 
 std::string NameOfBug(const ::testing::TestParamInfo<PlantedBug>& info) { return info.param.name; }

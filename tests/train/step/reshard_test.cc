@@ -68,7 +68,7 @@ void AsRanks(const LayoutCase& c, const std::function<void(RankEngine&, Collecti
 }
 
 // One model for all layouts: what divides for four tensor ranks does for fewer.
-LayoutCase Case(const std::string& family, const ParallelismConfig& parallelism) {
+LayoutCase FamilyCase(const std::string& family, const ParallelismConfig& parallelism) {
   LayoutCase c = MakeLayoutCase(family, {.tensor = 4, .context = 2}, 2);
   if (FactsOf(c.model).experts) c = WithRouter(c, 2);  // With the bias of the choice.
   c.job.parallelism = parallelism;
@@ -80,7 +80,7 @@ LayoutCase Case(const std::string& family, const ParallelismConfig& parallelism)
 // A step, so that the moments are no zeroes, and a checkpoint of it.
 std::string Save(const std::string& family, const ParallelismConfig& parallelism,
                  const std::string& directory) {
-  const LayoutCase c = Case(family, parallelism);
+  const LayoutCase c = FamilyCase(family, parallelism);
   AsRanks(c, [&](RankEngine& engine, Collective& everyone) {
     MicroBatchData data;
     for (const InputSpec& input : CreateModel(c.model)->inputs()) {
@@ -98,7 +98,7 @@ std::string Save(const std::string& family, const ParallelismConfig& parallelism
 
 std::string LoadAndSaveAgain(const std::string& family, const ParallelismConfig& parallelism,
                              const std::string& from, const std::string& to) {
-  const LayoutCase c = Case(family, parallelism);
+  const LayoutCase c = FamilyCase(family, parallelism);
   AsRanks(c, [&](RankEngine& engine, Collective& everyone) {
     const absl::Status loaded =
         LoadSnapshot(Newest(from), LoadWhat::kEverything, engine.executable());
@@ -117,7 +117,8 @@ TEST_P(Reshard, KeepsEveryBitFromAnyLayoutToAnyOther) {
     const std::string from = EmptyDirectory("reshard_from");
     const std::string digest = Save(GetParam(), before, from);
     for (const ParallelismConfig& after : Layouts(GetParam())) {
-      SCOPED_TRACE(Case(GetParam(), before).name() + " to " + Case(GetParam(), after).name());
+      SCOPED_TRACE(FamilyCase(GetParam(), before).name() + " to " +
+                   FamilyCase(GetParam(), after).name());
       EXPECT_EQ(LoadAndSaveAgain(GetParam(), after, from, EmptyDirectory("reshard_to")), digest);
     }
   }

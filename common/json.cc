@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/text.h"
 
 namespace trainyard {
 namespace {
@@ -23,7 +24,10 @@ class Builder final : public nlohmann::json_sax<Json> {
   using typename nlohmann::json_sax<Json>::number_unsigned_t;
   using typename nlohmann::json_sax<Json>::string_t;
 
-  explicit Builder(bool unique_keys) : unique_keys_(unique_keys) {}
+  // `rewritten`: errors quote nothing of the text, which has the lines of a user's text, but not
+  // all of its words.
+  Builder(absl::string_view text, bool unique_keys, bool rewritten = false)
+      : text_(text), unique_keys_(unique_keys), rewritten_(rewritten) {}
 
   bool null() override { return Add(nullptr); }
   bool boolean(bool value) override { return Add(value); }
@@ -37,17 +41,39 @@ class Builder final : public nlohmann::json_sax<Json> {
   bool end_object() override { return Close(); }
   bool end_array() override { return Close(); }
   bool key(string_t& key) override {
-    if (unique_keys_ && open_.back()->contains(key)) return false;
+    if (unique_keys_ && open_.back()->contains(key)) {
+      return Refuse("the key ", Shown(key), " twice");
+    }
     key_ = std::move(key);
     return true;
   }
-  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override {
-    return false;
+  // `end` is the number of bytes up to and with the first one that no JSON has there.
+  bool parse_error(size_t end, const std::string& last,
+                   const nlohmann::detail::exception& error) override {
+    if (text_.empty()) return Refuse("an empty text");
+    if (end > text_.size()) return Refuse("a text that ends within a value");
+    const auto lines = std::count(text_.begin(), text_.begin() + std::ptrdiff_t(end), '\n');
+    const bool at_break = end > 0 && text_[end - 1] == '\n';
+    const bool too_large = dynamic_cast<const Json::out_of_range*>(&error) != nullptr;
+    return Refuse(too_large ? "a number that is too large" : "something else",
+                  rewritten_ ? "" : absl::StrCat(", ", Shown(last), ","), " in line ",
+                  lines + (at_break ? 0 : 1));
   }
 
   Json Take() { return std::move(root_); }
+  const std::string& refusal() const { return refusal_; }
 
  private:
+  static std::string Shown(absl::string_view text) {
+    constexpr size_t kMost = 200;  // Bytes.
+    return absl::StrCat("\"", VisibleUtf8(CutUtf8(ValidUtf8(text), kMost)), "\"");
+  }
+
+  template <typename... Parts>
+  bool Refuse(const Parts&... parts) {
+    refusal_ = absl::StrCat(parts...);
+    return false;
+  }
   Json* Place(Json value) {
     if (open_.empty()) return &(root_ = std::move(value));
     Json& parent = *open_.back();
@@ -56,7 +82,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   }
   bool Add(Json value) { return Place(std::move(value)) != nullptr; }
   bool Open(Json value) {
-    if (open_.size() >= kMaxJsonDepth) return false;
+    if (open_.size() >= kMaxJsonDepth) return Refuse("more than ", kMaxJsonDepth, " levels");
     open_.push_back(Place(std::move(value)));
     return true;
   }
@@ -65,40 +91,44 @@ class Builder final : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  const bool unique_keys_;
+  const absl::string_view text_;
+  const bool unique_keys_, rewritten_;
+  std::string refusal_;  // What was found, in place of JSON.
   Json root_;
   std::vector<Json*> open_;  // Only the last one grows, so none of these moves.
   std::string key_;          // Of the next value of an object.
 };
 
-template <typename Json>
-Json Parse(absl::string_view text, bool unique_keys) {
-  Builder<Json> builder(unique_keys);
-  const bool whole = Json::sax_parse(text.begin(), text.end(), &builder);
-  return whole ? builder.Take() : Json(Json::value_t::discarded);
+absl::StatusOr<nlohmann::json> ParseUnique(absl::string_view text, bool rewritten) {
+  Builder<nlohmann::json> builder(text, /*unique_keys=*/true, rewritten);
+  if (nlohmann::json::sax_parse(text.begin(), text.end(), &builder)) return builder.Take();
+  return absl::DataLossError(absl::StrCat("wanted JSON, found ", builder.refusal()));
 }
 
 }  // namespace
 
 template <typename Json>
 Json ParseJson(absl::string_view text) {
-  return Parse<Json>(text, /*unique_keys=*/false);
+  Builder<Json> builder(text, /*unique_keys=*/false);
+  const bool whole = Json::sax_parse(text.begin(), text.end(), &builder);
+  return whole ? builder.Take() : Json(Json::value_t::discarded);
 }
 
-nlohmann::json ParseUniqueJson(absl::string_view text) {
-  return Parse<nlohmann::json>(text, /*unique_keys=*/true);
+absl::StatusOr<nlohmann::json> ParseUniqueJson(absl::string_view text) {
+  return ParseUnique(text, /*rewritten=*/false);
 }
 
-nlohmann::json ParsePythonJson(absl::string_view text) {
+absl::StatusOr<nlohmann::json> ParsePythonJson(absl::string_view text) {
   static constexpr absl::string_view kWords[] = {"-Infinity", "Infinity", "NaN"};
   std::string json;
-  bool in_string = false;
+  bool in_string = false, rewritten = false;
   for (size_t taken = 0; !text.empty(); text.remove_prefix(taken)) {
     const auto* const word =
         std::find_if(std::begin(kWords), std::end(kWords),
                      [&](absl::string_view name) { return absl::StartsWith(text, name); });
     if (!in_string && word != std::end(kWords)) {
       taken = word->size();
+      rewritten = true;
       absl::StrAppend(&json, R"({"__float__":")", *word, R"("})");
       continue;
     }
@@ -106,7 +136,7 @@ nlohmann::json ParsePythonJson(absl::string_view text) {
     taken = std::min<size_t>(in_string && text[0] == '\\' ? 2 : 1, text.size());
     absl::StrAppend(&json, text.substr(0, taken));
   }
-  return ParseUniqueJson(json);
+  return ParseUnique(json, rewritten);
 }
 
 template nlohmann::json ParseJson(absl::string_view text);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 namespace trainyard {
@@ -17,14 +18,15 @@ inline constexpr int kMaxJsonDepth = 64;
 template <typename Json = nlohmann::json>
 Json ParseJson(absl::string_view text);
 
-// Does the same, and also discards a text in which an object has a key twice. ParseJson takes the
-// last value; another reader of the text might take the first.
-nlohmann::json ParseUniqueJson(absl::string_view text);
+// Does the same, and also refuses a text in which an object has a key twice. ParseJson takes the
+// last value; another reader of the text might take the first. Errors: DATA_LOSS, which says what
+// was found and, for a syntax error, in which line.
+absl::StatusOr<nlohmann::json> ParseUniqueJson(absl::string_view text);
 
 // Does the same for a text from Python, which writes numbers that are not finite as the bare words
 // Infinity, -Infinity and NaN. They become objects, {"__float__": "Infinity"}, as later releases of
 // `transformers` write them.
-nlohmann::json ParsePythonJson(absl::string_view text);
+absl::StatusOr<nlohmann::json> ParsePythonJson(absl::string_view text);
 
 // Reads a whole number. Returns false and leaves `out` alone if the value is not a whole number or
 // does not fit T. nlohmann::json by itself would read 2^32 as the uint32_t 0, and accept 1e300.

@@ -24,9 +24,11 @@ void MarkBareWords(nlohmann::json& json) {
 std::string DumpPythonJson(const nlohmann::json& json, int indent) {
   nlohmann::json marked = json;
   MarkBareWords(marked);
-  return absl::StrReplaceAll(marked.dump(indent), {{R"("\u0001Infinity")", "Infinity"},
-                                                   {R"("\u0001-Infinity")", "-Infinity"},
-                                                   {R"("\u0001NaN")", "NaN"}});
+  return absl::StrReplaceAll(
+      marked.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace),
+      {{R"("\u0001Infinity")", "Infinity"},
+       {R"("\u0001-Infinity")", "-Infinity"},
+       {R"("\u0001NaN")", "NaN"}});
 }
 
 }  // namespace trainyard

@@ -30,8 +30,10 @@ grpc::Status AskHealth(const std::shared_ptr<grpc::Channel>& channel, std::strin
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoSeconds(kHealthPatience));
   grpc::CompletionQueue queue;
+  const grpc::Slice empty;
+  const grpc::ByteBuffer request(&empty, 1);  // Without a slice it would be no message.
   const auto call =
-      stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::ByteBuffer(), &queue);
+      stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", request, &queue);
   call->StartCall();
   grpc::ByteBuffer response;
   grpc::Status status;

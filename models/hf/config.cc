@@ -9,9 +9,11 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/json.h"
+#include "common/python_json.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "common/violations.h"
@@ -31,7 +33,7 @@ using Json = nlohmann::json;
 constexpr HfFixed kFixed[] = {{"is_causal", "true"}};
 
 std::string ShownJson(const Json& json) {
-  const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string text = DumpPythonJson(json, -1);
   return VisibleUtf8(text.size() > kShownBytes ? absl::StrCat(CutUtf8(text, kShownBytes), " ...")
                                                : text);
 }
@@ -348,8 +350,17 @@ class ConfigReader {
       if (read && ignored) {
         Refuse(path, "wanted a key that this program does not read among the ignored ones");
       }
+      // A rotary setting of one kind of layers (gemma3) always means something.
+      const bool of_a_kind =
+          absl::StartsWith(key, "full_attention") || absl::StartsWith(key, "sliding_attention");
       const HfIgnored* const row = &place == &top_ ? FindIgnored(table_, key) : nullptr;
-      if (read || ignored || MeansNothing(row, value)) continue;
+      if (read || (ignored && !of_a_kind) || MeansNothing(row, value)) continue;
+      if (of_a_kind) {
+        Refuse(path, Wanted(absl::StrCat("none, as family ", config_.family(),
+                                         " has no such setting for one kind of layers"),
+                            ShownJson(value)));
+        continue;
+      }
       if (row != nullptr) {
         Refuse(path, Wanted(absl::StrCat(row->value, ", as this program has no other"),
                             ShownJson(value)));

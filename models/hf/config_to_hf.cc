@@ -155,15 +155,28 @@ class Edit {
                        [&](const HfRopeScaling& scaling) { return in(scaling.keys); });
   }
 
+  // In rope_parameters, the name of later releases, if that is the only one of the imported file. A
+  // family's own form of rope_parameters, with an object for each kind of layer, is not written.
   void TakeRope() {
-    json_.erase(kRopeParameters);
-    json_[kRopeScaling] = whole_[kRopeScaling];
-    for (const HfKey& key : table_.rope_keys) json_[key.key] = whole_[key.key];
+    const Json before = json_.value(kRopeParameters, Json());
+    const bool of_kinds = std::any_of(before.begin(), before.end(),
+                                      [](const Json& value) { return value.is_object(); });
+    const bool earlier = Says(kRopeScaling) && !json_.at(kRopeScaling).empty();
+    const bool later = before.is_object() && !of_kinds && !earlier;
+    Json object = whole_[kRopeScaling];
+    if (later && object.is_null()) object = {{"rope_type", "default"}};
+    for (const HfKey& key : table_.rope_keys) {
+      const bool at_top = !later || json_.contains(key.key);
+      if (at_top) json_[key.key] = whole_[key.key];
+      if (!at_top || (later && before.contains(key.key))) object[key.key] = whole_[key.key];
+    }
     for (const HfRopeScaling& scaling : table_.rope_scalings) {
       for (const HfKey& key : scaling.keys) {
         if (key.also_at_top) json_.erase(key.key);
       }
     }
+    if (!later) json_.erase(kRopeParameters);
+    json_[later ? kRopeParameters : kRopeScaling] = object;
   }
 
   const HfTable& table_;

@@ -21,10 +21,10 @@ constexpr uint64_t kMaxConfigBytes = 16 << 20;
 constexpr uint64_t kMaxIndexBytes = 256 << 20;
 
 absl::StatusOr<Json> ParseObject(const std::string& path, const std::string& text) {
-  Json json = ParsePythonJson(text);
-  if (json.is_object()) return json;
-  return absl::DataLossError(absl::StrCat(
-      path, ": wanted a JSON object, in UTF-8 and with each key once, found another text"));
+  absl::StatusOr<Json> json = ParsePythonJson(text);
+  if (!json.ok()) return absl::DataLossError(absl::StrCat(path, ": ", json.status().message()));
+  if (json->is_object()) return json;
+  return absl::DataLossError(absl::StrCat(path, ": wanted a JSON object, found another value"));
 }
 
 // The error for a directory without safetensors. It names the weights that are there, if any.
@@ -74,7 +74,7 @@ absl::StatusOr<HfConfigText> ReadHfConfigJson(const std::string& directory, cons
   }
   ASSIGN_OR_RETURN(const std::string text, ReadHfFile(config, kMaxConfigBytes, roots));
   ASSIGN_OR_RETURN(Json json, ParseObject(config, text));
-  return HfConfigText{std::move(json), ParseUniqueJson(text).is_discarded()};
+  return HfConfigText{std::move(json), !ParseUniqueJson(text).ok()};
 }
 
 absl::StatusOr<ModelDirectory> ModelDirectory::Open(const std::string& path, const Roots& roots) {

@@ -152,11 +152,14 @@ size_t SizeOf(HfDType dtype) { return TypeOf(dtype).bytes; }
 
 absl::StatusOr<SafetensorsTensors> ParseSafetensorsHeader(absl::string_view text,
                                                           uint64_t data_bytes) {
-  const Json json = ParseUniqueJson(text);
-  if (text.empty() || text[0] != '{' || !json.is_object()) {
-    return absl::DataLossError(
-        "wanted a JSON object as the header, in UTF-8 and with each key once, found another text");
+  if (text.empty() || text[0] != '{') {
+    return absl::DataLossError("wanted a JSON object as the header, found another text");
   }
+  const absl::StatusOr<Json> parsed = ParseUniqueJson(text);
+  if (!parsed.ok()) {
+    return absl::DataLossError(absl::StrCat("the header: ", parsed.status().message()));
+  }
+  const Json& json = *parsed;
   SafetensorsTensors tensors;
   for (const auto& [name, value] : json.items()) {
     if (name == kMetadata) {

@@ -281,6 +281,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"tensor_model_parallel_size: 2",
                  "s.yaml:1: tensor_model_parallel_size: unknown field; here it is "
                  "parallelism.tensor"},
+        BadInput{"num_layers: 3",
+                 "s.yaml:1: num_layers: unknown field; here it is model.overrides.layers"},
+        BadInput{"lr: 3", "s.yaml:1: lr: unknown field; here it is optimizer.adamw.learning_rate"},
         BadInput{"batch: {micro: -4}",
                  "s.yaml:1: batch.micro: wanted 1 to 1000000, found -4; nearest 1"},
         BadInput{"batch: {micro: 1.5}",

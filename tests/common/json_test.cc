@@ -22,25 +22,48 @@ TEST(ParseJson, RefusesWhatNestsDeeper) {
   EXPECT_TRUE(ParseJson(Nested(1'000'000)).is_discarded());
 }
 
+std::string Dump(const absl::StatusOr<nlohmann::json>& json) {
+  return json.ok() ? json->dump() : std::string(json.status().message());
+}
+
 // Bug it must catch: a checker takes one of the values, and a reader the other.
 TEST(ParseUniqueJson, RefusesAKeyThatAnObjectHasTwice) {
-  EXPECT_EQ(ParseUniqueJson(R"({"a": {"a": 1}, "b": [{"a": 2}, {"a": 3}]})").dump(),
+  EXPECT_EQ(Dump(ParseUniqueJson(R"({"a": {"a": 1}, "b": [{"a": 2}, {"a": 3}]})")),
             R"({"a":{"a":1},"b":[{"a":2},{"a":3}]})");
-  EXPECT_TRUE(ParseUniqueJson(R"({"a": 1, "b": 2, "a": 1})").is_discarded());
-  EXPECT_TRUE(ParseUniqueJson(R"([{"b": {"a": 1, "\u0061": 2}}])").is_discarded());
-  EXPECT_TRUE(ParseUniqueJson(Nested(kMaxJsonDepth + 1)).is_discarded());
-  EXPECT_TRUE(ParseUniqueJson("{\"a\": \"\xff\"}").is_discarded());
+  EXPECT_EQ(Dump(ParseUniqueJson(R"({"a": 1, "b": 2, "a": 1})")),
+            R"(wanted JSON, found the key "a" twice)");
+  EXPECT_EQ(Dump(ParseUniqueJson(R"([{"b": {"a": 1, "\u0061": 2}}])")),
+            R"(wanted JSON, found the key "a" twice)");
+}
+
+TEST(ParseUniqueJson, SaysWhatWasFoundAndInWhichLine) {
+  EXPECT_EQ(Dump(ParseUniqueJson(Nested(kMaxJsonDepth + 1))),
+            "wanted JSON, found more than 64 levels");
+  EXPECT_EQ(Dump(ParseUniqueJson("{\"a\":\n1,\n\"b\": \"\xff\"}")),
+            "wanted JSON, found something else, \"\"?\", in line 3");
+  EXPECT_EQ(Dump(ParseUniqueJson("{\"a\": 1\n\"b\": 2}")),
+            "wanted JSON, found something else, \"\"b\"\", in line 2");
+  EXPECT_EQ(Dump(ParseUniqueJson("{\"a\": \"b\n\"}")),  // A text ends in its line.
+            "wanted JSON, found something else, \"\"b<U+000A>\", in line 1");
+  EXPECT_EQ(Dump(ParsePythonJson("[NaN,\nTrue]")), "wanted JSON, found something else in line 2");
+  EXPECT_EQ(Dump(ParseUniqueJson("")), "wanted JSON, found an empty text");
+  EXPECT_EQ(Dump(ParseUniqueJson("[1,\n1e400]")),
+            "wanted JSON, found a number that is too large, \"1e400\", in line 2");
+  for (const char* text : {"{\"a\": ", "{\"a\": \"", "\"", "[1, 2\n"}) {
+    EXPECT_EQ(Dump(ParseUniqueJson(text)), "wanted JSON, found a text that ends within a value")
+        << text;
+  }
 }
 
 TEST(ParsePythonJson, ReadsNumbersThatAreNotFiniteAsObjects) {
-  EXPECT_EQ(ParsePythonJson(R"({"a": [0.0, Infinity], "b": -Infinity, "c": NaN})").dump(),
+  EXPECT_EQ(Dump(ParsePythonJson(R"({"a": [0.0, Infinity], "b": -Infinity, "c": NaN})")),
             R"({"a":[0.0,{"__float__":"Infinity"}],"b":{"__float__":"-Infinity"},)"
             R"("c":{"__float__":"NaN"}})");
   const char* const in_strings = R"({"Infinity":"a\"NaN\\","b":"-Infinity"})";
-  EXPECT_EQ(ParsePythonJson(in_strings).dump(), in_strings);
+  EXPECT_EQ(Dump(ParsePythonJson(in_strings)), in_strings);
   for (const char* text :
        {"InfinityNaN", "[1Infinity]", "Infinit", R"({"a": 1, "a": NaN})", "\""}) {
-    EXPECT_TRUE(ParsePythonJson(text).is_discarded()) << text;
+    EXPECT_FALSE(ParsePythonJson(text).ok()) << text;
   }
 }
 

@@ -33,7 +33,7 @@ void CheckFile(absl::string_view bytes) {
 }
 
 void CheckConfig(absl::string_view text) {
-  const nlohmann::json json = ParsePythonJson(text);
+  const nlohmann::json json = ParsePythonJson(text).value_or(nlohmann::json());
   if (!json.is_object()) return;
   const auto config = ConfigFromHf(json);
   if (!config.ok()) return fuzz::CheckRefusal(config.status());

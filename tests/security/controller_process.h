@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -53,6 +55,11 @@ class ControllerProcess {
     int64_t size = 0, resident = 0;
     file >> size >> resident;
     return resident * ::sysconf(_SC_PAGESIZE);
+  }
+
+  int OpenFiles() const {
+    using Files = std::filesystem::directory_iterator;
+    return int(std::distance(Files(absl::StrCat("/proc/", process_->pid(), "/fd")), Files()));
   }
 
   Credential credential() const {

@@ -83,6 +83,7 @@ TEST(HostilePeers, DescriptorsRunOutAndTheServiceIsBack) {
       EXPECT_TRUE(WaitUntil(
           [&] { return controller.log().find("not_accepting") != std::string::npos; }, kSoon));
       EXPECT_TRUE(List(*before, kSoon).ok()) << "who was there before is served";
+      EXPECT_LT(controller.OpenFiles(), 256 - 32) << "some are left for the store, logs and pages";
     }
     const grpc::Status after = List(*controller.Connect(), kSoon);
     EXPECT_TRUE(after.ok()) << after.error_message() << "\n" << controller.log();

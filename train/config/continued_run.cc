@@ -29,6 +29,9 @@ struct Rule {
   std::optional<ChangeEffect> effect;
 };
 
+// Where the parameters of a run come from. A job that continues the run has its parameters already.
+constexpr char kInitFrom[] = "init_from", kImport[] = "model.import";
+
 const Rule kRules[] = {
     {"format", std::nullopt},
     {"name", std::nullopt},
@@ -54,9 +57,9 @@ const Rule kRules[] = {
     {"devices", std::nullopt},
     {"seed", ChangeEffect::kSamples},
     {"priority", std::nullopt},
-    {"init_from", std::nullopt},
+    {kInitFrom, ChangeEffect::kTraining},
     {"init_from_subset", std::nullopt},
-    {"model.import", std::nullopt},
+    {kImport, ChangeEffect::kTraining},
     {"model.ignore_keys", std::nullopt},
     {"frozen", ChangeEffect::kState},
     {"trainable", ChangeEffect::kState},
@@ -138,6 +141,10 @@ bool BalancesMicroBatches(const ModelConfig& model) {
 
 int64_t BalancedSequences(const JobConfig& job) { return job.batch.micro * DataParallel(job); }
 
+bool NamesParameters(const RunChange& change) {
+  return change.field == kInitFrom || change.field == kImport;
+}
+
 bool HasLength(const JobConfig& job) {
   return job.optimizer.schedule.shape != ScheduleShape::kConstant;
 }
@@ -176,6 +183,9 @@ std::vector<RunChange> ChangesOfRun(const JobConfig& before, const JobConfig& no
   if (!HasLength(now)) {  // Its schedule does not fall over the steps.
     std::erase_if(changes, [](const RunChange& change) { return change.field == "steps"; });
   }
+  std::erase_if(changes, [](const RunChange& change) {
+    return NamesParameters(change) && change.now == R"("")";
+  });
   return changes;
 }
 
@@ -192,6 +202,9 @@ std::string Described(const RunChange& change) {
   if (change.field == "steps") {
     absl::StrAppend(&text, "; optimizer.schedule falls over all steps, so the learning rate of ",
                     "each step to come is another one");
+  }
+  if (NamesParameters(change)) {
+    absl::StrAppend(&text, "; the run goes on with its own parameters, not with those");
   }
   if (change.field == kBalanced) {
     absl::StrAppend(&text, "; moe.aux_loss balances so many sequences together");

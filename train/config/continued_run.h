@@ -34,11 +34,11 @@ struct RunChange {
 // by whoever can read them (train/checkpoint/inputs.h).
 std::vector<RunChange> ChangesOfRun(const JobConfig& before, const JobConfig& now);
 
-// "seed: 3 before, 4 now; ...": one line for a person.
 // Whether the field is a path of data. Other files of the same content are the same samples, so
 // its change may be (kTraining) if the contents are compared.
 bool NamesData(const RunChange& change);
 
+// "seed: 3 before, 4 now; ...": one line for a person.
 std::string Described(const RunChange& change);
 
 // Whether `allow`, a list of ContinuesConfig, names the field or a section that holds it.

@@ -104,8 +104,11 @@ Fields::Fields(const YamlNode& node, std::string path, Violations& violations, A
 
 Fields::~Fields() {
   for (const auto& [name, value] : node_.fields) {
-    if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
-    const std::string ours = of_spec_ ? OurNameFor(name) : "";
+    if (IsKnown(name)) continue;
+    std::string ours = of_spec_ ? OurNameFor(name) : "";
+    const bool of_model =
+        path_.empty() && !ours.empty() && !IsKnown(ours.substr(0, ours.find('.')));
+    if (of_model) ours = absl::StrCat("model.overrides.", ours);
     const std::string nearest = IsPlainKey(name) ? NearestName(name, known_) : "";
     const std::string help = !ours.empty()      ? absl::StrCat("here it is ", ours)
                              : !nearest.empty() ? absl::StrCat("did you mean '", nearest, "'?")
@@ -128,8 +131,12 @@ void Fields::Wrong(absl::string_view name, absl::string_view wanted, const YamlN
   violations_.Add(PathOf(name), Wanted(wanted, what, nearest));
 }
 
+bool Fields::IsKnown(absl::string_view name) const {
+  return std::find(known_.begin(), known_.end(), name) != known_.end();
+}
+
 void Fields::Know(const char* name) {
-  if (std::find(known_.begin(), known_.end(), name) == known_.end()) known_.push_back(name);
+  if (!IsKnown(name)) known_.push_back(name);
 }
 
 void Fields::KnowAll() {

@@ -182,6 +182,8 @@ class Fields {
   int Choice(const char* name, absl::string_view prefix, const std::vector<std::string>& names,
              const YamlNode& node);
 
+  bool IsKnown(absl::string_view name) const;
+
   const YamlNode& node_;
   const std::string path_;
   Violations& violations_;

@@ -57,7 +57,7 @@ Json ImportJson(const HfModel& model, const HfDTypes& dtypes) {
 // Fills in what import.json says.
 absl::Status ParseImport(const std::string& text, HfOrigin& origin) {
   const auto damaged = [] { return absl::DataLossError("damaged, or of a later version"); };
-  const Json json = ParseUniqueJson(text);
+  const Json json = ParseUniqueJson(text).value_or(Json());
   if (!json.is_object() || json.value("version", Json()) != kVersion) return damaged();
   const Json others = json.value("others", Json());
   origin.bare_words = json.value("bare_words", Json()) == true;
@@ -100,7 +100,7 @@ absl::StatusOr<HfOrigin> ReadOrigin(const std::string& checkpoint) {
     if (origin.files.contains(name)) continue;
     return absl::NotFoundError(absl::StrCat(origin.path, "/", name, ": missing"));
   }
-  origin.config = ParseUniqueJson(origin.files[kHfConfigName]);
+  origin.config = ParseUniqueJson(origin.files[kHfConfigName]).value_or(Json());
   if (!origin.config.is_object()) {
     return absl::DataLossError(
         absl::StrCat(origin.path, "/", kHfConfigName, ": wanted a JSON object"));

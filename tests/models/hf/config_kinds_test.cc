@@ -207,5 +207,46 @@ TEST(HfConfigKindsTest, AnExportChangesTheKeysOfWhatHasChanged) {
   EXPECT_EQ(*again, config);
 }
 
+// Bug it must catch: another base makes a file of later releases one of earlier ones.
+TEST(HfConfigKindsTest, AnExportKeepsTheSpellingOfRotarySettings) {
+  json later = Llama();
+  later["rope_parameters"] = later["rope_scaling"];
+  later["rope_parameters"]["rope_theta"] = later["rope_theta"];
+  later.erase("rope_scaling");
+  later.erase("rope_theta");
+  json at_top = later, plain = later, empty = later;
+  empty["rope_scaling"] = json::object();
+  at_top["rope_theta"] = later["rope_parameters"]["rope_theta"];
+  at_top["rope_parameters"].erase("rope_theta");
+  plain["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 500000.0}};
+  for (json imported : {later, at_top, plain, empty, Llama()}) {
+    ModelConfig config = *ConfigFromHf(imported);
+    AsDecoder(config).rope_base = 1e6;
+    const bool inside = imported.contains("rope_parameters") && !imported.contains("rope_theta");
+    (inside ? imported["rope_parameters"] : imported)["rope_theta"] = 1e6;
+    const auto written = ConfigToHf(config, imported);
+    ASSERT_TRUE(written.ok()) << written.status();
+    EXPECT_EQ(*written, imported);
+  }
+}
+
+// A family whose later form has an object for each kind of layer is written in the earlier one.
+TEST(HfConfigKindsTest, AnExportOfAFamilysOwnRotaryFormIsReadBack) {
+  json imported = PresetConfig("gemma3-1b");
+  imported.erase("rope_scaling");
+  imported.erase("rope_theta");
+  imported.erase("rope_local_base_freq");
+  imported["rope_parameters"] = {
+      {"full_attention", {{"rope_type", "default"}, {"rope_theta", 1e6}}},
+      {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 10000.0}}}};
+  auto config = ConfigFromHf(imported);
+  ASSERT_TRUE(config.ok()) << config.status();
+  AsDecoder(*config).rope_base = 2e6;
+  const auto written = ConfigToHf(*config, imported);
+  ASSERT_TRUE(written.ok()) << written.status();
+  EXPECT_FALSE(written->contains("rope_parameters"));
+  EXPECT_EQ(*ConfigFromHf(*written), *config);
+}
+
 }  // namespace
 }  // namespace trainyard::testing

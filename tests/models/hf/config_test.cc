@@ -230,6 +230,26 @@ TEST(HfConfigTest, RotaryParametersOfAnotherTypeAreRefusedAndDoNotEndTheProgram)
   EXPECT_THAT(RefusalOf(config), Not(HasSubstr("\n")));
 }
 
+// Bug it must catch: an error advises to ignore a scaling, and the import has none.
+TEST(HfConfigTest, SettingsOfOneKindOfLayersCannotBeIgnored) {
+  json config = PresetConfig("gemma3-1b");
+  config.erase("rope_scaling");
+  const json plain = {{"rope_type", "default"}, {"rope_theta", 1e4}};
+  json linear = plain;
+  linear["rope_type"] = "linear", linear["factor"] = 8.0;
+  config["rope_parameters"] = {{"full_attention", plain}, {"sliding_attention", linear}};
+  const auto refusal = [&](const std::vector<std::string>& ignored) {
+    return std::string(ConfigFromHf(config, ignored).status().message());
+  };
+  const std::string factor = "rope_parameters.sliding_attention.factor";
+  EXPECT_THAT(refusal({}), HasSubstr(factor + ": wanted none, as family gemma3 has no such "));
+  EXPECT_THAT(refusal({}), Not(HasSubstr("--ignore")));
+  EXPECT_THAT(refusal({factor, "rope_parameters.sliding_attention.rope_type"}), HasSubstr(factor));
+  config["rope_parameters"] = {{"full_attention", linear}};
+  const std::string full = "rope_parameters.full_attention";
+  EXPECT_THAT(refusal({full}), StartsWith(full + ": wanted none"));
+}
+
 bool HasKey(const HfTable& table, absl::string_view field) {
   const auto in = [&](const std::vector<HfKey>& keys) {
     return std::any_of(keys.begin(), keys.end(),

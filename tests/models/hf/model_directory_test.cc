@@ -123,9 +123,14 @@ TEST(ModelDirectoryTest, FollowsTheLinksOfADownloadCache) {
 
 TEST(ModelDirectoryTest, RefusesConfigsThatAreNoJsonObject) {
   const std::string path = Copy();
-  for (const std::string text : {"", "[]", "{\"a\": 1, \"a\": 2}", "{\"a\": \"\xff\"}"}) {
+  const std::pair<std::string, std::string> texts[] = {
+      {"", "wanted JSON, found an empty text"},
+      {"[]", "wanted a JSON object, found another value"},
+      {"{\"a\": 1, \"a\": 2}", "wanted JSON, found the key \"a\" twice"},
+      {"{\n  \"a\": \"\xff\"}", "wanted JSON, found something else, \"\"?\", in line 2"}};
+  for (const auto& [text, error] : texts) {
     WriteBytes(path + "/config.json", text);
-    ExpectRefused(path, absl::StatusCode::kDataLoss, "config.json: wanted a JSON object");
+    ExpectRefused(path, absl::StatusCode::kDataLoss, "config.json: " + error);
   }
 }
 

@@ -94,10 +94,10 @@ TEST(SafetensorsTest, RefusesTextThatIsNoHeader) {
   for (const std::string text : {"", "[]", "null", "{", "{}x", " {}", "{\"a\": \"\xff\"}",
                                  R"({"w": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]},
             "w": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}})"}) {
-    ExpectFileRefused(Safetensors(text, ""), {"wanted a JSON object"});
+    ExpectFileRefused(Safetensors(text, ""), {"wanted", "JSON", "header"});
   }
   ExpectFileRefused(Safetensors("{\"a\":" + std::string(100'000, '['), ""),
-                    {"wanted a JSON object"});
+                    {"the header: wanted JSON, found more than 64 levels"});
   ExpectFileRefused(Safetensors(R"({"__metadata__": {"format": 1}})", ""), {"__metadata__"});
   ExpectFileRefused(Safetensors(R"({"w": 1})", ""), {"\"w\"", "the keys dtype"});
   ExpectFileRefused(
@@ -121,8 +121,7 @@ TEST(SafetensorsTest, ReadsAHeaderOfManyTensors) {
   ASSERT_TRUE(tensors.ok()) << tensors.status();
   EXPECT_EQ(tensors->size(), size_t(kTensors));
   EXPECT_EQ(tensors->at("layer.77").begin, 77u);
-  EXPECT_THAT(ParseSafetensorsHeader(again, kTensors).status().message(),
-              HasSubstr("each key once"));
+  EXPECT_THAT(ParseSafetensorsHeader(again, kTensors).status().message(), HasSubstr("twice"));
 }
 
 TEST(SafetensorsTest, RefusesTensorsThatAreNotWhatTheySay) {

@@ -7,7 +7,9 @@
 
 #include <functional>
 
+#include "absl/strings/str_cat.h"
 #include "train/config/parse.h"
+#include "train/config/resolved_job.h"
 #include "train/config/validate.h"
 
 namespace trainyard {
@@ -64,6 +66,22 @@ TEST(ContinuedRun, HasNoChangeOfWhatDoesNotConcernTraining) {
                 job.continues = ContinuesConfig{.job = "j-1", .epoch = 3, .allow = {}};
               }),
               IsEmpty());
+}
+
+// Bug it must catch: whoever names another model to begin with believes that it is trained.
+TEST(ContinuedRun, SaysThatOtherParametersAreNotRead) {
+  constexpr char kSuffix[] = "; the run goes on with its own parameters, not with those";
+  EXPECT_THAT(Changes([](JobConfig& job) { job.init_from = "other"; }),
+              ElementsAre(absl::StrCat(R"(training: init_from: "" before, "other" now)", kSuffix)));
+  JobConfig imported = Job(ResolvedJobText(Job()).c_str());
+  imported.model.import_path = "first";
+  JobConfig other = imported;
+  other.model.import_path = "other";
+  const std::vector<RunChange> changes = ChangesOfRun(imported, other);
+  ASSERT_EQ(changes.size(), 1u);
+  EXPECT_EQ(Described(changes[0]),
+            absl::StrCat(R"(model.import: "first" before, "other" now)", kSuffix));
+  EXPECT_THAT(ChangesOfRun(imported, Job()), IsEmpty());
 }
 
 TEST(ContinuedRun, NamesWhatIsTrainedDifferentlyWithBothValues) {

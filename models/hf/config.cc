@@ -183,9 +183,11 @@ class ConfigReader {
                                                                : ShownJson(*found.value)));
   }
 
-  // A negative one that is beyond the vocabulary stays, and is refused with the fields.
+  // A token beyond the vocabulary, as of a model whose vocabulary was cut, is none. A negative one
+  // that is beyond the vocabulary stays, and is refused with the fields.
   int64_t TokenOf(int64_t token) const {
     const int64_t vocab = FactsOf(config_).vocab;
+    if (token >= vocab) return -1;
     return token < 0 && token >= -vocab ? token + vocab : token;
   }
 

@@ -192,7 +192,7 @@ class Floods(RealService):
             time.sleep(PAUSE)
         return sorted(took), self._most_memory()
 
-    def _beside(self, name, seed, token):
+    def _beside(self, name, seed, token, last_try):
         caller = Caller(int(self.port), self.authority, self.caller_token)
         alone, before = self._call(caller, min(options.seconds / 4, 2))
         end = time.monotonic() + options.seconds + 60  # They are killed before.
@@ -214,6 +214,9 @@ class Floods(RealService):
         print(f"{kind}, {sent[0]} connections and {sent[1] / 1e6:.1f} MB: {len(took)} calls, p50 {quantile(took, 50):.1f} ms, "
               f"p99 {quantile(took, 99):.1f} ms, worst {took[-1] * 1e3:.0f} ms, alone p99 {quantile(alone, 99):.1f} ms, "
               f"cut off {caller.cut_off} times, {(most - before) / 1e6:.1f} MB more", file=sys.stderr, flush=True)
+        # In half a second, a machine that stands still for a moment decides. What grows without a bound grows again.
+        if most - before > MOST_MEMORY and not last_try:
+            return self._beside(name, seed, token, last_try=True)
         with self.subTest(kind):
             self.assertIsNone(self.controller.poll(), "the controller has ended")
             self.assertTrue(flooded, "the flooders have ended")
@@ -231,7 +234,7 @@ class Floods(RealService):
             for token in (None, self.flooder_token):
                 seed = rng.randrange(1 << 32)
                 if not options.only or each.__name__ in options.only.split(","):
-                    self._beside(each.__name__, seed, token)
+                    self._beside(each.__name__, seed, token, last_try=options.seconds >= LONG)
         job = self.lines("get", self.job)[0]
         self.assertEqual(job["state"], "JOB_STATE_RUNNING")
         self.assertEqual(job.get("restarts", 0), 0, job)

@@ -77,7 +77,7 @@ def build(targets):
     if not (COPY / "build/build.ninja").exists():
         subprocess.run(["cmake", "--preset", "release"], cwd=COPY, env=environment, check=True, stdout=subprocess.DEVNULL)
     run = subprocess.run(["ninja", "-C", "build", *sorted(targets)], cwd=COPY, env=environment, capture_output=True, text=True)
-    return "" if run.returncode == 0 else run.stdout[-3000:]
+    return "" if run.returncode == 0 else (run.stdout + run.stderr)[-3000:]
 
 
 def passes(test):

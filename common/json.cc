@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/shown.h"
 #include "common/text.h"
 
 namespace trainyard {
@@ -56,7 +57,7 @@ class Builder final : public nlohmann::json_sax<Json> {
     const bool at_break = end > 0 && text_[end - 1] == '\n';
     const bool too_large = dynamic_cast<const Json::out_of_range*>(&error) != nullptr;
     return Refuse(too_large ? "a number that is too large" : "something else",
-                  rewritten_ ? "" : absl::StrCat(", ", Shown(last), ","), " in line ",
+                  rewritten_ ? "" : absl::StrCat(", ", Shown(ValidUtf8(last)), ","), " in line ",
                   lines + (at_break ? 0 : 1));
   }
 
@@ -64,11 +65,6 @@ class Builder final : public nlohmann::json_sax<Json> {
   const std::string& refusal() const { return refusal_; }
 
  private:
-  static std::string Shown(absl::string_view text) {
-    constexpr size_t kMost = 200;  // Bytes.
-    return absl::StrCat("\"", VisibleUtf8(CutUtf8(ValidUtf8(text), kMost)), "\"");
-  }
-
   template <typename... Parts>
   bool Refuse(const Parts&... parts) {
     refusal_ = absl::StrCat(parts...);

@@ -31,7 +31,7 @@ grpc::Status AskHealth(const std::shared_ptr<grpc::Channel>& channel, std::strin
   context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoSeconds(kHealthPatience));
   grpc::CompletionQueue queue;
   const grpc::Slice empty;
-  const grpc::ByteBuffer request(&empty, 1);  // Without a slice it would be no message.
+  const grpc::ByteBuffer request(&empty, 1);  // A buffer without any would be no message.
   const auto call =
       stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", request, &queue);
   call->StartCall();

@@ -1,7 +1,7 @@
 // How a kernel ends with a message, for programmer errors that only the device can see. The kernel
 // writes the message to memory of the host, and traps. Errors of later calls then contain the
-// message (failure_text.h). CUDA does not promise to show what printf has written when a
-// kernel traps.
+// message (failure_text.h). CUDA does not promise to show what printf has written when a kernel
+// traps.
 
 #pragma once
 

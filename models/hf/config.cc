@@ -14,13 +14,13 @@
 #include "absl/strings/str_join.h"
 #include "common/json.h"
 #include "common/python_json.h"
+#include "common/shown.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "common/violations.h"
 #include "models/hf/block_fp8.h"
 #include "models/hf/field_json.h"
 #include "models/hf/meaningless_keys.h"
-#include "models/hf/shown.h"
 #include "models/layers/moe_config.h"
 
 namespace trainyard {

@@ -8,9 +8,9 @@
 #include "common/canonical.h"
 #include "common/files.h"
 #include "common/json.h"
+#include "common/shown.h"
 #include "common/status_macros.h"
 #include "common/text.h"
-#include "models/hf/shown.h"
 
 namespace trainyard {
 namespace {

@@ -12,9 +12,9 @@
 #include "absl/strings/str_join.h"
 #include "common/check.h"
 #include "common/json.h"
+#include "common/shown.h"
 #include "common/status_macros.h"
 #include "common/text.h"
-#include "models/hf/shown.h"
 
 namespace trainyard {
 namespace {

@@ -12,12 +12,12 @@
 #include "absl/strings/strip.h"
 #include "common/half.h"
 #include "common/json.h"
+#include "common/shown.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "models/hf/block_fp8.h"
 #include "models/hf/finite.h"
 #include "models/hf/mxfp4.h"
-#include "models/hf/shown.h"
 #include "models/model.h"
 
 namespace trainyard {

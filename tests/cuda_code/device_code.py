@@ -25,7 +25,7 @@ MEMORY = {
     0x184: None, 0x188: None, 0x18C: None,  # LDS, STS, ATOMS: shared memory
     0x189: None, 0x1A1: None,  # SHFL, MATCH: registers of other lanes
     0x18E: None,  # REDG: atomic sums of counters and checksums
-    0x1A8: None, 0x192: None, 0x1AB: None, 0x18F: None,  # ATOMG, MEMBAR, ...: a kernel that fails
+    0x1A8: None, 0x192: None, 0x1AB: None, 0x18F: None,  # ATOMG, MEMBAR and their like: a kernel that fails
     0x1AF: None,  # LDGDEPBAR: waits for LDGSTS
 }
 # These are told by 12 bits: the same low 9 bits with other operands are other instructions.

@@ -28,7 +28,7 @@ TEST(Lifecycle, ARunningJobIsCancelledAndItsDevicesAreFree) {
   const std::string id = service.Submit(Endless("endless"));
   ASSERT_TRUE(service.WaitForStep(id, 5));
   const Finished healthy = service.Trainyard({"health"});
-  EXPECT_EQ(healthy.output, "serving\n") << healthy << "\nA probe that has a token restarts this.";
+  EXPECT_EQ(healthy.output, "serving\n") << healthy << "\nA probe would restart this controller.";
   EXPECT_EQ(service.Trainyard({"cancel", id, "--reason", "enough"}).exit_code, 0);
   EXPECT_EQ(service.WaitForEnd(id), "CANCELLED");
   EXPECT_TRUE(service.Trainers(id).empty());

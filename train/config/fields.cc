@@ -105,6 +105,7 @@ Fields::Fields(const YamlNode& node, std::string path, Violations& violations, A
 Fields::~Fields() {
   for (const auto& [name, value] : node_.fields) {
     if (IsKnown(name)) continue;
+    // The table of aliases names a field of the model as it stands in the model.
     std::string ours = of_spec_ ? OurNameFor(name) : "";
     const bool of_model =
         path_.empty() && !ours.empty() && !IsKnown(ours.substr(0, ours.find('.')));

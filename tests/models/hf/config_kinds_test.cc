@@ -209,14 +209,10 @@ TEST(HfConfigKindsTest, AnExportChangesTheKeysOfWhatHasChanged) {
 
 // Bug it must catch: another base makes a file of later releases one of earlier ones.
 TEST(HfConfigKindsTest, AnExportKeepsTheSpellingOfRotarySettings) {
-  json later = Llama();
-  later["rope_parameters"] = later["rope_scaling"];
-  later["rope_parameters"]["rope_theta"] = later["rope_theta"];
-  later.erase("rope_scaling");
-  later.erase("rope_theta");
+  const json later = LaterLlama();
   json at_top = later, plain = later, empty = later;
   empty["rope_scaling"] = json::object();
-  at_top["rope_theta"] = later["rope_parameters"]["rope_theta"];
+  at_top["rope_theta"] = Llama()["rope_theta"];
   at_top["rope_parameters"].erase("rope_theta");
   plain["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 500000.0}};
   for (json imported : {later, at_top, plain, empty, Llama()}) {

@@ -26,12 +26,7 @@ TEST(HfConfigTest, ReadsTheReleasedConfigOfLlama32) {
 }
 
 TEST(HfConfigTest, ReadsRopeParametersOfLaterReleases) {
-  json later = Llama();
-  later["rope_parameters"] = later["rope_scaling"];
-  later["rope_parameters"]["rope_theta"] = later["rope_theta"];
-  later.erase("rope_scaling");
-  later.erase("rope_theta");
-  const auto config = ConfigFromHf(later);
+  const auto config = ConfigFromHf(LaterLlama());
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(*config, FindPreset("llama3.2-1b")->config);
 }

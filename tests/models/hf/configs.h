@@ -36,6 +36,16 @@ inline nlohmann::json Llama() {
           {"vocab_size", 128256}};
 }
 
+// The same as later releases of `transformers` write it.
+inline nlohmann::json LaterLlama() {
+  nlohmann::json later = Llama();
+  later["rope_parameters"] = later["rope_scaling"];
+  later["rope_parameters"]["rope_theta"] = later["rope_theta"];
+  later.erase("rope_scaling");
+  later.erase("rope_theta");
+  return later;
+}
+
 inline nlohmann::json PresetConfig(const char* preset) {
   return *ConfigToHf(FindPreset(preset)->config, nlohmann::json::object());
 }

@@ -1,4 +1,4 @@
-// How errors quote what a file of a model directory says.
+// How errors quote what a file of a user says.
 
 #pragma once
 

@@ -74,11 +74,11 @@ class ExportStepsTest : public ::testing::Test {
   }
 
   std::string directory_;
-  FakeController controller_;
   std::function<void(grpc::ServerWriter<v1::StreamStepsResponse>&)> follow_;
   std::mutex mutex_;
   std::vector<v1::StepRecord> history_;  // Under mutex_.
   int reads_ = 0;                        // Under mutex_.
+  FakeController controller_;
   std::ostringstream out_, err_;
 };
 
@@ -86,7 +86,6 @@ class ExportStepsTest : public ::testing::Test {
 // that nobody has told since the last one of the stream.
 TEST_F(ExportStepsTest, AFollowedFileHoldsTheHistoryAsItIsInTheEnd) {
   SetHistory({Record(1, 1), Record(2, 1), Record(3, 1)});
-  std::string after_restart;
   follow_ = [&](grpc::ServerWriter<v1::StreamStepsResponse>& writer) {
     v1::StreamStepsResponse response;
     *response.add_steps() = Record(4, 2);

@@ -1,4 +1,7 @@
 // A controller in this process that answers as a test says. Loopback, a free port.
+//
+// Its destructor waits for the answers that are still being given, and a client that gave up a call
+// does not wait for them. So a test declares what its answers read before the controller.
 
 #pragma once
 

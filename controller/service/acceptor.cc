@@ -4,6 +4,8 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -59,6 +61,8 @@ constexpr size_t kMostInWaitingRoom = 512;
 constexpr absl::Duration kLookEvery = absl::Milliseconds(5);
 constexpr absl::Duration kHurriedLook = absl::Milliseconds(1);
 constexpr absl::Duration kLogCutsEvery = absl::Seconds(1);
+// Of the guard's thread, so much longer does a pause take than the look before it.
+constexpr int kPauseForEachLook = 2;
 
 // That this process has used so far.
 absl::Duration ProcessorTime() {
@@ -72,6 +76,15 @@ int Milliseconds(absl::Duration time) {
   if (time == absl::InfiniteDuration()) return -1;
   const absl::Duration left = std::max(time, absl::ZeroDuration());
   return int(absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1))));
+}
+
+// Lets this thread run before all others, where the process may ask for that. A guard that waits for
+// a processor while a flood has one bounds nothing: 1.3 seconds of waiting let gRPC begin streams of
+// 94 MB.
+void RunFirst() {
+  sched_param priority{};
+  priority.sched_priority = 1;
+  ::pthread_setschedparam(::pthread_self(), SCHED_FIFO, &priority);
 }
 
 struct FreeAddresses {
@@ -246,7 +259,7 @@ void Acceptor::Run(size_t most) {
   for (;;) {
     absl::Duration now = RealClock().Monotonic();
     absl::Duration wake = now < accept ? accept : absl::InfiniteDuration();
-    wake = std::min(wake, waiting_.next());
+    wake = std::min({wake, waiting_.next(), LogCuts(now)});
     for (size_t i = 0; i < listeners_.size(); ++i) {
       polled[1 + i].fd = now < accept ? -1 : listeners_[i].get();
     }
@@ -267,14 +280,17 @@ void Acceptor::Watch() {
                                    {.fd = guard_.fd(), .events = POLLIN, .revents = 0}}};
   bool waiting = false;
   absl::Duration pause;
+  RunFirst();
   while (polled.front().revents == 0) {
     // While bytes are unread, a look is due whether or not new ones come.
     if (!waiting && ::poll(polled.data(), 2, -1) < 0) continue;
     {
       const MutexLock lock(mutex_);
-      CutFloods(RealClock().Monotonic());
+      const absl::Duration now = RealClock().Monotonic();
+      CutFloods(now);
       waiting = guard_.waiting();
-      pause = guard_.hurries() ? kHurriedLook : kLookEvery;
+      const absl::Duration took = RealClock().Monotonic() - now;
+      pause = std::max(guard_.hurries() ? kHurriedLook : kLookEvery, kPauseForEachLook * took);
     }
     ::poll(polled.data(), 1, Milliseconds(pause));
   }
@@ -302,11 +318,22 @@ void Acceptor::CutFloods(absl::Duration now) {
     open_.Cut(fd);
     ++cut_;
   }
-  if (cut_ + not_let_in_ == 0 || now < log_cut_) return;
-  LogWarning("connections_cut_off",
-             {{"reason", "work for nothing"}, {"connections", cut_}, {"not_let_in", not_let_in_}});
-  log_cut_ = now + kLogCutsEvery;
-  cut_ = not_let_in_ = 0;
+}
+
+absl::Duration Acceptor::LogCuts(absl::Duration now) {
+  if (now < log_cuts_) return log_cuts_;
+  size_t cut = 0, not_let_in = 0;
+  {
+    const MutexLock lock(mutex_);
+    cut = std::exchange(cut_, 0);
+    not_let_in = std::exchange(not_let_in_, 0);
+  }
+  log_cuts_ = now + kLogCutsEvery;
+  if (cut + not_let_in > 0) {
+    LogWarning("connections_cut_off",
+               {{"reason", "work for nothing"}, {"connections", cut}, {"not_let_in", not_let_in}});
+  }
+  return log_cuts_;
 }
 
 absl::Status Acceptor::AcceptOne(int listener, size_t most) {

@@ -101,25 +101,27 @@ class Acceptor {
   // Cuts off those who make gRPC work for nothing.
   void Watch();
   void CutFloods(absl::Duration now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns when to log again. Not done by the guard's thread: to write a line may take long.
+  absl::Duration LogCuts(absl::Duration now);
 
   Address address_;
   grpc::ResourceQuota quota_;
   std::vector<Fd> listeners_;
   Fd stop_;  // An eventfd.
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> server_;
-  // Used by thread_ alone: these five.
+  // Used by thread_ alone: these six.
   Newcomers newcomers_;
   absl::Duration crowd_look_;  // When to ask them again.
   WaitingRoom waiting_;
   size_t connections_ = 0;
   bool full_ = false;
+  absl::Duration log_cuts_;
   Mutex mutex_;  // Never held while gRPC is called to do work.
   OpenConnections open_ ABSL_GUARDED_BY(mutex_);
   FloodGuard guard_;  // Used with mutex_ held, but for fd().
   // Connections, since the last line in the log.
   size_t cut_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t not_let_in_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Duration log_cut_ ABSL_GUARDED_BY(mutex_);
   std::thread watch_;  // A thread of its own: a flood can keep the other one in gRPC.
   std::thread thread_;
 };

@@ -29,6 +29,7 @@ MOST_MEMORY = 64 << 20
 MOST_WAIT = 200  # Milliseconds.
 LONG = 20  # Seconds, of a run in which the 99th percentile says something.
 MOST_LOGGED = 10_000  # Bytes a second.
+ENHANCE_YOUR_CALM = b"\0\0\0\x0b"
 PAUSE = 0.025  # Seconds between two calls: a token has 50 a second.
 ADDRESS_SPACE = 6 << 30  # Threads and libraries take most of it.
 
@@ -124,7 +125,8 @@ class Caller:
         return frame[3], frame[4], int.from_bytes(frame[5:9], "big"), frame[9:]
 
     def call(self):
-        """How long the answer took. As our clients do, connects again where gRPC hung up: it does so when its memory is short."""
+        """How long the answer took. As our clients do, calls again where gRPC's memory was short, and it hung up or reset the call
+        (ENHANCE_YOUR_CALM, which is RESOURCE_EXHAUSTED without details)."""
         begin = time.monotonic()
         while True:
             try:
@@ -150,6 +152,8 @@ class Caller:
                 update = len(content).to_bytes(4, "big")
                 self._peer.sendall(http2.frame(http2.WINDOW_UPDATE, 0, 0, update))
             if stream == self._stream and (kind == http2.RST_STREAM or (kind == http2.HEADERS and flags & http2.END_STREAM)):
+                if not answered and kind == http2.RST_STREAM and content == ENHANCE_YOUR_CALM:
+                    raise ConnectionError("the call was reset")
                 if not answered:
                     raise AssertionError(f"the caller was refused: {content}")
                 return

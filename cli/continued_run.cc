@@ -35,6 +35,27 @@ void RemoveNulls(Json& json) {
   }
 }
 
+// Refuses another model.import than that of the run. A continued run never reads model.import, so a
+// wrong path would pass unnoticed. But whoever names another directory beside --continue expects its
+// weights to be trained. A note is easily missed, and the mistake is found after a long run. A
+// directory that was moved need not be named at all.
+absl::Status CheckImport(const std::vector<RunChange>& changes) {
+  Violations refused;
+  for (const RunChange& change : changes) {
+    if (change.field != "model.import") continue;
+    const bool imported = change.before != R"("")";
+    refused.Add(
+        change.field,
+        absl::StrCat(
+            "wanted ", imported ? change.before + ", as in the run, or none" : "none", ", found ",
+            change.now, "; the run goes on with its own parameters, so leave ",
+            "model.import out (without a SPEC, the spec is that of the run). To begin with ",
+            "that model, submit the job without --continue, with another ",
+            "checkpoint.directory"));
+  }
+  return refused.ToStatus();
+}
+
 // Returns a resolved job (train/config/resolved_job.h) as a spec. A spec leaves out what is absent.
 std::string SpecOf(const std::string& resolved) {
   Json json = Json::parse(resolved, nullptr, false);
@@ -146,8 +167,10 @@ absl::Status ContinuedRun::Compare(const SpecDocument& document, Output& output)
     before = std::move(parsed.job);
   }
   const std::vector<RunChange> changes = ChangesOfRun(before, now->job);
-  const absl::Status refused = CheckChanges(changes, now->job.continues->allow);
-  if (!refused.ok()) return document.Explain(refused);
+  for (const absl::Status& checked :
+       {CheckImport(changes), CheckChanges(changes, now->job.continues->allow)}) {
+    if (!checked.ok()) return document.Explain(checked);
+  }
   for (const RunChange& change : changes) {
     output.Note(absl::StrCat("changes the run: ", Described(change)));
   }

@@ -28,7 +28,8 @@ class ContinuedRun {
                                     const std::vector<std::string>& allow) const;
 
   // Compares the spec with the run (train/config/continued_run.h), and notes each change. Returns
-  // the changes that are refused, with their places in the spec.
+  // the changes that are refused, with their places in the spec. Another model.import is refused
+  // here alone.
   absl::Status Compare(const SpecDocument& document, Output& output) const;
 
  private:

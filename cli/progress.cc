@@ -35,7 +35,7 @@ std::string ShortState(v1::JobState state) { return ShortName(state, "JOB_STATE_
 std::string ProgressLine(const v1::Progress& progress) {
   std::string line = absl::StrCat("step ", progress.step(), "/", progress.total_steps());
   if (progress.step() == 0) return line;
-  absl::StrAppend(&line, "  loss ", FormatNumber(progress.loss(), 4));
+  if (progress.has_loss()) absl::StrAppend(&line, "  loss ", FormatNumber(progress.loss(), 4));
   if (progress.has_validation_loss()) {
     absl::StrAppend(&line, "  val ", FormatNumber(progress.validation_loss(), 4));
   }

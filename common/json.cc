@@ -1,6 +1,7 @@
 #include "common/json.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -14,6 +15,31 @@
 namespace trainyard {
 namespace {
 
+// Goes through a text, and tells how far a reader has come: nlohmann::json says so in the event of
+// a syntax error alone.
+class Cursor {
+ public:
+  using iterator_category = std::forward_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  // The reader that begins at `at` writes to `read` how many characters it has taken.
+  explicit Cursor(const char* at, size_t* read = nullptr) : at_(at), read_(read) {}
+  const char& operator*() const { return *at_; }
+  Cursor& operator++() {
+    ++at_;
+    ++*read_;
+    return *this;
+  }
+  bool operator==(const Cursor& other) const { return at_ == other.at_; }
+
+ private:
+  const char* at_;
+  size_t* read_;
+};
+
 // Builds the value of a text, event by event. The library's own builder that can be stopped walks
 // through all members of an object whenever one of them ends.
 template <typename Json>
@@ -26,9 +52,9 @@ class Builder final : public nlohmann::json_sax<Json> {
   using typename nlohmann::json_sax<Json>::string_t;
 
   // `rewritten`: errors quote nothing of the text, which has the lines of a user's text, but not
-  // all of its words.
-  Builder(absl::string_view text, bool unique_keys, bool rewritten = false)
-      : text_(text), unique_keys_(unique_keys), rewritten_(rewritten) {}
+  // all of its words. `read`: how many characters have been read; null: keys need not be unique.
+  Builder(absl::string_view text, const size_t* read, bool rewritten = false)
+      : text_(text), read_(read), rewritten_(rewritten) {}
 
   bool null() override { return Add(nullptr); }
   bool boolean(bool value) override { return Add(value); }
@@ -42,8 +68,8 @@ class Builder final : public nlohmann::json_sax<Json> {
   bool end_object() override { return Close(); }
   bool end_array() override { return Close(); }
   bool key(string_t& key) override {
-    if (unique_keys_ && open_.back()->contains(key)) {
-      return Refuse("the key ", Shown(key), " twice");
+    if (read_ != nullptr && open_.back()->contains(key)) {
+      return Refuse("the key ", Shown(key), " twice, the second time in line ", LineAt(*read_));
     }
     key_ = std::move(key);
     return true;
@@ -53,18 +79,22 @@ class Builder final : public nlohmann::json_sax<Json> {
                    const nlohmann::detail::exception& error) override {
     if (text_.empty()) return Refuse("an empty text");
     if (end > text_.size()) return Refuse("a text that ends within a value");
-    const auto lines = std::count(text_.begin(), text_.begin() + std::ptrdiff_t(end), '\n');
-    const bool at_break = end > 0 && text_[end - 1] == '\n';
     const bool too_large = dynamic_cast<const Json::out_of_range*>(&error) != nullptr;
     return Refuse(too_large ? "a number that is too large" : "something else",
                   rewritten_ ? "" : absl::StrCat(", ", Shown(ValidUtf8(last)), ","), " in line ",
-                  lines + (at_break ? 0 : 1));
+                  LineAt(end));
   }
 
   Json Take() { return std::move(root_); }
   const std::string& refusal() const { return refusal_; }
 
  private:
+  // Returns the line of the last of the text's first `end` characters.
+  int64_t LineAt(size_t end) const {
+    const auto breaks = std::count(text_.begin(), text_.begin() + std::ptrdiff_t(end), '\n');
+    const bool at_break = end > 0 && text_[end - 1] == '\n';
+    return breaks + (at_break ? 0 : 1);
+  }
   template <typename... Parts>
   bool Refuse(const Parts&... parts) {
     refusal_ = absl::StrCat(parts...);
@@ -88,7 +118,8 @@ class Builder final : public nlohmann::json_sax<Json> {
   }
 
   const absl::string_view text_;
-  const bool unique_keys_, rewritten_;
+  const size_t* const read_;
+  const bool rewritten_;
   std::string refusal_;  // What was found, in place of JSON.
   Json root_;
   std::vector<Json*> open_;  // Only the last one grows, so none of these moves.
@@ -96,8 +127,10 @@ class Builder final : public nlohmann::json_sax<Json> {
 };
 
 absl::StatusOr<nlohmann::json> ParseUnique(absl::string_view text, bool rewritten) {
-  Builder<nlohmann::json> builder(text, /*unique_keys=*/true, rewritten);
-  if (nlohmann::json::sax_parse(text.begin(), text.end(), &builder)) return builder.Take();
+  size_t read = 0;
+  Builder<nlohmann::json> builder(text, &read, rewritten);
+  const Cursor begin(text.data(), &read), end(text.data() + text.size());
+  if (nlohmann::json::sax_parse(begin, end, &builder)) return builder.Take();
   return absl::DataLossError(absl::StrCat("wanted JSON, found ", builder.refusal()));
 }
 
@@ -105,7 +138,7 @@ absl::StatusOr<nlohmann::json> ParseUnique(absl::string_view text, bool rewritte
 
 template <typename Json>
 Json ParseJson(absl::string_view text) {
-  Builder<Json> builder(text, /*unique_keys=*/false);
+  Builder<Json> builder(text, nullptr);
   const bool whole = Json::sax_parse(text.begin(), text.end(), &builder);
   return whole ? builder.Take() : Json(Json::value_t::discarded);
 }

@@ -12,8 +12,8 @@
 
 namespace trainyard {
 
-// Seconds by phase. `data` and `checkpoint` are not part of the step's seconds. The other phases
-// and the host's time between steps add up to the step's seconds (docs/metrics.md).
+// Seconds by phase. `data`, `checkpoint` and `validation` are not part of the step's seconds. The
+// other phases and the host's time between steps add up to the step's seconds (docs/metrics.md).
 struct PhaseSeconds {
   double data = 0;  // Waiting for the batch, before the step.
   double forward = 0;
@@ -22,19 +22,23 @@ struct PhaseSeconds {
   double optimizer = 0;
   double pipeline_bubble = 0;  // Waiting for other stages.
   double checkpoint = 0;       // Stall after the step.
+  double validation = 0;       // After the step, if it was measured.
 
   double of_step() const {  // The phases that are part of the step.
     return forward + backward + grad_sync + optimizer + pipeline_bubble;
   }
   // The host's time between steps, in a step of so many seconds.
   double host(double seconds) const { return std::max(0.0, seconds - of_step()); }
+  // A step of so many seconds, together with the phases that are not part of it. The time left is
+  // computed from these sums.
+  double with_pauses(double seconds) const { return seconds + data + checkpoint + validation; }
 };
 
 struct PhaseName {
   const char* name;
   double PhaseSeconds::*seconds;
 };
-inline constexpr std::array<PhaseName, 7> kPhases = {{
+inline constexpr std::array<PhaseName, 8> kPhases = {{
     {"data", &PhaseSeconds::data},
     {"forward", &PhaseSeconds::forward},
     {"backward", &PhaseSeconds::backward},
@@ -42,6 +46,7 @@ inline constexpr std::array<PhaseName, 7> kPhases = {{
     {"optimizer", &PhaseSeconds::optimizer},
     {"pipeline_bubble", &PhaseSeconds::pipeline_bubble},
     {"checkpoint", &PhaseSeconds::checkpoint},
+    {"validation", &PhaseSeconds::validation},
 }};
 
 inline PhaseSeconds& operator+=(PhaseSeconds& sum, const PhaseSeconds& more) {
@@ -51,7 +56,14 @@ inline PhaseSeconds& operator+=(PhaseSeconds& sum, const PhaseSeconds& more) {
 
 template <typename V>
 void VisitFields(V& v, PhaseSeconds& phases) {
-  for (const auto& [name, seconds] : kPhases) v(name, phases.*seconds);
+  for (const auto& [name, seconds] : kPhases) {
+    // Ranks and histories of the last release do not have this phase.
+    if (seconds == &PhaseSeconds::validation) {
+      v.Later(name, phases.*seconds);
+    } else {
+      v(name, phases.*seconds);
+    }
+  }
 }
 
 // These are the same on every rank. An absent number is unknown, or was not measured in this step.

@@ -140,7 +140,9 @@ class ControllerMetrics {
   Counters& tokens_total =
       Count("tokens_total", "Tokens trained on, including those of repeated steps.");
   Gauges& tokens_seen = Measure(
-      "tokens_seen", "Tokens up to the last step, each counted once. Falls when a job resumes.");
+      "tokens_seen",
+      "Tokens up to the last step, each counted once, including those of the jobs that this one "
+      "continues. Falls when a job resumes. Absent: those jobs are not known.");
   Counters& samples_total =
       Count("samples_total", "Sequences trained on, including those of repeated steps.");
   Counters& model_flops_total = Count("model_flops_total",
@@ -158,7 +160,8 @@ class ControllerMetrics {
   Counters& phase_seconds_total =
       Count("phase_seconds_total",
             "Seconds of the slowest rank by phase. Much data: ranks wait for batches. Much "
-            "grad_sync: communication is not hidden. Much host: devices wait between steps.");
+            "grad_sync: communication is not hidden. Much host: devices wait between steps. Much "
+            "validation: validate less often, or fewer batches.");
   Counters& collective_seconds_total =
       Count("collective_seconds_total",
             "Seconds in collectives by op and group, all ranks together, including hidden time. "

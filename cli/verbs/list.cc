@@ -55,7 +55,7 @@ absl::Status RunList(const Context& context) {
   for (const v1::Job& job : all.jobs()) {
     rows.push_back({job.id(), job.spec().name(), ShortState(job.state()),
                     absl::StrCat(job.progress().step(), "/", job.spec().steps()),
-                    job.progress().step() == 0 ? "" : FormatNumber(job.progress().loss(), 4),
+                    job.progress().has_loss() ? FormatNumber(job.progress().loss(), 4) : "",
                     FormatTimestamp(job.create_time()), job.state_reason()});
   }
   context.output.Table(

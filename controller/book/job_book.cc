@@ -1,6 +1,7 @@
 #include "controller/book/job_book.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
@@ -62,12 +63,6 @@ uint64_t KnownUpTo(const Job& before, const Job& after) {
   return first == after.resumes.end() ? after.resumes.back().step : first->step;
 }
 
-// Returns the step up to which the steps are those of the job that this one continues.
-uint64_t StepsOfContinued(const Job& job) {
-  const bool known = !job.spec->facts.continues.empty() && !job.resumes.empty();
-  return known ? job.resumes.front().step : 0;
-}
-
 void LogChange(const Job& before, const Job& after) {
   if (before.state == after.state) return;
   LogInfo("job_state", {{"job", after.id},
@@ -110,19 +105,22 @@ absl::Status JobBook::LoadJob(const StoredJob& stored) {
   // may lie beyond the step where it resumed. Revisions that were published but not written are
   // smaller than those of this generation.
   if (const auto last = store_.LastStep(job.number, job.epoch); last.ok()) {
-    job.progress.step = last->step;
-    job.progress.furthest_step = std::max(job.progress.furthest_step, last->step);
-    job.progress.loss = last->loss;
-    job.progress.mfu = last->mfu;
+    NoteStep(*last, job.progress);
+  }
+  const Snapshot continued = StoredContinued(job.spec->facts);
+  // The release that stored the job may not have known them.
+  if (continued != nullptr && job.earlier_batches.empty()) {
+    job.earlier_batches = continued->Batches();
   }
   job.revision = std::max(job.revision + 1, store_.generation() << 32);
   Slot& slot = slots_[job.id];
   slot.applied = slot.published = std::make_shared<const Job>(job);
+  if (!job.claimed) slot.continued = continued;
   if (job.epoch > 0) {
     const auto open = store_.OpenSteps(job.number, job.resumes);
     const uint64_t told = job.resumes.empty() ? 0 : job.resumes.back().epoch;
     if (open.ok()) slot.steps = StepWindow(*open, told);
-    slot.steps.SkipTo(StepsOfContinued(job));
+    slot.steps.SkipTo(job.ContinuedFrom().value_or(0));
     if (!open.ok()) {
       LogError("steps_damaged", {{"job", job.id}, {"error", open.status().message()}});
     }
@@ -130,6 +128,15 @@ absl::Status JobBook::LoadJob(const StoredJob& stored) {
   }
   TakePlace(job);
   return absl::OkStatus();
+}
+
+Snapshot JobBook::StoredContinued(const JobFacts& facts) const {
+  const std::optional<uint64_t> number = JobNumber(facts.continues);
+  if (!number) return nullptr;
+  const absl::StatusOr<StoredJob> row = store_.GetJob(*number);
+  if (!row.ok()) return nullptr;
+  const absl::StatusOr<Snapshot> job = FromStore(*row);
+  return job.ok() && (*job)->spec->facts.name_space == facts.name_space ? *job : nullptr;
 }
 
 absl::StatusOr<Snapshot> JobBook::FromStore(const StoredJob& stored) const {
@@ -216,6 +223,7 @@ Job JobBook::NewJob(std::shared_ptr<const Spec> spec, const Snapshot& continued)
   Job job;
   // Attempts in one directory have numbers that grow.
   job.epoch_floor = std::max(spec->facts.continues_epoch, continued ? continued->epoch : 0);
+  if (continued != nullptr) job.earlier_batches = continued->Batches();
   job.create_time = time_.Now();
   job.number = last_number_ = NextJobNumber(last_number_, job.create_time);
   job.id = JobId(job.number);
@@ -267,6 +275,7 @@ absl::StatusOr<Refusal> JobBook::WriteNew(const std::shared_ptr<Submission>& sub
   MutexLock lock(mutex_);
   RETURN_IF_ERROR(CheckSubmitLocked(spec, roots));
   const Job job = NewJob(submission->spec, continued);
+  submission->continued = continued;
   ++submitting_;
   TakePlace(job);
   WriteBatch batch;
@@ -283,12 +292,6 @@ absl::StatusOr<Refusal> JobBook::WriteNew(const std::shared_ptr<Submission>& sub
     absl::StrAppend(&what, "; goes on with the run of job ", spec.facts.continues);
   }
   batch.events.push_back({job.number, {job.create_time, EventType::kSubmitted, 0, what}});
-  if (continued != nullptr) {
-    Job before = *continued;
-    before.continued_by = job.id;
-    ++before.revision;
-    batch.changed_jobs.push_back(Row(before));
-  }
   if (submission->audit) {
     batch.audit.push_back(*submission->audit);
     batch.audit.back().target = job.id;
@@ -305,7 +308,9 @@ void JobBook::Written(const std::shared_ptr<Submission>& submission, const Job& 
     MutexLock lock(mutex_);
     --submitting_;
     if (status.ok()) {
-      slots_[job.id].applied = slots_[job.id].published = snapshot;
+      Slot& slot = slots_[job.id];
+      slot.applied = slot.published = snapshot;
+      slot.continued = submission->continued;
     } else {
       LeavePlace(job);
     }
@@ -354,7 +359,7 @@ absl::StatusOr<Snapshot> JobBook::Apply(const std::string& job_id, const JobEven
   const Snapshot after = slot.applied = std::make_shared<const Job>(std::move(job));
   if (const auto* report = std::get_if<RankReported>(&event.what); report && report->resumed) {
     slot.steps.Resume(after->epoch, KnownUpTo(*before, *after), after->resumes.back().step);
-    slot.steps.SkipTo(StepsOfContinued(*after));
+    slot.steps.SkipTo(after->ContinuedFrom().value_or(0));
   }
   ++slot.writes_in_flight;
   SeriesOf(slot).OnChange(*before, *after, event.time);
@@ -366,6 +371,12 @@ absl::StatusOr<Snapshot> JobBook::Apply(const std::string& job_id, const JobEven
   }
   WriteBatch batch;
   batch.changed_jobs.push_back(Row(*after));
+  if (slot.continued != nullptr && after->claimed) {
+    Job earlier = *std::exchange(slot.continued, nullptr);
+    earlier.continued_by = after->id;
+    ++earlier.revision;
+    batch.changed_jobs.push_back(Row(earlier));
+  }
   for (EventRecord& e : EventsOf(*before, event, *after)) {
     batch.events.push_back({after->number, std::move(e)});
   }

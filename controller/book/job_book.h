@@ -166,6 +166,10 @@ class JobBook {
     StepWindow steps;
     std::vector<std::weak_ptr<JobListener>> listeners;
     std::unique_ptr<JobSeries> series;
+    // The ended job whose run this one is to go on with. That job names this one as its successor
+    // only once this one has taken over the directory: a job that is refused, or fails before, has
+    // changed nothing there. Null: there is none that this controller knows, or it names this one.
+    Snapshot continued;
   };
   // A job that has ended before all of its steps were known. A worker whose disk failed for a while
   // reads the others later.
@@ -180,6 +184,7 @@ class JobBook {
     std::shared_ptr<const Spec> spec;
     std::vector<SubmitDone> waiting;
     std::optional<AuditEntry> audit;
+    Snapshot continued = nullptr;  // The job whose run the new one is to go on with, if known.
   };
   struct OldSeries {
     absl::Duration remove_at;
@@ -199,6 +204,8 @@ class JobBook {
   // there is none.
   absl::StatusOr<Snapshot> Earlier(const std::string& request_id, const Spec& spec) const;
   absl::StatusOr<Refusal> WriteNew(const std::shared_ptr<Submission>& submission);
+  // Returns the job whose run a stored job continues, as FindContinued did when it was submitted.
+  Snapshot StoredContinued(const JobFacts& facts) const;
   // Returns the job whose run the spec continues, or null: none, or one that this controller does
   // not know. INVALID_ARGUMENT (violations): the job has not ended, or is of another namespace.
   absl::StatusOr<Snapshot> FindContinued(const Spec& spec) const;

@@ -9,7 +9,7 @@
 namespace trainyard::controller {
 namespace {
 
-// The weight of the newest step in the smoothed rates.
+// The weight of the newest step in the smoothed seconds of a step.
 constexpr double kNewest = 0.1;
 
 double Smooth(double old_value, double new_value) {
@@ -18,16 +18,10 @@ double Smooth(double old_value, double new_value) {
 
 Progress After(const Progress& before, const StepRecord& step) {
   Progress p = before;
-  const double seconds = step.seconds + step.phases.data + step.phases.checkpoint;
-  p.step = step.step;
-  p.furthest_step = std::max(p.furthest_step, step.step);
-  p.loss = step.loss;
-  p.mfu = step.mfu;
+  NoteStep(step, p);
   if (step.validation_loss) p.validation_loss = step.validation_loss;
-  if (seconds > 0) {
-    p.seconds_per_step = Smooth(p.seconds_per_step, seconds);
-    p.tokens_per_second = Smooth(p.tokens_per_second, double(step.tokens) / seconds);
-  }
+  const double seconds = step.phases.with_pauses(step.seconds);
+  if (seconds > 0) p.seconds_per_step = Smooth(p.seconds_per_step, seconds);
   return p;
 }
 

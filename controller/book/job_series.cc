@@ -22,6 +22,13 @@ prometheus::Histogram::BucketBoundaries StepBuckets() {
 constexpr std::array kRestartReasons = {"peer_lost", "device_error", "signal",
                                         "drain",     "worker_lost",  "other"};
 
+// Identifies a series among those of a job.
+std::string KeyOf(const std::string& family, const prometheus::Labels& labels) {
+  std::string key = family;
+  for (const auto& [name, value] : labels) absl::StrAppend(&key, "\n", name, "=", value);
+  return key;
+}
+
 // The step of the job's newest checkpoint.
 uint64_t SavedStep(const Job& job) {
   return job.checkpoints.empty() ? 0 : job.checkpoints.back().step;
@@ -48,22 +55,41 @@ JobSeries::JobSeries(ControllerMetrics& metrics, const Job& job)
     : metrics_(metrics), job_id_(job.id) {}
 
 JobSeries::~JobSeries() {
-  for (const auto& remove : remove_) remove();
+  for (const auto& [key, made] : series_) made.remove();
 }
 
 template <typename Metric, typename... Args>
 Metric& JobSeries::Series(prometheus::Family<Metric>& family, prometheus::Labels labels,
                           const Args&... args) {
   labels.emplace("job_id", job_id_);
-  std::string key = family.GetName();
-  for (const auto& [name, value] : labels) absl::StrAppend(&key, "\n", name, "=", value);
-  auto [it, fresh] = series_.try_emplace(std::move(key), nullptr);
+  auto [it, fresh] = series_.try_emplace(KeyOf(family.GetName(), labels));
   if (fresh) {
     Metric* metric = &family.Add(labels, args...);
-    it->second = metric;
-    remove_.push_back([&family, metric] { family.Remove(metric); });
+    it->second = {metric, [&family, metric] { family.Remove(metric); }};
   }
-  return *static_cast<Metric*>(it->second);
+  return *static_cast<Metric*>(it->second.metric);
+}
+
+void JobSeries::Remove(const ControllerMetrics::Gauges& family) {
+  const auto found = series_.find(KeyOf(family.GetName(), {{"job_id", job_id_}}));
+  if (found == series_.end()) return;
+  found->second.remove();
+  series_.erase(found);
+}
+
+// The attempt has no last step yet. Until its first step, which may take minutes, the page would
+// show the numbers of a step that is to be repeated.
+void JobSeries::GoBack(const Job& job) {
+  ShowTokens(job);
+  if (job.progress.loss) return;  // The attempt goes on from the step that was shown.
+  for (const auto& [metric, family] : metrics_.step_numbers) {
+    if (metric != "validation_loss") Remove(*family);  // That of the last validation stays.
+  }
+  Remove(metrics_.tokens_per_second_per_device);
+}
+
+void JobSeries::ShowTokens(const Job& job) {
+  if (const auto tokens = job.TokensSeen()) Series(metrics_.tokens_seen, {}).Set(double(*tokens));
 }
 
 void JobSeries::Describe(const Job& job, const DeviceFacts& devices) {
@@ -127,8 +153,7 @@ void JobSeries::OnStep(const Job& job, const StepRecord& step, const DeviceFacts
   });
   Series(m.last_step_timestamp_seconds, {})
       .Set(double(absl::ToUnixMicros(step.finish_time)) * 1e-6);
-  Series(m.tokens_seen, {})
-      .Set(double(job.progress.step) * job.spec->facts.global_batch * job.spec->facts.sequence);
+  ShowTokens(job);
   ShowWorkAtRisk(job);
   const uint64_t steps = job.spec->facts.steps;
   const uint64_t left = steps - std::min(steps, job.progress.step);  // A worker may report more.
@@ -139,6 +164,7 @@ void JobSeries::OnStep(const Job& job, const StepRecord& step, const DeviceFacts
   };
   bad("data", step.phases.data);
   bad("checkpoint", step.phases.checkpoint);
+  bad("validation", step.phases.validation);
   repeated ? bad("repeated_steps", step.seconds) : void(productive_seconds_ += step.seconds);
   if (placed_ && !stepped_) {
     Series(m.startup_seconds, {{"phase", "first_step"}})
@@ -178,6 +204,9 @@ void JobSeries::OnFailedCheckpoint() { Series(metrics_.checkpoint_failures_total
 
 void JobSeries::OnChange(const Job& before, const Job& after, absl::Time time) {
   if (SavedStep(before) != SavedStep(after)) ShowWorkAtRisk(after);
+  if (before.resumed_step != after.resumed_step || before.progress.step > after.progress.step) {
+    GoBack(after);
+  }
   if (before.state == after.state && before.epoch == after.epoch) return;
   BeginCounters();
   if (after.state == JobState::kStarting) {

@@ -49,14 +49,20 @@ class JobSeries {
   template <typename Metric, typename... Args>
   Metric& Series(prometheus::Family<Metric>& family, prometheus::Labels labels,
                  const Args&... args);
+  void Remove(const ControllerMetrics::Gauges& family);
+  void GoBack(const Job& job);
   void BeginCounters();
+  void ShowTokens(const Job& job);
   void ShowWorkAtRisk(const Job& job);
   void Describe(const Job& job, const DeviceFacts& devices);
 
   ControllerMetrics& metrics_;
   const std::string job_id_;
-  std::map<std::string, void*> series_;  // By family name and labels.
-  std::vector<std::function<void()>> remove_;
+  struct Made {
+    void* metric = nullptr;
+    std::function<void()> remove = nullptr;
+  };
+  std::map<std::string, Made> series_;                         // By family name and labels.
   std::set<std::pair<std::string, std::string>> collectives_;  // Operations and groups seen.
   bool begun_ = false, described_ = false;
   bool stepped_ = false;  // In the current attempt.

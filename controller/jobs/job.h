@@ -111,16 +111,27 @@ struct Resume {
   uint64_t step = 0;
 };
 
+// Every step after this one has so many tokens.
+struct BatchFrom {
+  uint64_t step = 0;
+  uint64_t tokens = 0;
+  bool operator==(const BatchFrom&) const = default;
+};
+
 struct Progress {
   // The last finished step. A new attempt sets it back to the step where it resumes.
   uint64_t step = 0;
   // The last step that any attempt has finished. Up to it, steps are repeated.
   uint64_t furthest_step = 0;
-  double loss = 0;
+  std::optional<double> loss;             // Of `step`; absent: not known.
   std::optional<double> validation_loss;  // The latest.
-  double tokens_per_second = 0;           // Smoothed over recent steps.
-  double seconds_per_step = 0;            // Smoothed; includes waiting for data and saving.
-  std::optional<double> mfu;
+  double tokens_per_second = 0;           // Of `step`, over the same seconds as mfu; 0: not known.
+  double seconds_per_step = 0;            // Smoothed; includes waiting, saving and validation.
+  std::optional<double> mfu;              // Of `step`.
+
+  // Sets `step` to the one from which an attempt resumes. The numbers of another step are then not
+  // known until the attempt's first step.
+  void ResumeFrom(uint64_t resumed_step);
 };
 
 struct Job {
@@ -153,7 +164,10 @@ struct Job {
   uint32_t storage_faults = 0;
   std::map<std::string, uint32_t> strikes;  // By worker: how many attempts it has failed.
   std::set<std::string> earlier_workers;    // Workers of all attempts before the current one.
-  std::string continued_by;                 // The newest job that was to continue this one's run.
+  std::string continued_by;                 // The job that has taken over this one's run.
+  // The batches of the jobs whose run this one continues, as far as they have trained it, in the
+  // order of their steps. Empty: the job continues none, or the controller does not know it.
+  std::vector<BatchFrom> earlier_batches;
   // Checkpoints that were recorded and not removed since; oldest first, at most kMaxCheckpoints.
   std::vector<Checkpoint> checkpoints;
 
@@ -175,6 +189,13 @@ struct Job {
   // Whether this worker has, or had, a rank of any attempt. Other workers may not report about the
   // job.
   bool WasOn(const std::string& worker_id) const;
+  // The last step of the jobs that this one continues. Absent: it continues none, or has not begun.
+  std::optional<uint64_t> ContinuedFrom() const;
+  // The batches of the whole run, from its first step on. Empty: not known.
+  std::vector<BatchFrom> Batches() const;
+  // The tokens up to progress.step, each counted once. Absent: not known, because the controller
+  // does not know the jobs before this one, or not yet from which step this one goes on.
+  std::optional<uint64_t> TokensSeen() const;
 };
 
 using Snapshot = std::shared_ptr<const Job>;

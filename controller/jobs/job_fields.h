@@ -42,6 +42,8 @@ void VisitFields(auto& v, Checkpoint& c) {
   v("create_time", c.create_time);
 }
 
+void VisitFields(auto& v, BatchFrom& b) { v.Pair("step", b.step, "tokens", b.tokens); }
+
 void VisitFields(auto& v, Resume& resume) { v.Pair("epoch", resume.epoch, "step", resume.step); }
 
 void VisitFields(auto& v, Job& job) {
@@ -59,6 +61,7 @@ void VisitFields(auto& v, Job& job) {
   v.Later("epoch_floor", job.epoch_floor), v.Later("storage_faults", job.storage_faults);
   v.Later("strikes", job.strikes), v.Seldom("earlier_workers", job.earlier_workers);
   v.Seldom("continued_by", job.continued_by);
+  v.Seldom("earlier_batches", job.earlier_batches);
   v.Version(1);
 }
 

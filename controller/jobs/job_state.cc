@@ -308,7 +308,8 @@ void TakeStock(Job& job, const StartRecord& resumed, absl::Time time) {
     if (fits) NoteResume(job, {start.epoch, start.step});
   }
   NoteResume(job, {job.epoch, step});
-  job.resumed_step = job.progress.step = step;
+  job.resumed_step = step;
+  job.progress.ResumeFrom(step);
   NoteProgress(job, step);
   if (job.spec->facts.checkpoint_directory.empty()) return;
   job.claimed = true;
@@ -444,57 +445,6 @@ absl::Status On(Job& job, const StopOverdue&, absl::Time) {
 
 }  // namespace
 
-absl::string_view Name(JobState state) {
-  switch (state) {
-    case JobState::kQueued:
-      return "queued";
-    case JobState::kStarting:
-      return "starting";
-    case JobState::kRunning:
-      return "running";
-    case JobState::kRecovering:
-      return "recovering";
-    case JobState::kStopping:
-      return "stopping";
-    case JobState::kSucceeded:
-      return "succeeded";
-    case JobState::kFailed:
-      return "failed";
-    case JobState::kCancelled:
-      return "cancelled";
-  }
-  return "unknown";
-}
-
-void Job::Explain(std::string happened, std::string what_comes) {
-  state_reason = absl::StrCat(happened, what_comes);
-  consequence = std::move(what_comes);
-}
-
-absl::string_view Job::Happened() const {
-  return absl::string_view(state_reason).substr(0, state_reason.size() - consequence.size());
-}
-
-bool Job::AllRanksGone() const {
-  return std::all_of(ranks.begin(), ranks.end(), [](const Rank& r) { return IsGone(r.phase); });
-}
-
-bool Job::Placeable() const {
-  return state == JobState::kQueued || (state == JobState::kRecovering && AllRanksGone());
-}
-
-bool Job::IsOn(const std::string& worker_id) const {
-  return std::any_of(ranks.begin(), ranks.end(), [&](const Rank& rank) {
-    return rank.worker_id == worker_id && !IsGone(rank.phase);
-  });
-}
-
-bool Job::WasOn(const std::string& worker_id) const {
-  return earlier_workers.contains(worker_id) ||
-         std::any_of(ranks.begin(), ranks.end(),
-                     [&](const Rank& rank) { return rank.worker_id == worker_id; });
-}
-
 absl::Status CheckFence(const Job& job, uint64_t epoch, uint32_t rank,
                         const std::string& worker_id) {
   if (IsTerminal(job.state) || epoch != job.epoch) {
@@ -580,6 +530,12 @@ std::vector<EventRecord> EventsOf(const Job& before, const JobEvent& event, cons
     add(EventType::kCancelRequested, after.state_reason);
   } else if (std::holds_alternative<StopOverdue>(event.what)) {
     add(EventType::kWarning, "ranks did not checkpoint and stop in time: killing them");
+  }
+  // The first report of a failure often names a consequence, such as a peer's lost connection. Once
+  // the culprit's own report has come, the events say how the attempt ended, as the job does.
+  const bool better_known = after.state == before.state && after.culprit != before.culprit;
+  if (better_known && after.state == JobState::kRecovering) {
+    add(EventType::kRecovering, after.state_reason);
   }
   if (after.state == before.state) return events;
   if (after.state == JobState::kRunning) {

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "common/check.h"
+#include "controller/jobs/job.h"
 
 namespace trainyard::controller {
 
@@ -65,6 +66,16 @@ bool MergeStep(StepRecord& record, const StepRecord& report, uint32_t rank, uint
   for (const char c : record.ranks_seen) seen += uint32_t(std::popcount(uint8_t(c)));
   record.complete = seen == world;
   return true;
+}
+
+void NoteStep(const StepRecord& record, Progress& progress) {
+  progress.step = record.step;
+  progress.furthest_step = std::max(progress.furthest_step, record.step);
+  progress.loss = record.loss;
+  progress.mfu = record.mfu;
+  // MFU is over the step's own seconds. With a mean over other seconds beside it, nobody could
+  // compute the one from the other.
+  progress.tokens_per_second = record.seconds > 0 ? double(record.tokens) / record.seconds : 0;
 }
 
 }  // namespace trainyard::controller

@@ -12,6 +12,8 @@
 
 namespace trainyard::controller {
 
+struct Progress;
+
 // Readings from the GPUs of a step's ranks. A value that no rank reports is absent.
 struct GpuReading {
   std::optional<double> utilization;          // The lowest, 0 to 1.
@@ -42,5 +44,8 @@ struct StepRecord : StepNumbers {
 // a later epoch replaces the record; a report of an earlier epoch is ignored. The second try of a
 // skipped step replaces the record of the first. Returns whether anything changed.
 bool MergeStep(StepRecord& record, const StepRecord& report, uint32_t rank, uint32_t world);
+
+// Sets the progress's step to this one, with the numbers that progress has of its step.
+void NoteStep(const StepRecord& record, Progress& progress);
 
 }  // namespace trainyard::controller

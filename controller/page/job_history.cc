@@ -43,6 +43,20 @@ double TokensPerSecond(const StepRecord& step) {
   return step.seconds > 0 ? double(step.tokens) / step.seconds : NAN;
 }
 
+// Returns the event that says what became of the attempt, or null if it has none. The events of its
+// end have the job's own reason, which names the cause. After these events there are only reports of
+// ranks that lost their peer, or were stopped for the failure of another.
+const EventRecord* TellingEvent(uint64_t epoch, const std::vector<EventRecord>& events) {
+  const EventRecord *last = nullptr, *end = nullptr;
+  for (const EventRecord& event : events) {
+    if (event.epoch != epoch || event.type == EventType::kCheckpointed) continue;
+    last = &event;
+    const bool ends = event.type == EventType::kRecovering || event.type == EventType::kFinished;
+    if (ends) end = &event;
+  }
+  return end != nullptr ? end : last;
+}
+
 void Attempt(Html& html, const Job& job, uint64_t epoch, const std::vector<EventRecord>& events) {
   uint64_t from = 0;
   for (const Resume& resume : job.resumes) {
@@ -51,10 +65,7 @@ void Attempt(Html& html, const Job& job, uint64_t epoch, const std::vector<Event
   const auto placed = std::find_if(events.begin(), events.end(), [&](const EventRecord& event) {
     return event.epoch == epoch && event.type == EventType::kPlaced;
   });
-  const EventRecord* last = nullptr;
-  for (const EventRecord& event : events) {
-    if (event.epoch == epoch && event.type != EventType::kCheckpointed) last = &event;
-  }
+  const EventRecord* const last = TellingEvent(epoch, events);
   html << "<tr><td>"_html << epoch << "</td><td>"_html
        << (placed == events.end() ? kUnknown : TimeWords(placed->time)) << "</td><td>"_html << from
        << "</td><td>"_html << (last == nullptr ? kUnknown : EventName(last->type))

@@ -67,10 +67,10 @@ Html Facts(const Job& job, const Reader& reader) {
   Html html;
   html << "<dl class=\"facts\">"_html;
   Fact(html, "Step"_html, absl::StrCat(progress.step, " / ", steps));
-  Fact(html, "Loss"_html, stepped ? NumberWords(progress.loss) : kUnknown);
-  Fact(html, "Validation loss"_html,
-       progress.validation_loss ? NumberWords(*progress.validation_loss) : kUnknown);
-  Fact(html, "Tokens/s"_html, stepped ? CountWords(progress.tokens_per_second) : kUnknown);
+  Fact(html, "Loss"_html, NumberWords(progress.loss));
+  Fact(html, "Validation loss"_html, NumberWords(progress.validation_loss));
+  Fact(html, "Tokens/s"_html,
+       progress.tokens_per_second > 0 ? CountWords(progress.tokens_per_second) : kUnknown);
   Fact(html, "MFU"_html, PercentWords(progress.mfu));
   if (live && stepped && progress.step < steps) {
     Fact(html, "Left"_html,

@@ -75,7 +75,7 @@ Html Summary(const Coordinator& coordinator) {
 void Row(Html& html, const Job& job, const Reader& reader) {
   const JobFacts& facts = job.spec->facts;
   const Progress& progress = job.progress;
-  const bool stepped = progress.furthest_step > 0;
+  const bool fast = job.state == JobState::kRunning && progress.tokens_per_second > 0;
   html << "<tr><td>"_html << StateSign(job.state) << "</td><td><a class=\"name\" href=\"/jobs/"_html
        << UrlValue(job.id) << "\">"_html << facts.name << "</a> <code class=\"note\">"_html
        << job.id << "</code></td>"_html;
@@ -86,10 +86,9 @@ void Row(Html& html, const Job& job, const Reader& reader) {
        << "</td><td class=\"n\" data-is=\"Ranks\">"_html << facts.ranks
        << "</td><td class=\"wide\">"_html << ProgressBar(progress.step, facts.steps)
        << " <span class=\"note\">"_html << progress.step << " / "_html << facts.steps
-       << "</span></td><td class=\"n\" data-is=\"Loss\">"_html
-       << (stepped ? NumberWords(progress.loss) : kUnknown)
+       << "</span></td><td class=\"n\" data-is=\"Loss\">"_html << NumberWords(progress.loss)
        << "</td><td class=\"n\" data-is=\"Tokens/s\">"_html
-       << (job.state == JobState::kRunning ? CountWords(progress.tokens_per_second) : kUnknown)
+       << (fast ? CountWords(progress.tokens_per_second) : kUnknown)
        << "</td><td class=\"n when\">"_html << AgeWords(job.create_time, reader.now)
        << "</td></tr>"_html;
 }

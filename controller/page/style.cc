@@ -10,7 +10,7 @@ const absl::string_view kStyle = R"css(:root {
   --good: #1a7f4b; --bad: #c0362c; --warns: #a15c00; --moves: #1b5fc1; --waits: #6d5bb0;
   --c0: #1b5fc1; --c1: #d9730d;
   --p0: #8d99a6; --p1: #2f74d0; --p2: #1d4f9c; --p3: #d9730d; --p4: #2b9a66; --p5: #c65b9b;
-  --p6: #8a6fd1; --p7: #1f9aa6;
+  --p6: #8a6fd1; --p7: #b59a1c; --p8: #1f9aa6;
 }
 @media (prefers-color-scheme: dark) {
   :root {
@@ -19,7 +19,7 @@ const absl::string_view kStyle = R"css(:root {
     --good: #52c48a; --bad: #f07c72; --warns: #e2a14a; --moves: #7fb0ff; --waits: #b3a4ee;
     --c0: #6ea6fa; --c1: #f0a050;
     --p0: #7d8894; --p1: #5b98ee; --p2: #3468b8; --p3: #e8944a; --p4: #4db987; --p5: #d77fb2;
-    --p6: #a58ce6; --p7: #4cbcc6;
+    --p6: #a58ce6; --p7: #d3bd4f; --p8: #4cbcc6;
   }
 }
 *, ::before { box-sizing: border-box; }
@@ -135,7 +135,7 @@ path { fill: none; vector-effect: non-scaling-stroke; stroke-linejoin: round; }
 .bar { display: block; width: 100%; height: 18px; border-radius: 5px; }
 .p0 { fill: var(--p0); } .p1 { fill: var(--p1); } .p2 { fill: var(--p2); }
 .p3 { fill: var(--p3); } .p4 { fill: var(--p4); } .p5 { fill: var(--p5); } .p6 { fill: var(--p6); }
-.p7 { fill: var(--p7); }
+.p7 { fill: var(--p7); } .p8 { fill: var(--p8); }
 .keys {
   display: flex; flex-wrap: wrap; gap: 4px 20px; list-style: none; margin: 10px 0 0; padding: 0;
   font-size: 14px;

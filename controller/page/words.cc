@@ -27,8 +27,8 @@ std::string CountWords(double count) {
   return absl::StrFormat("%.3g%s", count, kUnits[unit]);
 }
 
-std::string NumberWords(double value) {
-  return std::isfinite(value) ? absl::StrFormat("%.4g", value) : kUnknown;
+std::string NumberWords(std::optional<double> value) {
+  return value && std::isfinite(*value) ? absl::StrFormat("%.4g", *value) : kUnknown;
 }
 
 std::string BytesWords(uint64_t bytes) {

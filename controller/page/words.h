@@ -16,7 +16,7 @@ namespace trainyard::controller {
 inline constexpr char kUnknown[] = "\u2013";
 
 std::string CountWords(double count);                   // 950, 12.3k, 1.24M
-std::string NumberWords(double value);                  // Four significant digits.
+std::string NumberWords(std::optional<double> value);   // Four significant digits.
 std::string BytesWords(uint64_t bytes);                 // 1.5 GiB
 std::string DurationWords(absl::Duration duration);     // 42 s, 1 min 20 s, 3 h 05 min
 std::string PercentWords(std::optional<double> ratio);  // 34.5 %

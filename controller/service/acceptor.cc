@@ -78,9 +78,9 @@ int Milliseconds(absl::Duration time) {
   return int(absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1))));
 }
 
-// Lets this thread run before all others, where the process may ask for that. A guard that waits for
-// a processor while a flood has one bounds nothing: 1.3 seconds of waiting let gRPC begin streams of
-// 94 MB.
+// Lets this thread run before all others, where the process may ask for that. A guard that waits
+// for a processor while a flood has one bounds nothing: in 1.3 seconds of waiting, gRPC began
+// streams of 94 MB.
 void RunFirst() {
   sched_param priority{};
   priority.sched_priority = 1;

@@ -92,14 +92,20 @@ void BindStep(Statement& insert, uint64_t job, const StepRecord& r) {
   bind("step", int64_t(r.step)), bind("epoch", int64_t(r.epoch));
   bind("complete", int64_t(r.complete)), bind("skipped", int64_t(r.skipped));
   bind("tokens", int64_t(r.tokens)), bind("seconds", r.seconds);
-  for (const auto& [name, phase] : kPhases) bind(name, r.phases.*phase);
+  json numbers;
+  for (const auto& [name, phase] : kPhases) {
+    if (FindColumn(name) >= 0) {
+      bind(name, r.phases.*phase);
+    } else if (r.phases.*phase != 0) {  // Most steps do without, and have short rows.
+      Put(numbers, name, r.phases.*phase);
+    }
+  }
   bind("finish_time", absl::ToUnixMicros(r.finish_time)), bind("model_flops", r.model_flops);
   bind.Blob("ranks_seen", r.ranks_seen);
   bind("gpu_utilization", r.gpu.utilization), bind("gpu_power_watts", r.gpu.power_watts);
   bind("gpu_sm_clock_hertz", r.gpu.sm_clock_hertz);
   bind("gpu_temperature_celsius", r.gpu.temperature_celsius);
   bind.Text("gpu_throttle_reasons", absl::StrJoin(r.gpu.throttle_reasons, ","));
-  json numbers;
   ForEachNumber(r, [&](const StepNumber& row, const auto& number) {
     FindColumn(row.name) >= 0 ? bind(row.name, number) : Put(numbers, row.name, number);
   });
@@ -120,7 +126,13 @@ absl::StatusOr<StepRecord> StepOf(const Statement& row, uint64_t job) {
   r.complete = whole("complete") != 0, r.skipped = whole("skipped") != 0;
   r.tokens = uint64_t(whole("tokens"));
   get("seconds", r.seconds), get("model_flops", r.model_flops);
-  for (const auto& [name, phase] : kPhases) get(name, r.phases.*phase);
+  const json numbers = ParseJson(row.Text(ColumnOf("numbers")));
+  const auto take = [&](const char* name, auto& number) {
+    const int column = FindColumn(name);
+    if (column >= 0) return Get(row, column, number);
+    if (numbers.is_object() && numbers.contains(name)) Get(numbers[name], number);
+  };
+  for (const auto& [name, phase] : kPhases) take(name, r.phases.*phase);
   r.finish_time = absl::FromUnixMicros(whole("finish_time"));
   r.ranks_seen = row.Text(ColumnOf("ranks_seen"));
   get("gpu_utilization", r.gpu.utilization), get("gpu_power_watts", r.gpu.power_watts);
@@ -128,12 +140,7 @@ absl::StatusOr<StepRecord> StepOf(const Statement& row, uint64_t job) {
   get("gpu_temperature_celsius", r.gpu.temperature_celsius);
   const int reasons = ColumnOf("gpu_throttle_reasons");
   if (!row.IsNull(reasons)) r.gpu.throttle_reasons = absl::StrSplit(row.Text(reasons), ',');
-  const json numbers = ParseJson(row.Text(ColumnOf("numbers")));
-  ForEachNumber(r, [&](const StepNumber& name, auto& number) {
-    const int column = FindColumn(name.name);
-    if (column >= 0) return Get(row, column, number);
-    if (numbers.is_object() && numbers.contains(name.name)) Get(numbers[name.name], number);
-  });
+  ForEachNumber(r, [&](const StepNumber& name, auto& number) { take(name.name, number); });
   return r;
 }
 

@@ -1,5 +1,5 @@
-// A step's record as a row of the table `steps`. Numbers that are newer than the table are in one
-// column, `numbers`, as a JSON object. So a new number of a step does not change the schema.
+// A step's record as a row of the table `steps`. Numbers and phases that are newer than the table
+// are in one column, `numbers`, as a JSON object. So a new one does not change the schema.
 
 #pragma once
 

@@ -1,6 +1,7 @@
 #include "models/hf/config.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -108,13 +109,34 @@ class ConfigReader {
     bool null = false;            // The key stands somewhere as null.
   };
 
+  // Where a field's value comes from.
+  struct Origin {
+    std::string path = {};  // The key with its place.
+    bool there = false;     // The key has the value. Otherwise the key is absent or null.
+  };
+
   // Sets the fields that no key has and that follow from others, and checks all.
   void Complete() {
     const Family& family = *FindFamily(config_.family());
-    FieldProblems problems(violations_, "model");
+    Violations found;
+    FieldProblems problems(found, "");
     family.complete(family.defaults, given_, problems, config_);
     StopBias();
-    if (violations_.empty()) Validate(config_, violations_, "model");
+    if (found.empty()) Validate(config_, found, "");
+    for (const auto& [field, description] : found.list()) RefuseField(field, description);
+  }
+
+  // The user has config.json before them, and not the names of this program's fields. Descriptions
+  // may name other fields, though, so the field is given, too.
+  void RefuseField(const std::string& field, const std::string& description) {
+    const auto key = keys_.find(field);
+    if (key == keys_.end()) return Refuse(absl::StrCat("model.", field), description);
+    const auto& [path, there] = key->second;
+    std::vector<std::string> notes;
+    if (path != field) notes.push_back(absl::StrCat(field, " in a job spec"));
+    if (!there) notes.push_back("config.json has no value for the key");
+    Refuse(path, absl::StrCat(description, notes.empty() ? "" : " (", absl::StrJoin(notes, "; "),
+                              notes.empty() ? "" : ")"));
   }
 
   // `transformers` moves no bias of a router.
@@ -155,7 +177,10 @@ class ConfigReader {
                       absl::StrCat("wanted the value of ", key.alias, " = ",
                                    ShownJson(*other.value), ", found ", ShownJson(*found.value)));
       }
-      if (found.value == nullptr) found.value = other.value;
+      if (found.value == nullptr && other.value != nullptr) {
+        found.value = other.value;
+        found.path = other.path;
+      }
     }
     const Field field = FindField(config_, key.field);
     std::string wanted = "a value";
@@ -177,7 +202,11 @@ class ConfigReader {
       wanted = "more than 0";
       value.reset();
     }
-    if (value) return Set(key.field, *value);
+    if (value) {
+      Origin& origin = keys_[key.field];
+      if (!origin.there) origin = {found.path, found.value != nullptr};
+      return Set(key.field, *value);
+    }
     Refuse(found.path, Wanted(wanted, null                     ? "null"
                                       : found.value == nullptr ? "none"
                                                                : ShownJson(*found.value)));
@@ -212,6 +241,7 @@ class ConfigReader {
         coefficient.value == nullptr ? balance.absent : coefficient.value->get<double>();
     const ExpertFacts experts = FactsOf(config_).experts.value_or(ExpertFacts());
     const double layers = double(std::max<int64_t>(1, experts.layers));
+    keys_["moe.aux_loss"] = {coefficient.path, coefficient.value != nullptr};
     Set("moe.aux_loss", on ? value * double(experts.top_k) / layers : 0.0);
     Set("moe.aux_loss_scope", std::string(Name(on ? BalanceScope::kModel : BalanceScope::kBatch)));
   }
@@ -386,6 +416,7 @@ class ConfigReader {
   std::set<std::string> ignored_;  // Of these, the ones that were not found yet.
   ModelConfig config_;
   GivenFields given_;
+  std::map<std::string, Origin> keys_;  // By field.
   Violations violations_;
   bool checked_derived_ = false;
 };

@@ -174,6 +174,21 @@ TEST_F(FollowTest, GetShowsWhatWasChangedOfThePreset) {
   EXPECT_THAT(out_.str(), ::testing::HasSubstr(" gpt3 with hidden 64\n"));
 }
 
+TEST_F(FollowTest, ListShowsNoLossThatIsNotKnown) {
+  controller_->list = [](const v1::ListJobsRequest&, v1::ListJobsResponse& response) {
+    v1::Job& job = *response.add_jobs();
+    job.set_id("j-1");
+    job.mutable_spec()->set_steps(10);
+    job.mutable_progress()->set_step(5);  // As after a resume.
+    *response.add_jobs() = job;
+    response.mutable_jobs(1)->mutable_progress()->set_loss(2.5);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Trainyard({"list"}), 0);
+  EXPECT_THAT(out_.str(), ::testing::HasSubstr("5/10\n"));
+  EXPECT_THAT(out_.str(), ::testing::ContainsRegex("5/10 +2.5\n"));
+}
+
 TEST_F(FollowTest, ListAsksForAllPagesUpToItsLimit) {
   controller_->list = [](const v1::ListJobsRequest& request, v1::ListJobsResponse& response) {
     const int begin = request.page_token().empty() ? 0 : std::stoi(request.page_token());

@@ -131,6 +131,21 @@ TEST_F(HuggingFace, IgnoresWhatTheUserNames) {
   EXPECT_THAT(spec->model().ignore_keys(), ElementsAre("fancy"));
 }
 
+// Bug it must catch: an illegal value is named by a field that the user's file does not have.
+TEST_F(HuggingFace, AnIllegalValueIsNamedByItsKey) {
+  const std::string bad = scratch_ + "/bad";
+  std::filesystem::copy(model_, bad);
+  nlohmann::json config = nlohmann::json::parse(*ReadFile(bad + "/config.json"));
+  config["num_attention_heads"] = 0;
+  std::ofstream(bad + "/config.json") << config;
+  EXPECT_EQ(Trainyard({"import", bad}), 1);
+  EXPECT_THAT(err_.str(), HasSubstr("error: num_attention_heads: wanted 1 to"));
+  EXPECT_THAT(err_.str(), HasSubstr("(heads in a job spec)"));
+  const auto spec = Resolved(absl::StrCat("{import: ", bad, "}"));
+  EXPECT_THAT(std::string(spec.status().message()),
+              AllOf(StartsWith("s.yaml:2: model.import: "), HasSubstr("\nnum_attention_heads: ")));
+}
+
 TEST_F(HuggingFace, SaysHowExpertsAreBalanced) {
   const std::string golden = absl::StrCat(std::getenv("TRAINYARD_SOURCE"), "/tests/golden/hf/");
   EXPECT_EQ(Trainyard({"import", golden + "mixtral"}), 0);

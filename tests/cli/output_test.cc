@@ -31,7 +31,8 @@ TEST(PlainJson, NumbersAreNumbersInFullPrecision) {
       PlainJson(Record()).dump(),
       R"({"step":9007199254740993,"epoch":0,"loss":0.1,"grad_norm":null,"learning_rate":0.0,)"
       R"("tokens":0,"seconds":0.0,"phases":{"data":0.0,"forward":1e-07,"backward":0.0,)"
-      R"("grad_sync":0.0,"optimizer":0.0,"pipeline_bubble":0.0,"checkpoint":0.0},)"
+      R"("grad_sync":0.0,"optimizer":0.0,"pipeline_bubble":0.0,"checkpoint":0.0,)"
+      R"("validation":0.0},)"
       R"("finish_time":"2023-11-14T22:13:20.000Z","skipped":false,"gpu_throttle_reasons":[]})");
 }
 
@@ -65,9 +66,13 @@ TEST(ProtobufJson, KeepsOriginalNamesAndPrintsDefaults) {
   EXPECT_THAT(text, ::testing::HasSubstr("\"skipped\": false"));
 }
 
-TEST(ProtobufJson, HasNoValidationLossBeforeOneWasMeasured) {
+TEST(ProtobufJson, HasNoLossBeforeOneWasMeasured) {
   v1::Progress progress;
-  EXPECT_THAT(ProtobufJson(progress), ::testing::Not(::testing::HasSubstr("validation_loss")));
+  progress.set_step(40);  // As after a resume.
+  EXPECT_THAT(ProtobufJson(progress), ::testing::Not(::testing::HasSubstr("loss")));
+  EXPECT_FALSE(PlainJson(progress).contains("loss"));
+  progress.set_loss(0);
+  EXPECT_THAT(ProtobufJson(progress), ::testing::HasSubstr("\"loss\": 0"));
   progress.set_validation_loss(0);
   EXPECT_THAT(ProtobufJson(progress), ::testing::HasSubstr("\"validation_loss\": 0"));
 }

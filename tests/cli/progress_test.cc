@@ -49,6 +49,15 @@ TEST_F(ProgressTest, OffATerminalLinesAreBoundedInRate) {
             "step 41/100  loss 2.5  12.3k tok/s  ETA 1m20s\n");
 }
 
+// Bug it must catch: a job that has gone back to a checkpoint shows a loss of 0 until its next
+// step.
+TEST_F(ProgressTest, ALossThatIsNotKnownIsLeftOut) {
+  v1::Job job = Job(v1::JOB_STATE_RUNNING, 50);
+  job.mutable_progress()->clear_loss();
+  job.mutable_progress()->clear_tokens_per_second();
+  EXPECT_EQ(ProgressLine(job.progress()), "step 50/100  ETA 1m20s");
+}
+
 TEST_F(ProgressTest, OnATerminalOneLineIsRewritten) {
   Output output(out_, err_, {.live = true, .colour = false, .utf8 = false, .columns = 80});
   ProgressPrinter printer(clock_, output);

@@ -3,6 +3,7 @@ service it shares. Catches fields that are lost or mistyped on the way, calls th
 streams that lose or double something when the controller is killed."""
 import asyncio
 import json
+import math
 import os
 import pathlib
 import pickle
@@ -18,6 +19,7 @@ from forwarder import Forwarder
 from local_service import SPEC, LocalService
 
 import trainyard
+from trainyard import records
 from trainyard.v1 import job_pb2
 
 
@@ -103,6 +105,16 @@ class Jobs(unittest.TestCase):
         fields = {f.name for f in job_pb2.StepRecord.DESCRIPTOR.fields if f.name != "phases"}
         phases = {f"{f.name}_seconds" for f in job_pb2.PhaseSeconds.DESCRIPTOR.fields}
         self.assertEqual(set(trainyard.Step._fields), fields | phases)
+
+    def test_a_job_that_has_gone_back_has_no_loss_until_its_next_step(self):
+        message = job_pb2.Job(state=job_pb2.JOB_STATE_RUNNING)
+        message.progress.step = 40
+        job = records.job(message)
+        self.assertEqual(job.step, 40)
+        for number in (job.loss, job.tokens_per_second, job.mfu, job.validation_loss):
+            self.assertTrue(math.isnan(number))
+        message.progress.loss = 0
+        self.assertEqual(records.job(message).loss, 0)
 
     def test_a_repeated_submit_is_one_job(self):
         job = client.submit({**SPEC, "steps": 1}, request_id="the-same")

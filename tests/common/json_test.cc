@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+
 namespace trainyard {
 namespace {
 
@@ -31,9 +33,23 @@ TEST(ParseUniqueJson, RefusesAKeyThatAnObjectHasTwice) {
   EXPECT_EQ(Dump(ParseUniqueJson(R"({"a": {"a": 1}, "b": [{"a": 2}, {"a": 3}]})")),
             R"({"a":{"a":1},"b":[{"a":2},{"a":3}]})");
   EXPECT_EQ(Dump(ParseUniqueJson(R"({"a": 1, "b": 2, "a": 1})")),
-            R"(wanted JSON, found the key "a" twice)");
+            R"(wanted JSON, found the key "a" twice, the second time in line 1)");
   EXPECT_EQ(Dump(ParseUniqueJson(R"([{"b": {"a": 1, "\u0061": 2}}])")),
-            R"(wanted JSON, found the key "a" twice)");
+            R"(wanted JSON, found the key "a" twice, the second time in line 1)");
+}
+
+// Bug it must catch: in a file of thousands of lines, a user looks for a key without its line.
+TEST(ParseUniqueJson, SaysInWhichLineAKeyComesAgain) {
+  for (const char* second : {"3,\n \"a\"\n\n: 4}", "3,\n \"a\": {\n\"a\": 1}}", "3,\r\n\"a\"\n"}) {
+    EXPECT_EQ(Dump(ParseUniqueJson(absl::StrCat("{\n\"a\": 1,\n\"b\": ", second))),
+              R"(wanted JSON, found the key "a" twice, the second time in line 4)")
+        << second;
+  }
+  // The words of Python are longer once they are rewritten, and their lines are the same.
+  EXPECT_EQ(Dump(ParsePythonJson("{\"a\": [NaN,\nInfinity],\n\"a\": 1}")),
+            R"(wanted JSON, found the key "a" twice, the second time in line 3)");
+  EXPECT_EQ(Dump(ParseUniqueJson("\xEF\xBB\xBF{\"a\": 1,\n\"a\": 2}")),
+            R"(wanted JSON, found the key "a" twice, the second time in line 2)");
 }
 
 TEST(ParseUniqueJson, SaysWhatWasFoundAndInWhichLine) {

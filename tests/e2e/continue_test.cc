@@ -91,6 +91,8 @@ TEST_F(Continue, AJobsRunWithMoreStepsUnderANewJob) {
   EXPECT_EQ(service_->WaitForEnd(again), "FAILED");
   EXPECT_THAT(service_->Job(again).at("state_reason").get<std::string>(),
               HasSubstr("belongs to job " + id + ", not " + old));
+  EXPECT_THAT(service_->Trainyard({"get", old}).output, HasSubstr("continued by  " + id))
+      << "and not the one that was refused";
   EXPECT_EQ(Losses(Ended(GoOn({"--continue", id, "--set", "steps=22"}))).size(), 2u);
 }
 

@@ -5,7 +5,8 @@
 
 The file has one line for each thing that travels: a field, a value of an enum, a method, a number that is reserved.
 Whatever is new is free. What the file says must stay as it is; a field or a value may go if its number is reserved from
-then on. 'scripts/upgrade.sh --record' writes the file anew."""
+then on, and a field that was always there may become one that can be absent. 'scripts/upgrade.sh --record' writes the
+file anew."""
 
 import argparse
 import pathlib
@@ -130,12 +131,18 @@ def harm(thing, old):
     return f"breaks {' and '.join(callers)} of the last release, and its controllers, in {names}"
 
 
+def gains_presence(was, now):
+    """Whether a field may from now on be absent. The wire stays the same: the last release reads an absent field as 0 or
+    empty, and sends 0 or empty as absent. The other direction is harm: the last release would take a 0 for absent."""
+    return now == f"{was} optional"
+
+
 def compare(old, new):
     """What is wrong, one line each."""
     problems = []
     for thing, was in old.items():
         now = new.get(thing)
-        if now == was or (now == RESERVED and not thing.startswith("method ")):
+        if now == was or gains_presence(was, now) or (now == RESERVED and not thing.startswith("method ")):
             continue
         if was == RESERVED:
             problems.append(f"{thing}: the number was reserved and is {'used as ' + now if now else 'free'}; "

@@ -53,6 +53,11 @@ class LastRelease(unittest.TestCase):
                     "JobService.StreamLogs")
         self.broken("job.proto", "  oneof shape {\n    WarmupThen cosine = 1;", "  WarmupThen cosine = 1;\n  oneof shape {", "Schedule 1")
 
+    def test_a_field_may_become_absent_but_not_the_other_way_round(self):
+        self.assertEqual(self.changed("job.proto", "  double eta_seconds = 7;", "  optional double eta_seconds = 7;"), [])
+        self.broken("job.proto", "  double eta_seconds = 7;", "  optional float eta_seconds = 7;", "Progress 7", "became float")
+        self.broken("job.proto", "  optional double loss = 3; ", "  double loss = 3; ", "Progress 3", "command lines")
+
     def test_a_name_stays_because_json_has_it(self):
         self.broken("job.proto", "  string name = 1;", "  string title = 1;", "JobSpec 1", "command lines")
 

@@ -117,7 +117,7 @@ class RankTrainer final : public Trainer {
 
   absl::StatusOr<StepRecord> Step(int64_t step);
   Agreement Attempt(int64_t step, int attempt, const StepBatch& batch, StepRecord& record);
-  absl::StatusOr<double> Validate();
+  absl::Status Validate(StepRecord& record);
   absl::StatusOr<std::optional<CheckpointRecord>> MakeCheckpoint(int64_t step, StepRecord& record);
   absl::StatusOr<CheckpointRecord> Save(int64_t step);
   void NoteHistory(const StepRecord& record);
@@ -346,9 +346,7 @@ absl::StatusOr<TrainingResult> RankTrainer::RunSteps() {
       if (step % StateCheck::kCompareEvery == 0 && !CheckpointDue(step)) {
         RETURN_IF_ERROR(state_check_->Compare(step, /*look_at_memory=*/false));
       }
-      if (ValidationDue(step)) {
-        ASSIGN_OR_RETURN(record.validation_loss, Validate());
-      }
+      if (ValidationDue(step)) RETURN_IF_ERROR(Validate(record));
       NoteHistory(record);
       if (CheckpointDue(step)) {
         ASSIGN_OR_RETURN(saved, MakeCheckpoint(step, record));
@@ -440,7 +438,7 @@ Agreement RankTrainer::Attempt(int64_t step, int attempt, const StepBatch& batch
   return agreed;
 }
 
-absl::StatusOr<double> RankTrainer::Validate() {
+absl::Status RankTrainer::Validate(StepRecord& record) {
   const int64_t batches = job_.validation->batches;
   double loss = 0;
   absl::Status status;
@@ -454,8 +452,9 @@ absl::StatusOr<double> RankTrainer::Validate() {
   }
   if (!status.ok()) return Leave(status);
   everyone_->AllReduceSum(Tensor{{&loss, DType::kF64, Shape{1}}});
-  step_clock_.Resume();
-  return loss;
+  record.phases.validation = step_clock_.Resume();
+  record.validation_loss = loss;
+  return absl::OkStatus();
 }
 
 CheckpointLayout RankTrainer::Written() const {

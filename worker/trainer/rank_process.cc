@@ -31,7 +31,7 @@ namespace {
 
 // Ranks of two releases meet only if they call the same collectives in the same order, and would
 // wait for each other otherwise. A release that changes the calls changes the number.
-constexpr char kWorldName[] = "gloo-2";
+constexpr char kWorldName[] = "gloo-3";
 
 // How long to wait at the end for the daemon's acknowledgements, if there is a daemon. The rest is
 // in a file for the next daemon.
@@ -98,7 +98,7 @@ class Reporter {
     client_->SendStep(earlier);
   }
   void Step(const StepRecord& record) {
-    seconds_ += record.seconds + record.phases.data + record.phases.checkpoint;
+    seconds_ += record.phases.with_pauses(record.seconds);
     ++steps_;
     if (prints_) {
       std::puts(ProgressLine(record, num_steps_, seconds_ / double(steps_)).c_str());

@@ -53,7 +53,7 @@ TEST(JobCodec, ReadsBackWhatItWrote) {
   EXPECT_EQ(read->start_time, job.start_time);
   EXPECT_FALSE(read->finish_time.has_value());
   EXPECT_EQ(read->ranks[1].cause, ExitCause::kSignal);
-  EXPECT_TRUE(std::isnan(read->progress.loss));
+  EXPECT_TRUE(std::isnan(read->progress.loss.value_or(0)));
   EXPECT_EQ(read->progress.validation_loss, 2.5);
   EXPECT_EQ(read->progress.mfu, 0.5);
   EXPECT_EQ(read->resumed_step, 40);
@@ -65,10 +65,31 @@ TEST(JobCodec, WhatWasNotMeasuredStaysSo) {
   Job job = FullJob();
   job.progress.validation_loss.reset();
   job.progress.mfu.reset();
+  job.progress.loss.reset();
   const auto read = DecodeJob(EncodeJob(job));
   ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_FALSE(read->progress.loss.has_value());
   EXPECT_FALSE(read->progress.validation_loss.has_value());
   EXPECT_FALSE(read->progress.mfu.has_value());
+}
+
+// Bug it must catch: after an upgrade, every stored job that never finished a step has a loss of 0.
+TEST(JobCodec, TheLastReleasesZeroIsNoLoss) {
+  nlohmann::json row = nlohmann::json::parse(EncodeJob(FullJob()));
+  row["progress"]["loss"] = 0.0;
+  EXPECT_EQ(DecodeJob(row.dump())->progress.loss, 0.0) << "of step 41";
+  row["progress"]["step"] = row["progress"]["furthest_step"] = 0;
+  EXPECT_FALSE(DecodeJob(row.dump())->progress.loss.has_value());
+}
+
+TEST(JobCodec, ReadsBackTheBatchesOfEarlierJobs) {
+  Job job = FullJob();
+  job.earlier_batches = {{.step = 0, .tokens = 64}, {.step = 20, .tokens = 128}};
+  job.continued_by = "j-2";
+  const auto read = DecodeJob(EncodeJob(job));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->earlier_batches, job.earlier_batches);
+  EXPECT_EQ(read->continued_by, "j-2");
 }
 
 TEST(JobCodec, ReadsBackFacts) {

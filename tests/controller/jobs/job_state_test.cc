@@ -459,5 +459,29 @@ TEST(JobState, EventsTellTheStory) {
   EXPECT_EQ(events[1].type, EventType::kRecovering);
 }
 
+// Bug it must catch: of an attempt that has ended, the events tell for ever that a peer lost its
+// connection, and nowhere as its end that another rank was killed.
+TEST(JobState, EventsSayAnewHowTheAttemptEndedOnceTheCulpritIsKnown) {
+  const Job running = Running(NewJob(3));
+  const Job complaint = Must(running, Exited(running, 0, ExitCause::kPeerLost));
+  const auto of = [](const Job& before, decltype(JobEvent::what) what) {
+    const JobEvent event{kTime, std::move(what)};
+    return EventsOf(before, event, *Apply(before, event));
+  };
+  auto events = of(complaint, Exited(complaint, 1, ExitCause::kSignal, 9));
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[1].type, EventType::kRecovering);
+  EXPECT_THAT(events[1].message, ::testing::StartsWith("rank 1 on host1 (worker w1) was killed"));
+  events = of(complaint, WorkerGone{"w1"});
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[1].type, EventType::kRecovering);
+  EXPECT_THAT(events[1].message, HasSubstr("was lost with its worker"));
+  // A witness says no more about the cause.
+  const Job killed = Must(complaint, Exited(complaint, 1, ExitCause::kSignal, 9));
+  events = of(killed, Exited(killed, 2, ExitCause::kPeerLost));
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].type, EventType::kRankExited);
+}
+
 }  // namespace
 }  // namespace trainyard::controller

@@ -173,6 +173,66 @@ TEST(Resumed, TakesStockOfTheDirectory) {
   EXPECT_EQ(job.checkpoints.back().create_time, kTime);
 }
 
+// Bug it must catch: until its first step, which may take minutes, an attempt shows the loss of the
+// dead one, at another step.
+TEST(Resumed, HasNoNumbersOfAnotherStep) {
+  Job job = Place(Running(1));
+  job.progress = {.step = 30,
+                  .furthest_step = 30,
+                  .loss = 2.5,
+                  .validation_loss = 3,
+                  .tokens_per_second = 100,
+                  .seconds_per_step = 4,
+                  .mfu = 0.5};
+  const Progress back = Ready(job, 20).progress;
+  EXPECT_EQ(back.step, 20);
+  EXPECT_EQ(back.furthest_step, 30);
+  EXPECT_FALSE(back.loss.has_value());
+  EXPECT_FALSE(back.mfu.has_value());
+  EXPECT_EQ(back.tokens_per_second, 0);
+  EXPECT_EQ(back.validation_loss, 3) << "the latest is the latest";
+  EXPECT_EQ(back.seconds_per_step, 4) << "the time left is still known";
+  // An attempt that only has to end the job does not take its last loss away.
+  EXPECT_EQ(Ready(job, 30).progress.loss, 2.5);
+}
+
+// Bug it must catch: after another batch, the tokens of the earlier steps are counted by it, too.
+TEST(TokensSeen, AreThoseOfEachStepsOwnBatch) {
+  const auto with = [](uint32_t batch, const std::string& continues) {
+    Spec spec;
+    spec.facts.global_batch = batch;
+    spec.facts.sequence = 10;
+    spec.facts.continues = continues;
+    Job job;
+    job.spec = std::make_shared<const Spec>(spec);
+    return job;
+  };
+  Job first = with(2, "");
+  first.progress.step = 8;
+  EXPECT_EQ(first.TokensSeen(), 8 * 20);
+  Job second = with(3, "j-1");
+  EXPECT_FALSE(second.TokensSeen().has_value()) << "it may go on from any checkpoint";
+  second.earlier_batches = first.Batches();
+  second.resumes = {{2, 6}};
+  second.progress.step = 9;
+  EXPECT_EQ(second.TokensSeen(), 6 * 20 + 3 * 30);
+  Job third = with(5, "j-2");
+  third.earlier_batches = second.Batches();
+  third.resumes = {{3, 8}, {4, 9}};
+  third.progress.step = 10;
+  EXPECT_EQ(third.TokensSeen(), 6 * 20 + 2 * 30 + 2 * 50);
+  third.progress.step = 7;
+  EXPECT_EQ(third.TokensSeen(), 6 * 20 + 1 * 30) << "of a step that is another job's";
+  // The second job's checkpoints were damaged, and the third began with one of the first.
+  third.resumes = {{5, 4}};
+  third.progress.step = 5;
+  EXPECT_EQ(third.TokensSeen(), 4 * 20 + 50);
+  EXPECT_EQ(third.Batches().size(), 2u);
+  EXPECT_FALSE(with(3, "alone").TokensSeen().has_value()) << "a trainer alone ran it";
+  third.earlier_batches.clear();
+  EXPECT_FALSE(third.TokensSeen().has_value());
+}
+
 TEST(StepFence, EarlierAttemptsCountUpToTheFirstResumeBehindThem) {
   Job job = Ready(Place(Running(1)), 0);
   job = Ready(Place(Exit(job, 0, ExitCause::kOther)), 40);

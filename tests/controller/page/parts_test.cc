@@ -99,6 +99,38 @@ TEST(PhasesOf, ShowsTheHostsTimeBetweenSteps) {
   EXPECT_THAT(PhasesOf({step}).text(), Not(HasSubstr("host")));
 }
 
+// Bug it must catch: the seconds of validation are nowhere, and a job that mostly validates looks
+// as if it trained.
+TEST(PhasesOf, ShowsTheTimeOfValidation) {
+  StepRecord step;
+  step.seconds = step.phases.forward = 1;
+  step.phases.validation = 3;
+  EXPECT_THAT(PhasesOf({step}).text(), HasSubstr("validation <b>75.0 %</b>"));
+}
+
+// Bug it must catch: beside the attempt stands what a peer saw of its end, and not its cause.
+TEST(AttemptsOf, NameTheCauseAsTheJobDoes) {
+  Job job;
+  job.epoch = 2;
+  const absl::Time time = absl::FromUnixSeconds(1'700'000'000);
+  const std::vector<EventRecord> events = {
+      {time, EventType::kPlaced, 1, "2 ranks on w"},
+      {time, EventType::kRankExited, 1, "rank 0 lost a peer: connection closed"},
+      {time, EventType::kRecovering, 1, "rank 0 lost a peer: connection closed; no checkpoint"},
+      {time, EventType::kRankExited, 1, "rank 1 was killed by signal 9"},
+      {time, EventType::kRecovering, 1, "rank 1 was killed by signal 9 (rank 0 lost a peer)"},
+      {time, EventType::kRankExited, 1, "rank 2 lost a peer: connection closed"},
+      {time, EventType::kPlaced, 2, "2 ranks on w"},
+      {time, EventType::kRunning, 2, "every rank is ready"},
+      {time, EventType::kCheckpointed, 2, "step 5"}};
+  const std::string text = AttemptsOf(job, events).text();
+  const std::string attempts = text.substr(0, text.find("<h2>Events</h2>"));
+  EXPECT_THAT(attempts, HasSubstr("<td>recovering</td><td>rank 1 was killed by signal 9 (rank 0"));
+  EXPECT_THAT(attempts, Not(HasSubstr("connection closed")));
+  EXPECT_THAT(attempts, HasSubstr("<td>running</td><td>every rank is ready</td>"));
+  EXPECT_THAT(text, HasSubstr("rank 2 lost a peer: connection closed")) << "among the events";
+}
+
 TEST(Words, AreThoseOfPeople) {
   EXPECT_EQ(BytesWords(0), "0 B");
   EXPECT_EQ(BytesWords(1536), "1.5 KiB");
@@ -111,6 +143,8 @@ TEST(Words, AreThoseOfPeople) {
   EXPECT_EQ(PercentWords(0.345), "34.5 %");
   EXPECT_EQ(PercentWords(std::nullopt), kUnknown);
   EXPECT_EQ(NumberWords(NAN), kUnknown);
+  EXPECT_EQ(NumberWords(std::nullopt), kUnknown);
+  EXPECT_EQ(NumberWords(0.0), "0");
   EXPECT_EQ(Plural(1, "rank"), "1 rank");
   EXPECT_EQ(Plural(0, "rank"), "0 ranks");
   const absl::Time time = absl::FromUnixSeconds(1'700'000'000);

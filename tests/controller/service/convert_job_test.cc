@@ -70,6 +70,16 @@ TEST(ConvertJob, EveryFieldOfAJobIsTold) {
   EXPECT_EQ(told.placement(1).rank(), 1u);
 }
 
+// Bug it must catch: a loss that nobody has measured is told as 0.
+TEST(ConvertJob, ALossThatIsNotKnownIsAbsent) {
+  Job job;
+  job.spec = std::make_shared<const Spec>();
+  job.progress.step = 40;  // As after a resume.
+  EXPECT_FALSE(ToProto(job).progress().has_loss());
+  job.progress.loss = 0;
+  EXPECT_TRUE(ToProto(job).progress().has_loss());
+}
+
 TEST(ConvertJob, WhatAWorkerSaysOfAStepIsHeldToBounds) {
   v1::StepRecord said;
   said.set_seconds(-1);
@@ -94,7 +104,7 @@ TEST(ConvertJob, EveryNumberOfAStepHasAField) {
     EXPECT_NE(v1::StepRecord::descriptor()->FindFieldByName(row.name), nullptr) << row.name;
   });
   v1::PhaseSeconds phases;
-  WriteMessage(PhaseSeconds{1, 2, 3, 4, 5, 6, 7}, phases);
+  WriteMessage(PhaseSeconds{1, 2, 3, 4, 5, 6, 7, 8}, phases);
   EXPECT_THAT(trainyard::testing::EmptyFields(phases), IsEmpty());
 }
 

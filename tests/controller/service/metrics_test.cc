@@ -91,6 +91,8 @@ TEST_F(MetricsTest, PageCarriesTheSeriesOfAJob) {
         "trainyard_restarts_total{" + label + ",reason=\"worker_lost\"} 0",
         "trainyard_last_checkpoint_timestamp_seconds{" + label,
         "trainyard_phase_seconds_total{" + label + ",phase=\"forward\"}",
+        "trainyard_phase_seconds_total{" + label + ",phase=\"validation\"} 0.00",
+        "trainyard_badput_seconds_total{cause=\"validation\"," + label + "} 0.00",
         "trainyard_phase_seconds_total{" + label + ",phase=\"host\"} 0",
         std::string("trainyard_job_info{")}) {
     EXPECT_THAT(page, HasSubstr(series));

@@ -73,6 +73,7 @@ TEST_F(WorkerServiceTest, RunsAJobToItsEnd) {
   EXPECT_EQ(phases.optimizer(), 0.0003);
   EXPECT_EQ(phases.pipeline_bubble(), 0.0004);
   EXPECT_EQ(phases.checkpoint(), 0.0005);
+  EXPECT_EQ(phases.validation(), 0.0006);
 }
 
 TEST_F(WorkerServiceTest, FollowedStepsComeInOrderAndEndWithTheJob) {

@@ -187,6 +187,12 @@ class ClusterFixture : public ::testing::Test {
     Flush();
     return durable;
   }
+  // Rank 0 has loaded the checkpoint of this step; of 0, none.
+  bool Ready(const FakeWorker& worker, const Snapshot& job, uint64_t resumed_step) {
+    RankStatus status = Status(job, 0, RankState::kReady);
+    status.resumed = StartRecord{.step = resumed_step};
+    return Say(worker, status);
+  }
   bool Step(const FakeWorker& worker, const Snapshot& job, uint32_t rank, uint64_t step,
             double seconds = 0.5) {
     StepReport report;
@@ -241,6 +247,19 @@ class ClusterFixture : public ::testing::Test {
       }
     }
     return sum;
+  }
+
+  // Whether the job has a series of the family.
+  bool HasSeries(const std::string& name, const std::string& job_id) const {
+    for (const auto& family : registry_->Collect()) {
+      if (family.name != "trainyard_" + name) continue;
+      for (const auto& metric : family.metric) {
+        for (const auto& label : metric.label) {
+          if (label.name == "job_id" && label.value == job_id) return true;
+        }
+      }
+    }
+    return false;
   }
 
   absl::Duration detach_;  // Of the workers that connect next.

@@ -119,6 +119,7 @@ class ScriptedWorker {
     phases->set_optimizer(0.0003);
     phases->set_pipeline_bubble(0.0004);
     phases->set_checkpoint(0.0005);
+    phases->set_validation(0.0006);
     record->mutable_finish_time()->set_seconds(1'800'000'000 + int64_t(step));
     Send(request);
   }

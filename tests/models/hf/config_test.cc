@@ -15,6 +15,7 @@ namespace trainyard::testing {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -85,10 +86,37 @@ TEST(HfConfigTest, RefusesWhatChangesTheMeaning) {
   refuse("model_type", nullptr, "model_type: wanted one of llama, ");
   refuse("num_hidden_layers", nullptr, "num_hidden_layers: wanted a value, found null");
   refuse("num_hidden_layers", 1.5, "num_hidden_layers: wanted a whole number");
-  refuse("num_hidden_layers", 1ull << 60, "model.layers: wanted 1 to 1024");
-  refuse("num_key_value_heads", 5, "model.kv_heads: wanted a divisor of heads");
+  refuse("num_hidden_layers", 1ull << 60, "num_hidden_layers: wanted 1 to 1024");
+  refuse("num_key_value_heads", 5, "num_key_value_heads: wanted a divisor of heads");
   refuse("tie_word_embeddings", "yes", "tie_word_embeddings: wanted true or false");
   refuse("rms_norm_eps", "1e-5", "rms_norm_eps: wanted a number");
+}
+
+// Bug it must catch: an illegal value is named by the program's own field, for which a user of
+// config.json looks in vain.
+TEST(HfConfigTest, NamesTheKeyOfAnIllegalValueAndTheField) {
+  const auto refusal = [](const char* key, const json& value) {
+    json config = Llama();
+    config[key] = value;
+    return RefusalOf(config);
+  };
+  EXPECT_THAT(refusal("num_attention_heads", 0),
+              AllOf(StartsWith("num_attention_heads: wanted 1 to "), HasSubstr("found 0"),
+                    HasSubstr(" (heads in a job spec)"), Not(HasSubstr("model."))));
+  EXPECT_THAT(refusal("head_dim", -2),
+              AllOf(StartsWith("head_dim: wanted "), Not(HasSubstr("in a job spec"))))
+      << "the field has the key's name";
+  json config = Llama();
+  config["rope_scaling"]["factor"] = -1.0;
+  EXPECT_THAT(RefusalOf(config), StartsWith("rope_scaling.factor: wanted "));
+  config = LaterLlama();
+  config["rope_parameters"]["rope_theta"] = -1.0;
+  EXPECT_THAT(RefusalOf(config), StartsWith("rope_parameters.rope_theta: wanted "));
+  // What an absent key stands for may be illegal together with other values.
+  config = Llama();
+  config.erase("head_dim");
+  config["num_attention_heads"] = config["num_key_value_heads"] = 3;
+  EXPECT_THAT(RefusalOf(config), HasSubstr("config.json has no value for the key"));
 }
 
 TEST(HfConfigTest, RefusesRotarySettingsThatAreNotSupported) {

@@ -126,7 +126,8 @@ TEST(ModelDirectoryTest, RefusesConfigsThatAreNoJsonObject) {
   const std::pair<std::string, std::string> texts[] = {
       {"", "wanted JSON, found an empty text"},
       {"[]", "wanted a JSON object, found another value"},
-      {"{\"a\": 1, \"a\": 2}", "wanted JSON, found the key \"a\" twice"},
+      {"{\"a\": 1,\n\"a\": 2}",
+       "wanted JSON, found the key \"a\" twice, the second time in line 2"},
       {"{\n  \"a\": \"\xff\"}", "wanted JSON, found something else, \"\"?\", in line 2"}};
   for (const auto& [text, error] : texts) {
     WriteBytes(path + "/config.json", text);

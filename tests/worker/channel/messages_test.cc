@@ -24,7 +24,7 @@ Step FullStep() {
   Step step;
   step.step = uint64_t{1} << 60, step.loss = 0.1, step.grad_norm = 1e-300;
   step.learning_rate = 3e-4, step.tokens = 4096, step.seconds = 1.0 / 3;
-  step.phases = {1, 2, 3, 4, 5, 6, 7}, step.peak_flops = 3e15, step.mfu = 0.4,
+  step.phases = {1, 2, 3, 4, 5, 6, 7, 8}, step.peak_flops = 3e15, step.mfu = 0.4,
   step.model_flops_per_second_per_device = 1e14, step.validation_loss = 2.5;
   step.load_balancing_loss = 1.25, step.skipped = true, step.model_flops = 1e21,
   step.memory_bytes = 1, step.time = 1.7e9;
@@ -44,6 +44,7 @@ TEST(Messages, StepSurvivesWithEveryBitOfItsNumbers) {
   EXPECT_EQ(got.grad_norm, want.grad_norm);
   EXPECT_EQ(got.seconds, want.seconds);
   EXPECT_EQ(got.phases.checkpoint, want.phases.checkpoint);
+  EXPECT_EQ(got.phases.validation, want.phases.validation);
   EXPECT_EQ(got.peak_flops, want.peak_flops);
   EXPECT_EQ(got.mfu, want.mfu);
   EXPECT_EQ(got.model_flops_per_second_per_device, want.model_flops_per_second_per_device);
@@ -62,6 +63,19 @@ TEST(Messages, StepSurvivesWithEveryBitOfItsNumbers) {
   EXPECT_FALSE(got.gpu->power_watts.has_value());
   EXPECT_EQ(got.gpu->sm_clock_hertz, 1.755e9);
   EXPECT_EQ(got.gpu->throttle_reasons, want.gpu->throttle_reasons);
+}
+
+// As the trainers of the last release write it: their ranks and histories outlive an upgrade.
+TEST(Messages, AStepMayLackTheSecondsOfItsValidation) {
+  std::string line = Encode({FullStep()});
+  const std::string phase = R"("validation":8.0,)";
+  const size_t begin = line.find(phase);
+  ASSERT_NE(begin, line.npos) << line;
+  line.erase(begin, phase.size());
+  const absl::StatusOr<Envelope> envelope = Decode(line);
+  ASSERT_TRUE(envelope.ok()) << envelope.status() << line;
+  EXPECT_EQ(std::get<Step>(envelope->message).phases.validation, 0);
+  EXPECT_EQ(std::get<Step>(envelope->message).phases.checkpoint, 7);
 }
 
 // As the spool of a daemon of the version before holds it.

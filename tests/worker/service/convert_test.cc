@@ -73,7 +73,7 @@ StepReport FullStep() {
   channel::Step& step = report.step;
   ForEachNumber(step, [](const StepNumber&, auto& number) { number = 0.5; });
   step.step = 1, step.tokens = 2, step.seconds = 3, step.skipped = true, step.time = 4;
-  step.phases = {1, 2, 3, 4, 5, 6, 7};
+  step.phases = {1, 2, 3, 4, 5, 6, 7, 8};
   step.model_flops = 5, step.peak_flops = 6;
   step.collectives = {{"all_gather", "data", 3, 4096, 0.5}};
   step.gpu = {.utilization = 1,

@@ -37,7 +37,7 @@ class Job(NamedTuple):
     state_reason: str  # For people.
     step: int  # Finished steps. An attempt goes back to where it resumes.
     total_steps: int
-    loss: float
+    loss: float  # Of `step`, as tokens_per_second and mfu are. NaN until an attempt's first step.
     validation_loss: float
     tokens_per_second: float
     mfu: float  # 0 to 1.
@@ -53,7 +53,7 @@ class Job(NamedTuple):
     checkpoints: List[Checkpoint]  # Oldest first.
     spec: Dict[str, Any]  # As it was submitted. `submit` takes it again.
     revision: int  # Grows with every change of the job.
-    continued_by: str = ""  # The newest job that was to continue this one's run; "": none.
+    continued_by: str = ""  # The job that has taken over this one's run; "": none.
 
     @property
     def finished(self) -> bool:
@@ -92,6 +92,7 @@ class Step(NamedTuple):
     gpu_temperature_celsius: float
     gpu_throttle_reasons: str  # Separated by commas.
     model_flops_per_second_per_device: float
+    validation_seconds: float = 0.0
 
     def numbers(self) -> Dict[str, float]:
         """Returns the finite numbers by name, as experiment trackers want them."""
@@ -158,9 +159,9 @@ def job(message: job_pb2.Job) -> Job:
         state=cast(State, _spec.enum_name(job_pb2.JobState, message.state)),
         state_reason=message.state_reason,
         step=progress.step, total_steps=progress.total_steps if known else message.spec.steps,
-        loss=progress.loss if progress.step > 0 else math.nan,
+        loss=_number(progress, "loss"),
         validation_loss=_number(progress, "validation_loss"),
-        tokens_per_second=progress.tokens_per_second, mfu=_number(progress, "mfu"),
+        tokens_per_second=progress.tokens_per_second or math.nan, mfu=_number(progress, "mfu"),
         eta_seconds=progress.eta_seconds,
         epoch=message.epoch, restarts=message.restarts,
         create_time=_time(message, "create_time"), start_time=_time(message, "start_time"),
@@ -187,7 +188,8 @@ def step(message: job_pb2.StepRecord) -> Step:
         gpu_sm_clock_hertz=_number(message, "gpu_sm_clock_hertz"),
         gpu_temperature_celsius=_number(message, "gpu_temperature_celsius"),
         gpu_throttle_reasons=",".join(message.gpu_throttle_reasons),
-        model_flops_per_second_per_device=_number(message, "model_flops_per_second_per_device"))
+        model_flops_per_second_per_device=_number(message, "model_flops_per_second_per_device"),
+        validation_seconds=phases.validation)
 
 
 def log_line(message: job_pb2.LogLine) -> LogLine:

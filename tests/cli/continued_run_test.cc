@@ -1,0 +1,101 @@
+// Proves what `submit --continue` refuses by itself, before it asks the controller to take the job.
+
+#include "cli/continued_run.h"
+
+#include <gmock/gmock.h>
+
+#include <sstream>
+
+#include "cli/command_line.h"
+#include "cli/verbs/verbs.h"
+#include "tests/cli/fake_controller.h"
+
+namespace trainyard::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class ContinuedRunTest : public ::testing::Test {
+ protected:
+  // "j-1" is an ended job of 10 steps.
+  ContinuedRunTest() {
+    v1::Job& job = controller_.job;
+    job.set_id("j-1");
+    job.set_state(v1::JOB_STATE_SUCCEEDED);
+    job.add_checkpoints()->set_step(10);
+    v1::JobSpec& spec = *job.mutable_spec();
+    spec.set_name("run");
+    v1::Architecture& model = *spec.mutable_model()->mutable_architecture();
+    model.set_family("llama");
+    model.set_layers(1);
+    model.set_hidden(8);
+    model.set_ffn(16);
+    model.set_heads(2);
+    model.set_kv_heads(2);
+    model.set_vocab(256);
+    model.set_max_seq(16);
+    spec.mutable_batch()->set_global(1);
+    spec.mutable_batch()->set_micro(1);
+    spec.mutable_batch()->set_sequence(8);
+    spec.mutable_data()->mutable_synthetic();
+    spec.mutable_optimizer()->mutable_adamw()->set_learning_rate(1e-3);
+    spec.set_steps(10);
+    spec.mutable_checkpoint()->set_directory("runs/a");
+    controller_.submit = [this](const v1::SubmitJobRequest& asked, v1::SubmitJobResponse& answer) {
+      submitted_ = asked.spec();
+      answer.mutable_job()->set_id("j-2");
+      return grpc::Status::OK;
+    };
+  }
+  int Continue(std::vector<std::string> sets) {
+    std::vector<std::string> words = {"submit", "--continue", "j-1", "--set", "steps=20"};
+    for (std::string& set : sets) {
+      words.push_back("--set");
+      words.push_back(std::move(set));
+    }
+    out_.str("");
+    err_.str("");
+    submitted_.Clear();
+    Output output(out_, err_, Terminal());
+    return RunCommandLine(Verbs(), words,
+                          {.controller = controller_.address(), .binary_directory = "/x"}, output);
+  }
+  v1::Model& model() { return *controller_.job.mutable_spec()->mutable_model(); }
+
+  v1::JobSpec submitted_;
+  std::ostringstream out_, err_;
+  FakeController controller_;
+};
+
+// Bug it must catch: whoever names another model to begin with, or one that does not exist, is told
+// in a note at most, and the run trains its own parameters for days.
+TEST_F(ContinuedRunTest, AnotherModelToImportIsRefused) {
+  EXPECT_EQ(Continue({}), 0) << err_.str();
+  EXPECT_EQ(submitted_.steps(), 20u);
+  EXPECT_EQ(Continue({"model.import=/nowhere"}), 1);
+  EXPECT_THAT(err_.str(), AllOf(HasSubstr("--set model.import=/nowhere: model.import: wanted none"),
+                                HasSubstr("found \"/nowhere\""),
+                                HasSubstr("the run goes on with its own parameters")));
+  EXPECT_FALSE(submitted_.has_model()) << "nothing was sent";
+
+  model().set_import("/models/first");
+  EXPECT_EQ(Continue({"model.import=/models/other"}), 1);
+  EXPECT_THAT(err_.str(), HasSubstr("model.import: wanted \"/models/first\", as in the run"));
+  EXPECT_FALSE(submitted_.has_model());
+}
+
+// The directory may be gone since: nothing is read from it.
+TEST_F(ContinuedRunTest, TheRunsOwnImportOrNoneIsTaken) {
+  model().set_import("/gone");
+  EXPECT_EQ(Continue({}), 0) << err_.str();
+  EXPECT_EQ(submitted_.model().import(), "/gone");
+  EXPECT_EQ(Continue({"model.import=/gone"}), 0) << err_.str();
+  EXPECT_THAT(err_.str(), Not(HasSubstr("model.import")));
+  EXPECT_EQ(Continue({"model.import=null"}), 0) << err_.str();
+  EXPECT_EQ(submitted_.model().import(), "");
+}
+
+}  // namespace
+}  // namespace trainyard::cli

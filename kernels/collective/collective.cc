@@ -138,6 +138,27 @@ void Collective::CheckPeer(int peer) const {
       << "peer " << peer << " of rank " << rank_ << " of " << size();
 }
 
+absl::Status Collective::Connect(const Connections& connections) {
+  CHECK(!connections_) << "group " << name_ << " has been connected before";
+  for (const std::set<RankPair>* pairs : {&connections.messages, &connections.exchanges}) {
+    for (const auto& [from, to] : *pairs) {
+      CHECK(from == rank_ || to == rank_) << "rank " << rank_ << " of group " << name_
+                                          << " connects ranks " << from << " and " << to;
+      CheckPeer(from == rank_ ? to : from);
+    }
+  }
+  connections_ = connections;
+  return DoConnect(connections);
+}
+
+absl::Status Collective::DoConnect(const Connections&) { return absl::OkStatus(); }
+
+void Collective::CheckConnected(std::set<RankPair> Connections::*pairs, RankPair pair) const {
+  CHECK(!connections_ || ((*connections_).*pairs).contains(pair))
+      << "rank " << pair.from << " sends to rank " << pair.to << " of group " << name_
+      << ", which Connect was not told";
+}
+
 void Collective::AllReduceSum(Tensor data) {
   const int64_t bytes = int64_t(data.bytes());
   Note({.op = CollectiveOp::kAllReduceSum, .sequence = ++collectives_, .bytes = bytes},
@@ -191,6 +212,11 @@ void Collective::AllToAll(ConstTensor send, std::span<const int64_t> send_rows, 
   const auto sum = [](std::span<const int64_t> rows) {
     return std::accumulate(rows.begin(), rows.end(), int64_t{0});
   };
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank_) continue;
+    CheckConnected(&Connections::exchanges, {rank_, peer});
+    CheckConnected(&Connections::exchanges, {peer, rank_});
+  }
   const int64_t sent = sum(send_rows), received = sum(receive_rows);
   Note({.op = CollectiveOp::kAllToAll,
         .sequence = ++collectives_,
@@ -201,6 +227,7 @@ void Collective::AllToAll(ConstTensor send, std::span<const int64_t> send_rows, 
 
 SendHandle Collective::PostSend(ConstTensor data, int peer) {
   CheckPeer(peer);
+  CheckConnected(&Connections::messages, {rank_, peer});
   const Message message{peer, sent_[size_t(peer)]++};
   const int64_t bytes = int64_t(data.bytes());
   Note({.op = CollectiveOp::kSend,
@@ -221,6 +248,7 @@ void Collective::Receive(Tensor data, int peer) { WaitReceive(PostReceive(data, 
 
 ReceiveHandle Collective::PostReceive(Tensor data, int peer) {
   CheckPeer(peer);
+  CheckConnected(&Connections::messages, {peer, rank_});
   const Message message{peer, received_[size_t(peer)]++};
   posted_receives_.push_back({message, data});
   begun_.record = {.op = CollectiveOp::kReceive,
@@ -259,6 +287,8 @@ void Collective::SendReceive(ConstTensor send, int to, Tensor receive, int from)
   } else {
     CheckPeer(to);
     CheckPeer(from);
+    CheckConnected(&Connections::exchanges, {rank_, to});
+    CheckConnected(&Connections::exchanges, {from, rank_});
   }
   const Message out{to, sent_[size_t(to)]++}, in{from, received_[size_t(from)]++};
   Note({.op = CollectiveOp::kSendReceive,

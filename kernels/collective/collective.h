@@ -20,13 +20,16 @@
 
 #include <array>
 #include <atomic>
+#include <compare>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "kernels/collective/activity.h"
 #include "kernels/collective/flight_recorder.h"
 #include "kernels/device/backend.h"
@@ -43,6 +46,18 @@ struct Message {
 // Names a posted message until it has been waited for.
 using SendHandle = Message;
 using ReceiveHandle = Message;
+
+// Two different ranks of a group, of which one sends to the other.
+struct RankPair {
+  int from = 0;
+  int to = 0;
+  auto operator<=>(const RankPair&) const = default;
+};
+// The pairs that one rank of a group is part of.
+struct Connections {
+  std::set<RankPair> messages = {};   // Of PostSend, PostReceive and Receive.
+  std::set<RankPair> exchanges = {};  // Of SendReceive, and of AllToAll, which needs every pair.
+};
 
 // The bytes that one of `ranks` ranks sends in an operation, whatever the algorithm. `bytes` are
 // those of the tensor, or of the whole if it consists of slices. With n ranks:
@@ -75,6 +90,18 @@ class Collective {
   void Follow(const Backend& backend, const Exec& exec);
   // Stops following `exec`. Does nothing if the group follows another Exec by now.
   void Unfollow(const Exec& exec);
+
+  // Connects this rank with the ranks that it will exchange data with, so that no later operation
+  // has to. nccl needs this, because connecting may wait for work on the device that itself waits
+  // for another rank (nccl.h). The other implementations only remember the pairs. Afterwards, an
+  // operation along any other pair is a programmer's error.
+  //
+  // All ranks of the group must call this, at most once, while no group of their world is in use.
+  // Both ranks of a pair must name it, and a rank without pairs must make the call, too. The ranks
+  // that share several groups must connect these in the same order. The group need not follow an
+  // Exec yet. UNAVAILABLE: the world was aborted, or a member was lost or has failed. INTERNAL: this
+  // rank's device has failed.
+  absl::Status Connect(const Connections& connections);
 
   // Throws if anything has failed in any group of this rank's world. If it returns, data that were
   // read from the device and waited for before are good. Thread-safe.
@@ -162,6 +189,8 @@ class Collective {
     std::atomic<int64_t> calls = 0, bytes = 0, nanoseconds = 0;
   };
 
+  // By default does nothing.
+  virtual absl::Status DoConnect(const Connections& connections);
   // The implementations of the public functions, which have checked the arguments and noted the
   // call.
   virtual void DoAllReduceSum(Tensor data) = 0;
@@ -188,11 +217,14 @@ class Collective {
     Note(record, SentBytes(record.op, record.bytes, size()), std::forward<F>(f));
   }
   void CheckPeer(int peer) const;
+  // CHECKs that Connect, if it was called, was told of a pair.
+  void CheckConnected(std::set<RankPair> Connections::*pairs, RankPair pair) const;
   void SettleDevice() const;  // Waits until the followed Exec is done.
 
   const std::string name_;
   const std::vector<int> members_;
   const int rank_;
+  std::optional<Connections> connections_;                   // Those of Connect.
   int64_t collectives_ = 0;                                  // Number begun so far.
   std::vector<int64_t> sent_, received_;                     // Number of messages, by peer.
   std::vector<std::pair<Message, Tensor>> posted_receives_;  // Not yet waited for, in order.

@@ -1,8 +1,10 @@
 #include <cuda_runtime.h>
 #include <nccl.h>
 
+#include <algorithm>
 #include <deque>
 #include <map>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -41,27 +43,28 @@ ncclDataType_t NcclType(DType dtype) {
   return ncclInt8;
 }
 
-// Gives a pair's communicator the messages to one rank, in order, on its own thread. The first
-// message waits until that rank receives it.
+// Gives a pair's communicator the messages to one rank, in order. It has its own thread, because a
+// communicator that has many messages under way takes no further one until some are received.
 class Sender {
  public:
-  Sender(NcclRank& rank, nccl::Listener& listener, const std::string& key)
-      : rank_(rank), listener_(listener), key_(key), thread_([this] { Loop(); }) {}
+  Sender(NcclRank& rank, nccl::Listener& listener, std::unique_ptr<Communicator> pair)
+      : rank_(rank), listener_(listener), pair_(std::move(pair)), thread_([this] { Loop(); }) {}
   ~Sender() {
     End();
     thread_.join();
   }
 
-  // Call this when no more messages come. Returns whether all have been given.
+  // Call this when no more messages come. Returns whether all have been waited for.
   bool End() {
     const MutexLock lock(mutex_);
     ended_ = true;
     changed_.NotifyAll();
-    return queue_.empty();
+    return queue_.empty() && given_.empty();
   }
 
-  // Posts a message to be sent after the work that `stream` has been given so far.
-  absl::Status Post(const ConstTensor& data, const Collective::Begun& operation,
+  // Posts message n to be sent after the work that `stream` has been given so far. Numbers ascend.
+  // Some are missing: SendReceive is counted with the messages, but does not use the pair.
+  absl::Status Post(int64_t n, const ConstTensor& data, const Collective::Begun& operation,
                     cudaStream_t stream) {
     const MutexLock lock(mutex_);
     RETURN_IF_ERROR(failure_);
@@ -72,21 +75,24 @@ class Sender {
       after = std::move(spare_.back());
       spare_.pop_back();
     }
-    RETURN_IF_ERROR(nccl::ToStatus(cudaEventRecord(after->get(), stream)));
-    queue_.push_back({data, operation, std::move(after)});
+    RETURN_IF_ERROR(rank_.ToStatus(cudaEventRecord(after->get(), stream)));
+    queue_.push_back({n, data, operation, std::move(after)});
     changed_.NotifyAll();
     return absl::OkStatus();
   }
 
-  // Orders all later work on `stream` after message n, counted from 0.
+  // Orders all later work on `stream` after message n.
   absl::Status Await(int64_t n, cudaStream_t stream) {
     const MutexLock lock(mutex_);
-    while (given_ <= n && failure_.ok()) changed_.Wait(mutex_);
-    return given_ > n ? pair_->Await(n + 1, stream) : failure_;
+    while (last_given_ < n && failure_.ok()) changed_.Wait(mutex_);
+    const auto given = given_.extract(n);
+    CHECK(given || !failure_.ok()) << "message " << n << ": waited for already";
+    return given ? pair_->Await(given.mapped(), stream) : failure_;
   }
 
  private:
   struct Posted {
+    int64_t n = 0;
     ConstTensor data;
     Collective::Begun operation;
     std::unique_ptr<DeviceEvent> after;
@@ -99,52 +105,55 @@ class Sender {
       if (queue_.empty()) break;
       const Posted& next = queue_.front();  // It stays at its place.
       lock.Unlock();
-      const absl::Status status = Send(next);
+      const absl::StatusOr<Communicator::Number> number = Send(next);
       lock.Lock();
       changed_.NotifyAll();
-      if (!status.ok()) {
-        failure_ = status;
+      if (!number.ok()) {
+        failure_ = number.status();
         for (const Posted& left : queue_) listener_.Ended(left.operation, std::nullopt, false);
-        rank_.Fail(nccl::KindOf(status),
-                   absl::StrCat(listener_.Describe(next.operation.record), ": ", status.message()));
+        rank_.Fail(nccl::KindOf(failure_), absl::StrCat(listener_.Describe(next.operation.record),
+                                                        ": ", failure_.message()));
         break;
       }
+      last_given_ = next.n;
+      given_.emplace(next.n, *number);
       spare_.push_back(std::move(queue_.front().after));
       queue_.pop_front();
-      ++given_;
     }
     while (!ended_) changed_.Wait(mutex_);
     lock.Unlock();
     pair_ = nullptr;  // Here, so that the communicators of all peers wait at the same time.
   }
 
-  absl::Status Send(const Posted& next) {
-    if (pair_ == nullptr) {
-      ASSIGN_OR_RETURN(pair_, Communicator::Create(rank_, listener_, {key_, 2, 0},
-                                                   Deadline(rank_.options().timeout)));
-    }
+  absl::StatusOr<Communicator::Number> Send(const Posted& next) {
     const ConstTensor& data = next.data;
-    return pair_
-        ->Give(next.operation, *next.after,
-               [&](ncclComm_t comm, cudaStream_t stream) {
-                 return ncclSend(data.data, data.bytes(), ncclUint8, 1, comm, stream);
-               })
-        .status();
+    return pair_->Give(next.operation, *next.after, [&](ncclComm_t comm, cudaStream_t stream) {
+      return ncclSend(data.data, data.bytes(), ncclUint8, 1, comm, stream);
+    });
   }
 
   NcclRank& rank_;
   nccl::Listener& listener_;
-  const std::string key_;
+  std::unique_ptr<Communicator> pair_;  // The thread destroys it.
   Mutex mutex_;
   CondVar changed_;
   std::deque<Posted> queue_ ABSL_GUARDED_BY(mutex_);  // The first one is being given.
   std::vector<std::unique_ptr<DeviceEvent>> spare_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<Communicator> pair_;  // Set by the thread before the first message.
-  int64_t given_ ABSL_GUARDED_BY(mutex_) = 0;
+  // The messages that have been given and not waited for, with their numbers in the communicator.
+  std::map<int64_t, Communicator::Number> given_ ABSL_GUARDED_BY(mutex_);
+  int64_t last_given_ ABSL_GUARDED_BY(mutex_) = -1;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;  // Last, because it uses the members above.
 };
+
+// Notes that a group could not be made or connected: INTERNAL if this rank's device failed.
+absl::Status Unconnected(NcclRank& rank, const std::string& group, const absl::Status& status) {
+  const std::string what = absl::StrCat("group ", group, ": ", status.message());
+  rank.Fail(nccl::KindOf(status), what);
+  const bool device = nccl::KindOf(status) == DeviceError::Kind::kDevice;
+  return device ? absl::InternalError(what) : absl::UnavailableError(what);
+}
 
 // Also the listener of its own operations, on the watchdog's thread among others.
 class NcclCollective final : public Collective, public nccl::Listener {
@@ -183,6 +192,52 @@ class NcclCollective final : public Collective, public nccl::Listener {
   }
   std::string Describe(const FlightRecord& operation) const override {
     return Collective::Describe(operation);
+  }
+
+  absl::Status DoConnect(const Connections& connections) override {
+    const absl::Status status = ConnectAll(connections);
+    return status.ok() ? status : Unconnected(shared_, name(), status);
+  }
+  // Waits for the other rank of each pair, in one order that all ranks share, then for all ranks
+  // that this one exchanges data with, and at the end for the whole group.
+  // Each wait lasts until the device is done, because no communicator may be made beside work. If
+  // ranks connect their groups in one order, no cycle of them waits (proof: rank_engine.cc).
+  absl::Status ConnectAll(const Connections& connections) {
+    // In a ring, first every second pair, so that the pairs do not wait for one another in a row.
+    std::vector<RankPair> pairs(connections.messages.begin(), connections.messages.end());
+    std::stable_sort(pairs.begin(), pairs.end(), [](const RankPair& a, const RankPair& b) {
+      return std::min(a.from, a.to) % 2 < std::min(b.from, b.to) % 2;
+    });
+    for (const RankPair& pair : pairs) RETURN_IF_ERROR(ConnectPair(pair));
+    const Deadline deadline(shared_.options().connect_timeout);
+    if (!connections.exchanges.empty()) {
+      RETURN_IF_ERROR(Greet(*all_, connections.exchanges, deadline));
+    }
+    return all_->RunNow(
+        [&](ncclComm_t comm, cudaStream_t stream) { return all_->Meet(comm, stream); }, deadline);
+  }
+  absl::Status ConnectPair(const RankPair& pair) {
+    const bool sends = pair.from == rank();
+    const std::string key = absl::StrCat(all_->key(), "/", pair.from, "-", pair.to);
+    const Deadline deadline(shared_.options().connect_timeout);
+    ASSIGN_OR_RETURN(std::unique_ptr<Communicator> made,
+                     Communicator::Create(shared_, *this, {key, 2, sends ? 0 : 1}, deadline));
+    RETURN_IF_ERROR(Greet(*made, {RankPair{0, 1}}, deadline));
+    if (sends) {
+      senders_.try_emplace(pair.to, shared_, *this, std::move(made));
+    } else {
+      receivers_.emplace(pair.from, std::move(made));
+    }
+    return absl::OkStatus();
+  }
+  // Sends a byte along the pairs now, because NCCL connects two ranks at their first message.
+  static absl::Status Greet(Communicator& communicator, const std::set<RankPair>& pairs,
+                            const Deadline& deadline) {
+    return communicator.RunNow(
+        [&](ncclComm_t comm, cudaStream_t stream) {
+          return communicator.Greet(pairs, comm, stream);
+        },
+        deadline);
   }
 
   void DoAllReduceSum(Tensor data) override { Reduce(data, ncclSum); }
@@ -235,23 +290,18 @@ class NcclCollective final : public Collective, public nccl::Listener {
   }
 
   void DoPostSend(ConstTensor data, Message to) override {
-    Sender& sender =
-        senders_.try_emplace(to.peer, shared_, *this, PairKey(rank(), to.peer)).first->second;
-    Finish(sender.Post(data, begun(), stream()));
+    const auto sender = senders_.find(to.peer);
+    CHECK(sender != senders_.end()) << OperationUnderWay() << ": Connect was not told of the pair";
+    Finish(sender->second.Post(to.n, data, begun(), stream()));
     GoesOn();
   }
   // The device only waits, so the host's time is counted.
   void DoWaitSend(Message to) override { Finish(senders_.at(to.peer).Await(to.n, stream())); }
 
   void DoReceive(Tensor data, Message from) override {
-    std::unique_ptr<Communicator>& pair = receivers_[from.peer];
-    if (pair == nullptr) {
-      auto made = Communicator::Create(shared_, *this, {PairKey(from.peer, rank()), 2, 1},
-                                       Deadline(shared_.options().timeout));
-      Finish(made.status());
-      pair = *std::move(made);
-    }
-    Run(*pair, [&](ncclComm_t comm, cudaStream_t stream) {
+    const auto pair = receivers_.find(from.peer);
+    CHECK(pair != receivers_.end()) << OperationUnderWay() << ": Connect was not told of the pair";
+    Run(*pair->second, [&](ncclComm_t comm, cudaStream_t stream) {
       return ncclRecv(data.data, data.bytes(), ncclUint8, 0, comm, stream);
     });
   }
@@ -274,7 +324,7 @@ class NcclCollective final : public Collective, public nccl::Listener {
   // Runs an operation after all work that the followed stream has been given, and before its later
   // work.
   Communicator::Number Run(Communicator& communicator, Communicator::Enqueue enqueue) {
-    Finish(nccl::ToStatus(cudaEventRecord(after_.get(), stream())));
+    Finish(shared_.ToStatus(cudaEventRecord(after_.get(), stream())));
     const auto number = communicator.Give(begun(), after_, enqueue);
     Finish(number.status());
     GoesOn();
@@ -284,9 +334,6 @@ class NcclCollective final : public Collective, public nccl::Listener {
   Communicator::Number Run(Communicator::Enqueue enqueue) { return Run(*all_, enqueue); }
 
   cudaStream_t stream() const { return static_cast<cudaStream_t>(followed().stream); }
-  std::string PairKey(int from, int to) const {
-    return absl::StrCat(all_->key(), "/", from, "-", to);
-  }
 
   // A failure means that this rank cannot continue.
   void Finish(const absl::Status& status) {
@@ -299,7 +346,7 @@ class NcclCollective final : public Collective, public nccl::Listener {
   NcclRank& shared_;
   const DeviceEvent after_;  // Recorded on the followed stream at each call.
   std::unique_ptr<Communicator> all_;
-  std::map<int, Sender> senders_;  // This and the next: by peer.
+  std::map<int, Sender> senders_;  // This and the next: by peer. DoConnect makes them.
   std::map<int, std::unique_ptr<Communicator>> receivers_;
 };
 
@@ -318,9 +365,7 @@ class NcclWorld final : public CollectiveWorld {
     const std::string key = absl::StrCat(group, "/", made_[group]++);
     auto made = NcclCollective::Create(shared_, key, name, members, rank);
     if (made.ok()) return made;
-    const std::string what = absl::StrCat("group ", name, ": ", made.status().message());
-    shared_.Fail(DeviceError::Kind::kPeerLost, what);
-    return absl::UnavailableError(what);
+    return Unconnected(shared_, name, made.status());
   }
 
  private:

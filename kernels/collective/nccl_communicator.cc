@@ -26,6 +26,10 @@ constexpr size_t kMostUnderWay = 128;
 // The pause between two looks at an awaited call.
 constexpr std::chrono::microseconds kPause(20);
 
+// How long the watchdog keeps back an error of a communicator without operations. The end of a peer
+// shows within a moment at all groups that it was in, and one with an operation can name it.
+constexpr absl::Duration kReticence = absl::Milliseconds(50);
+
 // How long a wait for a peer's key lasts before it checks whether something has failed.
 constexpr absl::Duration kGlance = absl::Milliseconds(200);
 
@@ -41,11 +45,6 @@ DeviceError::Kind KindOf(const absl::Status& status) {
                                                       : DeviceError::Kind::kPeerLost;
 }
 
-absl::Status ToStatus(cudaError_t error) {
-  if (error == cudaSuccess) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("CUDA: ", cudaGetErrorString(error)));
-}
-
 NcclRank::NcclRank(const NcclOptions& options, Rendezvous& rendezvous)
     : options_(options), rendezvous_(rendezvous), thread_([this] { Loop(); }) {}
 
@@ -56,6 +55,16 @@ NcclRank::~NcclRank() {
     changed_.NotifyAll();
   }
   thread_.join();
+}
+
+absl::Status NcclRank::ToStatus(cudaError_t error) const {
+  if (error == cudaSuccess) return absl::OkStatus();
+  return OfDevice(absl::StrCat("CUDA: ", cudaGetErrorString(error)));
+}
+
+absl::Status NcclRank::OfDevice(const std::string& error) const {
+  return absl::InternalError(options_.with_failure == nullptr ? error
+                                                              : options_.with_failure(error));
 }
 
 void NcclRank::Fail(DeviceError::Kind kind, const std::string& what) {
@@ -72,7 +81,7 @@ absl::Status NcclRank::failure() const {
 }
 
 void NcclRank::Check() {
-  LookAtAll();
+  LookAtAll(/*patient=*/false);
   const MutexLock lock(mutex_);
   if (failure_) throw *failure_;
 }
@@ -87,9 +96,11 @@ void NcclRank::Unwatch(Communicator* communicator) {
   std::erase(watched_, communicator);
 }
 
-void NcclRank::LookAtAll() {
+void NcclRank::LookAtAll(bool patient) {
   const MutexLock lock(watched_mutex_);
-  for (Communicator* communicator : watched_) communicator->Look();
+  for (const bool at_work : {true, false}) {
+    for (Communicator* communicator : watched_) communicator->Look(at_work, patient);
+  }
 }
 
 void NcclRank::Loop() {
@@ -99,7 +110,7 @@ void NcclRank::Loop() {
     const absl::Duration next = RealClock().Monotonic() + kInterval;
     while (!ends_ && !failure_ && changed_.WaitUntil(mutex_, next)) continue;
     lock.Unlock();
-    if (failure().ok()) LookAtAll();
+    if (failure().ok()) LookAtAll(/*patient=*/true);
     if (!failure().ok()) {
       const MutexLock watched(watched_mutex_);
       for (Communicator* communicator : watched_) communicator->Abort();
@@ -132,15 +143,18 @@ absl::StatusOr<std::unique_ptr<Communicator>> Communicator::Create(NcclRank& ran
 
 absl::Status Communicator::Open(const Deadline& deadline) {
   int least = 0, greatest = 0;
-  RETURN_IF_ERROR(nccl::ToStatus(cudaSetDevice(rank_.options().device)));
-  RETURN_IF_ERROR(nccl::ToStatus(cudaDeviceGetStreamPriorityRange(&least, &greatest)));
+  RETURN_IF_ERROR(rank_.ToStatus(cudaSetDevice(rank_.options().device)));
+  RETURN_IF_ERROR(rank_.ToStatus(cudaDeviceGetStreamPriorityRange(&least, &greatest)));
   RETURN_IF_ERROR(
-      nccl::ToStatus(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest)));
-  RETURN_IF_ERROR(nccl::ToStatus(cudaMalloc(&byte_, 1)));
+      rank_.ToStatus(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest)));
+  void* bytes = nullptr;
+  RETURN_IF_ERROR(rank_.ToStatus(cudaMalloc(&bytes, 2)));
+  bytes_ = static_cast<std::byte*>(bytes);
   ASSIGN_OR_RETURN(const ncclUniqueId id, Id(deadline));
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   MutexLock lock(mutex_);
+  RETURN_IF_ERROR(rank_.failure());  // The watchdog may not have aborted all groups yet.
   const ncclResult_t begun = ncclCommInitRankConfig(&comm_, place_.size, id, place_.rank, &config);
   return Settle(begun, deadline);
 }
@@ -191,14 +205,14 @@ Communicator::~Communicator() {
   }
   if (!sound) rank_.Fail(DeviceError::Kind::kPeerLost, absl::StrCat(place_.key, ": was left"));
   Abort();
-  if (byte_ != nullptr) cudaFree(byte_);
+  if (bytes_ != nullptr) cudaFree(bytes_);
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
 
 absl::StatusOr<Communicator::Number> Communicator::Give(const Collective::Begun& operation,
                                                         const DeviceEvent& after, Enqueue enqueue) {
   const Deadline deadline(rank_.options().timeout);
-  RETURN_IF_ERROR(nccl::ToStatus(cudaSetDevice(rank_.options().device)));  // This thread's device.
+  RETURN_IF_ERROR(rank_.ToStatus(cudaSetDevice(rank_.options().device)));  // This thread's device.
   MutexLock lock(mutex_);
   RETURN_IF_ERROR(rank_.failure());
   if (comm_ == nullptr) return absl::UnavailableError("failed before");
@@ -216,16 +230,43 @@ absl::StatusOr<Communicator::Number> Communicator::Give(const Collective::Begun&
   next.begun = operation;
   next.number = given_ + 1;
   next.deadline.reset();
-  RETURN_IF_ERROR(nccl::ToStatus(cudaStreamWaitEvent(stream_, after.get())));
-  RETURN_IF_ERROR(nccl::ToStatus(cudaEventRecord(next.begin->get(), stream_)));
+  RETURN_IF_ERROR(rank_.ToStatus(cudaStreamWaitEvent(stream_, after.get())));
+  RETURN_IF_ERROR(rank_.ToStatus(cudaEventRecord(next.begin->get(), stream_)));
+  RETURN_IF_ERROR(CallGroup(enqueue, deadline));
+  RETURN_IF_ERROR(rank_.ToStatus(cudaEventRecord(next.done->get(), stream_)));
+  under_way_.push_back(std::move(next));
+  return ++given_;
+}
+
+absl::Status Communicator::CallGroup(Enqueue enqueue, const Deadline& deadline) {
   RETURN_IF_ERROR(ToStatus(ncclGroupStart()));
   const ncclResult_t enqueued = enqueue(comm_, stream_);
   const ncclResult_t ended = ncclGroupEnd();
   RETURN_IF_ERROR(ToStatus(enqueued));
-  RETURN_IF_ERROR(Settle(ended, deadline));
-  RETURN_IF_ERROR(nccl::ToStatus(cudaEventRecord(next.done->get(), stream_)));
-  under_way_.push_back(std::move(next));
-  return ++given_;
+  return Settle(ended, deadline);
+}
+
+absl::Status Communicator::RunNow(Enqueue enqueue, const Deadline& deadline) {
+  const absl::Status status = TryNow(enqueue, deadline);
+  if (status.ok()) return status;
+  rank_.Fail(KindOf(status), absl::StrCat(place_.key, ": ", status.message()));
+  Abort();
+  return status;
+}
+
+absl::Status Communicator::TryNow(Enqueue enqueue, const Deadline& deadline) {
+  RETURN_IF_ERROR(rank_.ToStatus(cudaSetDevice(rank_.options().device)));
+  const DeviceEvent done(cudaEventDisableTiming);
+  MutexLock lock(mutex_);
+  RETURN_IF_ERROR(rank_.failure());
+  if (comm_ == nullptr) return absl::UnavailableError("failed before");
+  RETURN_IF_ERROR(CallGroup(enqueue, deadline));
+  RETURN_IF_ERROR(rank_.ToStatus(cudaEventRecord(done.get(), stream_)));
+  for (;;) {
+    ASSIGN_OR_RETURN(const bool has_come, HasCome(done));
+    if (has_come) return rank_.failure();  // An abort, too, lets the device come to the event.
+    RETURN_IF_ERROR(Pause(deadline));
+  }
 }
 
 absl::Status Communicator::Await(Number number, cudaStream_t stream) {
@@ -233,7 +274,7 @@ absl::Status Communicator::Await(Number number, cudaStream_t stream) {
   RETURN_IF_ERROR(rank_.failure());
   for (const Operation& operation : under_way_) {
     if (operation.number != number) continue;
-    return nccl::ToStatus(cudaStreamWaitEvent(stream, operation.done->get()));
+    return rank_.ToStatus(cudaStreamWaitEvent(stream, operation.done->get()));
   }
   return absl::OkStatus();  // The operation is done.
 }
@@ -250,19 +291,34 @@ absl::Status Communicator::WaitFor(Number number, const Deadline& deadline) {
 }
 
 ncclResult_t Communicator::Meet(ncclComm_t comm, cudaStream_t stream) const {
-  return ncclAllReduce(byte_, byte_, 1, ncclUint8, ncclMax, comm, stream);
+  return ncclAllReduce(bytes_, bytes_, 1, ncclUint8, ncclMax, comm, stream);
 }
 
-void Communicator::Look() {
+ncclResult_t Communicator::Greet(const std::set<RankPair>& pairs, ncclComm_t comm,
+                                 cudaStream_t stream) const {
+  ncclResult_t result = ncclSuccess;
+  for (const auto& [from, to] : pairs) {
+    result = from == place_.rank ? ncclSend(bytes_, 1, ncclUint8, to, comm, stream)
+                                 : ncclRecv(bytes_ + 1, 1, ncclUint8, from, comm, stream);
+    if (result != ncclSuccess) break;
+  }
+  return result;
+}
+
+void Communicator::Look(bool at_work, bool patient) {
   const MutexLock lock(mutex_);
-  LookLocked();
+  if (at_work != under_way_.empty()) LookLocked(patient);
 }
 
-void Communicator::LookLocked() {
+void Communicator::LookLocked(bool patient) {
   if (comm_ == nullptr) return;
   ncclResult_t result = ncclSuccess;
   absl::Status status = ToStatus(ncclCommGetAsyncError(comm_, &result));
   if (status.ok()) status = ToStatus(result);
+  if (!status.ok() && under_way_.empty() && patient) {
+    if (!idle_error_) idle_error_.emplace(kReticence);
+    if (idle_error_->left() > absl::ZeroDuration()) return;
+  }
   while (status.ok() && !under_way_.empty()) {
     const absl::StatusOr<bool> over = LookAtFirst();
     status = over.status();
@@ -271,24 +327,25 @@ void Communicator::LookLocked() {
   if (!status.ok()) Fail(status);
 }
 
+absl::StatusOr<bool> Communicator::HasCome(const DeviceEvent& event) const {
+  const cudaError_t state = cudaEventQuery(event.get());
+  if (state == cudaErrorNotReady) return false;
+  RETURN_IF_ERROR(rank_.ToStatus(state));
+  return true;
+}
+
 absl::StatusOr<bool> Communicator::LookAtFirst() {
   Operation& first = under_way_.front();
-  const auto has_come = [](const DeviceEvent& event) -> absl::StatusOr<bool> {
-    const cudaError_t state = cudaEventQuery(event.get());
-    if (state == cudaErrorNotReady) return false;
-    RETURN_IF_ERROR(nccl::ToStatus(state));
-    return true;
-  };
-  ASSIGN_OR_RETURN(const bool done, has_come(*first.done));
+  ASSIGN_OR_RETURN(const bool done, HasCome(*first.done));
   if (done) {
     float milliseconds = 0;
     RETURN_IF_ERROR(
-        nccl::ToStatus(cudaEventElapsedTime(&milliseconds, first.begin->get(), first.done->get())));
+        rank_.ToStatus(cudaEventElapsedTime(&milliseconds, first.begin->get(), first.done->get())));
     EndFirst(1e-3 * double(milliseconds));
     return true;
   }
   if (!first.deadline) {
-    ASSIGN_OR_RETURN(const bool begun, has_come(*first.begin));
+    ASSIGN_OR_RETURN(const bool begun, HasCome(*first.begin));
     if (!begun) return false;
     first.deadline.emplace(rank_.options().timeout);
     listener_.Began();
@@ -321,7 +378,7 @@ absl::Status Communicator::ToStatus(ncclResult_t result) const {
   const std::string what =
       absl::StrCat("NCCL: ", ncclGetErrorString(result), ": ", ncclGetLastError(comm_));
   const bool peer = result == ncclRemoteError || result == ncclSystemError;
-  return peer ? absl::UnavailableError(what) : absl::InternalError(what);
+  return peer ? absl::UnavailableError(what) : rank_.OfDevice(what);
 }
 
 absl::Status Communicator::Settle(ncclResult_t result, const Deadline& deadline) {

@@ -15,6 +15,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -31,7 +32,6 @@ namespace trainyard::nccl {
 
 class Communicator;
 
-absl::Status ToStatus(cudaError_t error);
 DeviceError::Kind KindOf(const absl::Status& status);  // INTERNAL means the device.
 
 // The end of a wait, by a clock that never jumps.
@@ -72,6 +72,11 @@ class NcclRank {
   const NcclOptions& options() const { return options_; }
   Rendezvous& rendezvous() { return rendezvous_; }
 
+  // OK, or INTERNAL with CUDA's error.
+  absl::Status ToStatus(cudaError_t error) const;
+  // An INTERNAL error of this rank's device, with the message of the kernel that failed, if any.
+  absl::Status OfDevice(const std::string& error) const;
+
   // Notes the first failure. The watchdog then ends the work on the device.
   void Fail(DeviceError::Kind kind, const std::string& what);
   // OK if nothing has failed, UNAVAILABLE with the failure, or INTERNAL if this rank's device
@@ -85,7 +90,7 @@ class NcclRank {
 
  private:
   void Loop();
-  void LookAtAll();
+  void LookAtAll(bool patient);
 
   const NcclOptions options_;
   Rendezvous& rendezvous_;
@@ -130,8 +135,8 @@ class Communicator {
   // The number of an operation, from 1.
   using Number = int64_t;
   using Enqueue = absl::FunctionRef<ncclResult_t(ncclComm_t, cudaStream_t)>;
-  // Calls enqueue, whose NCCL calls form one group, to run after `after`. Returns at once. Only the
-  // first such calls wait for those of the other ranks, to connect.
+  // Calls enqueue, whose NCCL calls form one group, to run after `after`. Returns at once. Calls
+  // between ranks that NCCL has not connected yet wait for those of the other rank.
   absl::StatusOr<Number> Give(const Collective::Begun& operation, const DeviceEvent& after,
                               Enqueue enqueue);
   // Orders all later work on `stream` after an operation.
@@ -140,9 +145,16 @@ class Communicator {
   absl::Status WaitFor(Number number, const Deadline& deadline);
   // Sends one byte. All ranks must make the same call.
   ncclResult_t Meet(ncclComm_t comm, cudaStream_t stream) const;
+  // Sends one byte along each pair, in one NCCL group. This rank must be part of all pairs.
+  ncclResult_t Greet(const std::set<RankPair>& pairs, ncclComm_t comm, cudaStream_t stream) const;
+  // Calls enqueue, and returns when the device has done its NCCL calls. NCCL connects ranks at
+  // their first calls; this is for making such calls early. The listener is not told.
+  absl::Status RunNow(Enqueue enqueue, const Deadline& deadline);
 
-  // Notes which operations have begun, ended, failed or taken too long.
-  void Look();
+  // Notes which operations have begun, ended, failed or taken too long. `at_work`: looks only if
+  // operations are under way; otherwise, only if none are. `patient`: keeps an error back for a
+  // moment if none are.
+  void Look(bool at_work, bool patient);
   // Ends the work on the device. The failure must have been noted before.
   void Abort();
 
@@ -157,6 +169,10 @@ class Communicator {
   Communicator(NcclRank& rank, Listener& listener, const Place& place);
 
   absl::Status Open(const Deadline& deadline);
+  absl::Status TryNow(Enqueue enqueue, const Deadline& deadline);
+  // Calls enqueue between the start and the end of an NCCL group.
+  absl::Status CallGroup(Enqueue enqueue, const Deadline& deadline)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<ncclUniqueId> Id(const Deadline& deadline);
   // Waits until a non-blocking call that returned `result` has taken effect. Releases the mutex
   // while it pauses.
@@ -164,9 +180,11 @@ class Communicator {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Pause(const Deadline& deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status ToStatus(ncclResult_t result) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether the device has come to the event.
+  absl::StatusOr<bool> HasCome(const DeviceEvent& event) const;
   // Whether the first operation under way has ended. False: look again later.
   absl::StatusOr<bool> LookAtFirst() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void LookLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LookLocked(bool patient = false) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndFirst(std::optional<double> seconds) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Fails the first operation.
   void Fail(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -175,13 +193,15 @@ class Communicator {
   Listener& listener_;
   const Place place_;
   cudaStream_t stream_ = nullptr;
-  void* byte_ = nullptr;  // The byte that Meet sends.
+  std::byte* bytes_ = nullptr;  // Two on the device. Meet and Greet send the first one.
   Mutex mutex_;
   ncclComm_t comm_ ABSL_GUARDED_BY(mutex_) = nullptr;
   Number given_ ABSL_GUARDED_BY(mutex_) = 0;
   // In order, which is that of the stream.
   std::deque<Operation> under_way_ ABSL_GUARDED_BY(mutex_);
   std::vector<Operation> spare_ ABSL_GUARDED_BY(mutex_);  // Kept for their events.
+  // Until when an error is kept back. Set when NCCL reports one while no operation is under way.
+  std::optional<Deadline> idle_error_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace trainyard::nccl

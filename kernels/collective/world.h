@@ -21,9 +21,11 @@ class CollectiveWorld {
   // Joins a group. `members` are world ranks in group order, this one included. Each member must
   // call this with the same name and members, and any two ranks must make the groups that they
   // share in the same order. May wait for the other members. The world must outlive its groups. Not
-  // thread-safe, but groups made before may be in use by other threads. Errors:
+  // thread-safe, but groups made before may be in use by other threads (not with nccl: nccl.h has
+  // the reason). Errors:
   // - FAILED_PRECONDITION: another member joins a different group at this point.
   // - UNAVAILABLE: the world was aborted, or a member was lost.
+  // - INTERNAL: this rank's device has failed.
   absl::StatusOr<std::unique_ptr<Collective>> Group(const std::string& name,
                                                     const std::vector<int>& members);
   // Returns the group of all ranks, in order. Its tensors are always in the host's memory.

@@ -3,6 +3,7 @@
 
 #include "kernels/collective/nccl.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/failure_text.h"
 
 namespace trainyard {
 
@@ -12,7 +13,9 @@ extern "C" absl::StatusOr<const Backend*> TrainyardCudaBackend(const std::string
 
 extern "C" std::unique_ptr<CollectiveWorld> TrainyardNcclWorld(const NcclOptions& options,
                                                                Rendezvous& rendezvous) {
-  return CreateNcclWorld(options, rendezvous);
+  NcclOptions with_messages = options;
+  with_messages.with_failure = cuda::WithFailure;
+  return CreateNcclWorld(with_messages, rendezvous);
 }
 
 }  // namespace trainyard

@@ -1,5 +1,7 @@
 #include "models/program/communication.h"
 
+#include <algorithm>
+
 #include "common/check.h"
 #include "models/program/op.h"
 
@@ -30,10 +32,12 @@ Communication CallsOf(CollectiveOp op, int64_t calls, int64_t bytes, int ranks) 
   return {.op = op, .calls = calls, .bytes = calls * SentBytes(op, bytes, ranks)};
 }
 
-std::vector<Communication> Exchanges(int64_t times, int64_t bytes) {
-  return {CallsOf(CollectiveOp::kSend, times, bytes, 2),
-          CallsOf(CollectiveOp::kReceive, times, bytes, 2),
-          CallsOf(CollectiveOp::kWaitSend, times, bytes, 2)};
+std::vector<Communication> Exchanges(int64_t times, int64_t bytes, int reach) {
+  std::vector<Communication> calls = {CallsOf(CollectiveOp::kSend, times, bytes, 2),
+                                      CallsOf(CollectiveOp::kReceive, times, bytes, 2),
+                                      CallsOf(CollectiveOp::kWaitSend, times, bytes, 2)};
+  for (Communication& call : calls) call.reach = reach;
+  return calls;
 }
 
 void AddTo(CommunicationTable& table, const Group& group, const Communication& communication) {
@@ -43,6 +47,7 @@ void AddTo(CommunicationTable& table, const Group& group, const Communication& c
   sum.calls += communication.calls;
   sum.bytes += communication.bytes;
   sum.exact &= communication.exact;
+  sum.reach = std::max(sum.reach, communication.reach);
 }
 
 CommunicationTable CommunicationOf(const Program& program, const StepReplays& replays) {

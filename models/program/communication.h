@@ -20,6 +20,8 @@ struct Communication {
   // False if the number of bytes depends on the data: rows that go to the experts that they chose.
   // The numbers then are those of one round with an even choice.
   bool exact = true;
+  // Of messages: a message goes at most this many places on in the ring of the group's ranks.
+  int reach = 1;
 
   bool operator==(const Communication&) const = default;
 };
@@ -28,8 +30,9 @@ struct Communication {
 // `bytes` counts the whole.
 Communication CallsOf(CollectiveOp op, int64_t calls, int64_t bytes, int ranks);
 
-// `times` messages to one rank and from another. Each is posted before it is received (ops/ring.h).
-std::vector<Communication> Exchanges(int64_t times, int64_t bytes);
+// `times` messages to one rank and from another, at most `reach` places away. Each is posted before
+// it is received (ops/ring.h).
+std::vector<Communication> Exchanges(int64_t times, int64_t bytes, int reach = 1);
 
 using CommunicationTable = std::map<std::pair<Group, CollectiveOp>, Communication>;
 void AddTo(CommunicationTable& table, const Group& group, const Communication& communication);

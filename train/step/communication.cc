@@ -1,6 +1,10 @@
 #include "train/step/communication.h"
 
+#include <algorithm>
+#include <set>
+
 #include "models/program/block_windows.h"
+#include "models/program/op.h"
 #include "train/pipeline/message.h"
 #include "train/step/next_block.h"
 
@@ -32,6 +36,14 @@ std::vector<int64_t> GathersOf(const Program& program, const std::vector<Pipelin
   return gathers;
 }
 
+// Adds the pairs of a rank in a ring of `ranks` ranks that each send up to `reach` places on.
+void AddRing(std::set<RankPair>& pairs, int rank, int ranks, int reach) {
+  for (int places = 1; places <= std::min(reach, ranks - 1); ++places) {
+    pairs.insert({rank, (rank + places) % ranks});
+    pairs.insert({(rank + ranks - places) % ranks, rank});
+  }
+}
+
 }  // namespace
 
 CommunicationTable StepCommunication(const Program& program, const PipelineSchedule& schedule) {
@@ -61,6 +73,32 @@ CommunicationTable StepCommunication(const Program& program, const PipelineSched
     }
   }
   return table;
+}
+
+std::map<Group, Connections> ConnectionsOf(const Program& program,
+                                           const PipelineSchedule& schedule) {
+  std::map<Group, Connections> connections;
+  for (const Instance& instance : program.instances) {
+    const AxisSet axes = instance.op->group();
+    if (axes.empty()) continue;
+    Connections& of_group = connections[{instance.stream, axes}];
+    const int rank = program.mesh.coordinate(axes), ranks = program.mesh.size(axes);
+    for (const Communication& c : instance.op->CommunicationOf(program, instance)) {
+      if (c.op == CollectiveOp::kSend) AddRing(of_group.messages, rank, ranks, c.reach);
+      if (c.op == CollectiveOp::kSendReceive) AddRing(of_group.exchanges, rank, ranks, c.reach);
+      if (c.op == CollectiveOp::kAllToAll) AddRing(of_group.exchanges, rank, ranks, ranks - 1);
+    }
+  }
+  if (program.mesh.pipeline == 1) return connections;
+  const int stage = program.mesh.coordinate(Axis::kPipeline);
+  Connections& stages = connections[kStages];
+  for (const PipelineAction& action : schedule.stages[size_t(stage)].actions) {
+    for (const std::optional<PipelineMessage>& message :
+         {ReceiveBefore(schedule, stage, action), SendAfter(schedule, stage, action)}) {
+      if (message && !message->stays()) stages.messages.insert({message->from, message->to});
+    }
+  }
+  return connections;
 }
 
 }  // namespace trainyard

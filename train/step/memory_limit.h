@@ -17,8 +17,10 @@ struct DeviceMemory {
   size_t bytes = 0;
 
   // The part that a rank's plan may take. On a GPU, CUDA's context, the kernels' code, scratch
-  // memory, NCCL's buffers and graphs are given 3 GiB beside the plan. On a CPU, the program and
-  // its libraries are given 4 %. Both are estimates.
+  // memory, graphs, and NCCL's buffers (those of groups, and of pairs that exchange messages) are
+  // given 3 GiB beside the plan. On a CPU, the program and its libraries are given 4 %. Both are
+  // estimates. NCCL takes its memory before the plan's is allocated (RankEngine::Create), so if
+  // NCCL leaves too little, the job ends before the first step.
   size_t for_plan() const;
 };
 

@@ -1,5 +1,6 @@
 #include "train/step/rank_engine.h"
 
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "models/model.h"
 #include "train/config/frozen.h"
 #include "train/config/precision.h"
+#include "train/step/communication.h"
 #include "train/step/memory_limit.h"
 
 namespace trainyard {
@@ -53,6 +55,23 @@ Program Record(const JobConfig& job, const ModelConfig& model, const Layout& lay
                                    OptionsOf(job, layout, options));
   if (options.edit) options.edit(program);
   return program;
+}
+
+// Connects all groups of a rank before it has given its device any work.
+//
+// The ranks meet: the two of a pair, then those that exchange data, and at the end of each group all
+// of it. A meeting ends once all of its ranks have come, and a rank comes to its next meeting when
+// its last one has ended. No cycle of ranks can wait, because all ranks go through their meetings in
+// one order: by group, then by pair, then the exchanges, then all of the group. (Groups of one key
+// have no rank in common, so the order among these does not matter.) Take the first meeting that has
+// not ended. Every earlier one has, so each of its ranks has come, or comes without waiting for
+// another. So it ends, and all others after it.
+absl::Status ConnectAll(const CollectiveTable& collectives,
+                        const std::map<Group, Connections>& connections) {
+  for (const auto& [group, of_group] : connections) {
+    RETURN_IF_ERROR(collectives.at(group)->Connect(of_group));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -105,8 +124,9 @@ absl::StatusOr<std::unique_ptr<RankEngine>> RankEngine::Create(const JobConfig& 
   for (const Group& group : groups) {
     ASSIGN_OR_RETURN(collectives[group], engine->Join(world, group));
   }
-  Collective* const stages = mesh.pipeline > 1 ? collectives[pipeline] : nullptr;
   const PipelineSchedule& schedule = engine->layout_.schedule;
+  RETURN_IF_ERROR(ConnectAll(collectives, ConnectionsOf(program, schedule)));
+  Collective* const stages = mesh.pipeline > 1 ? collectives[pipeline] : nullptr;
   const MemoryPlan plan =
       PlanMemory(program, PlanFor(schedule, mesh.coordinate(Axis::kPipeline), backend.device()));
   if (options.memory_bytes) {

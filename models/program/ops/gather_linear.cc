@@ -36,8 +36,8 @@ class PiecewiseOp : public Op {
   }
 
  protected:
-  // The communication of one piece to each other rank, and one from each.
-  std::vector<Communication> Pieces(const Program& program, Value piece) const {
+  // The communication if one piece of each other rank arrives, from the previous rank.
+  std::vector<Communication> InRing(const Program& program, Value piece) const {
     return Exchanges(program.mesh.size(axes_) - 1, int64_t(program.info(piece).bytes()));
   }
 
@@ -58,7 +58,7 @@ class GatherWeightGradientOp final : public PiecewiseOp {
   }
   std::vector<Communication> CommunicationOf(const Program& program,
                                              const Instance& instance) const override {
-    return Pieces(program, instance.inputs[1]);
+    return InRing(program, instance.inputs[1]);
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     Collective& group = binder.collective(axes_);
@@ -104,7 +104,7 @@ class GatherLinearOp final : public PiecewiseOp {
   }
   std::vector<Communication> CommunicationOf(const Program& program,
                                              const Instance& instance) const override {
-    return Pieces(program, instance.inputs[0]);
+    return InRing(program, instance.inputs[0]);
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     Collective& group = binder.collective(axes_);
@@ -158,7 +158,8 @@ class LinearScatterOp final : public PiecewiseOp {
   }
   std::vector<Communication> CommunicationOf(const Program& program,
                                              const Instance& instance) const override {
-    return Pieces(program, instance.outputs[0]);
+    const int others = program.mesh.size(axes_) - 1;  // Each gets its piece directly.
+    return Exchanges(others, int64_t(program.info(instance.outputs[0]).bytes()), others);
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     Collective& group = binder.collective(axes_);

@@ -37,6 +37,17 @@ class DeviceCopy {
   Tensor tensor_;
 };
 
+// Every pair of the group that its rank is part of, for all uses.
+inline Connections EveryPair(const Collective& group) {
+  Connections every;
+  for (int peer = 0; peer < group.size(); ++peer) {
+    if (peer == group.rank()) continue;
+    every.messages.insert({{group.rank(), peer}, {peer, group.rank()}});
+  }
+  every.exchanges = every.messages;
+  return every;
+}
+
 class CarriedCollective final : public Collective {
  public:
   CarriedCollective(std::unique_ptr<Collective> device, const Backend& backend)
@@ -139,6 +150,7 @@ class CarriedWorld final : public CollectiveWorld {
   absl::StatusOr<std::unique_ptr<Collective>> MakeGroup(const std::string& name,
                                                         const std::vector<int>& members) override {
     ASSIGN_OR_RETURN(std::unique_ptr<Collective> group, device_->Group(name, members));
+    RETURN_IF_ERROR(group->Connect(EveryPair(*group)));
     return std::make_unique<CarriedCollective>(std::move(group), backend_);
   }
 

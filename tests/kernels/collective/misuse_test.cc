@@ -31,6 +31,21 @@ TEST_F(MisuseDeathTest, RowsThatAreNotThere) {
   EXPECT_DEATH(first_->AllToAll(tensor, three, tensor, one_rank), "1 blocks for 2 ranks");
 }
 
+TEST_F(MisuseDeathTest, PairsThatConnectWasNotTold) {
+  ASSERT_TRUE(first_->Connect({.messages = {RankPair{0, 1}}}).ok());
+  EXPECT_DEATH(first_->Receive(View(data_), 1),
+               "rank 1 sends to rank 0 of group everyone, which Connect was not told");
+  EXPECT_DEATH(first_->SendReceive(View(data_), 1, View(other_), 1),
+               "rank 0 sends to rank 1 of group everyone, which Connect was not told");
+  const Tensor tensor{{data_.data(), DType::kF32, Shape{2, 3}}};
+  const std::vector<int64_t> one_each = {1, 1};
+  EXPECT_DEATH(first_->AllToAll(tensor, one_each, tensor, one_each), "which Connect was not told");
+  EXPECT_DEATH((void)first_->Connect({}), "group everyone has been connected before");
+  const Connections of_others{.messages = {RankPair{0, 2}}}, alone{.exchanges = {RankPair{1, 1}}};
+  EXPECT_DEATH((void)second_->Connect(of_others), "rank 1 of group .* connects ranks 0 and 2");
+  EXPECT_DEATH((void)second_->Connect(alone), "peer 1 of rank 1 of 2");
+}
+
 TEST_F(MisuseDeathTest, PeersThatAreNone) {
   EXPECT_DEATH(first_->PostSend(View(data_), 0), "peer 0 of rank 0 of 2");
   EXPECT_DEATH(first_->Receive(View(data_), 2), "peer 2 of rank 0 of 2");

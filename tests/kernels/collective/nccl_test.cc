@@ -1,7 +1,8 @@
 // Proves that NCCL's operations are ordered on the device, where the host goes on at once, and that
 // what fails there is noted before anybody can take what came of it for a result: a peer that never
-// comes, one that dies. Streams do nothing here before somebody waits for it, so that an order
-// which no event asks for is not kept by chance.
+// comes, one that dies. Also that ranks connect before anything runs, and not beside it. Streams do
+// nothing here before somebody waits for it, so that an order which no event asks for is not kept
+// by chance.
 
 #include "kernels/collective/nccl.h"
 
@@ -11,6 +12,7 @@
 #include <future>
 
 #include "kernels/cuda/cuda.h"
+#include "tests/kernels/collective/carried.h"
 #include "tests/kernels/collective/worlds.h"
 #include "tests/testing/cuda_emulation/nccl.h"
 #include "tests/testing/cuda_emulation/streams.h"
@@ -19,9 +21,37 @@
 namespace trainyard {
 namespace {
 
+using ::testing::AllOf;
+using testing::EveryPair;
 using ::testing::HasSubstr;
 
+// What a kernel is said to have left.
+constexpr char kLastWords[] = ": element 0 of -1";
+
 const Backend& Device() { return **CudaBackend(); }
+
+double ReadOf(const Exec& exec, const Tensor& element) {
+  double value = 0;
+  Device().CopyToHost(exec, &value, element.data, sizeof(value));
+  return value;
+}
+
+// Runs f as each rank of a world of two. Each has a device of its own, unless `options` has none.
+std::vector<std::string> RunTwo(NcclOptions options,
+                                const std::function<void(CollectiveWorld&)>& f) {
+  testing::MemoryRendezvous rendezvous;
+  std::vector<std::unique_ptr<CollectiveWorld>> ranks;
+  std::vector<CollectiveWorld*> worlds;
+  options.size = 2;
+  options.with_failure = [](const std::string& error) { return error + kLastWords; };
+  for (int i = 0; i < 2; ++i) {
+    options.rank = i;
+    if (options.device >= 0) options.device = i;
+    ranks.push_back(CreateNcclWorld(options, rendezvous));
+    worlds.push_back(ranks.back().get());
+  }
+  return testing::RunWorlds(worlds, f);
+}
 
 // What a rank has.
 struct Rank {
@@ -38,11 +68,7 @@ struct Rank {
   void Write(int i, double value) const {
     Device().CopyToDevice(exec, element(i).data, &value, sizeof(value));
   }
-  double Read(int i) const {
-    double value = 0;
-    Device().CopyToHost(exec, &value, element(i).data, sizeof(value));
-    return value;
-  }
+  double Read(int i) const { return ReadOf(exec, element(i)); }
   // On the device.
   void Copy(int from, int to) const {
     cudaMemcpyAsync(element(to).data, element(from).data, sizeof(double), cudaMemcpyDeviceToDevice,
@@ -56,17 +82,12 @@ class NcclTest : public ::testing::Test {
 
   // Of two ranks, which have exchanged something in every way: nobody has to connect any more.
   std::vector<std::string> Run(absl::Duration timeout, const std::function<void(Rank&)>& f) {
-    testing::MemoryRendezvous rendezvous;
-    std::vector<std::unique_ptr<CollectiveWorld>> ranks;
-    std::vector<CollectiveWorld*> worlds;
-    for (int i = 0; i < 2; ++i) {
-      ranks.push_back(CreateNcclWorld({.rank = i, .size = 2, .timeout = timeout}, rendezvous));
-      ranks.back()->CountIn(activity_[size_t(i)]);
-      worlds.push_back(ranks.back().get());
-    }
-    return testing::RunWorlds(worlds, [&](CollectiveWorld& world) {
+    return RunTwo({.timeout = timeout}, [&](CollectiveWorld& world) {
+      GroupActivity& activity = activity_[size_t(world.rank())];
+      world.CountIn(activity);
       const auto group = *world.Group("data", {0, 1});
-      Rank rank{world, activity_[size_t(world.rank())], *group, Device().NewExec(1)};
+      CHECK(group->Connect(EveryPair(*group)).ok());
+      Rank rank{world, activity, *group, Device().NewExec(1)};
       group->Follow(Device(), rank.exec);
       group->Barrier();
       const SendHandle sent = group->PostSend(rank.element(0), 1 - group->rank());
@@ -165,8 +186,11 @@ void ExpectFailure(Rank& rank, std::promise<void>& under_way, const std::string&
     }
     return "";
   };
+  const bool mine = kind == DeviceError::Kind::kDevice;
   const std::string what = "all_reduce_sum 3 of group data, rank 0 of 2 (world rank 0): " + why;
-  EXPECT_THAT(error([&] { rank.group.Check(); }), ::testing::StartsWith(what));
+  const std::string checked = error([&] { rank.group.Check(); });
+  EXPECT_THAT(checked, ::testing::StartsWith(what));
+  EXPECT_EQ(checked.ends_with(kLastWords), mine) << checked;  // Once, and of this rank's device.
   EXPECT_THAT(error([&] { rank.group.Barrier(); }), HasSubstr(what));
   EXPECT_EQ(rank.activity.under_way, 0);
   EXPECT_EQ(rank.activity.done, done + 2) << "what fails has ended once, too";
@@ -251,6 +275,107 @@ TEST_F(NcclTest, AnOperationBehindOtherWorkOfItsOwnRankIsNotLate) {
     done = true;
     rank.Read(0);
     rank.group.Check();
+  }));
+}
+
+// Bug it must catch: ranks connect at their first message or exchange, beside whatever runs. On a
+// GPU both may then wait for ever. The emulation ends the program.
+TEST_F(NcclTest, MessagesAndExchangesTravelWhileAnotherGroupWaitsForARank) {
+  ExpectNoErrors(Run(absl::Minutes(1), [](Rank& rank) {
+    const int me = rank.world.rank(), other = 1 - me;
+    const auto stages = *rank.world.Group("stages", {0, 1});
+    CHECK(stages->Connect(EveryPair(*stages)).ok());
+    const Exec beside = Device().NewExec(1);
+    stages->Follow(Device(), beside);
+    const double value = 10 + me;
+    Device().CopyToDevice(beside, rank.element(1).data, &value, sizeof(value));
+    rank.Write(0, 1 + me);
+    if (me == 0) {
+      rank.group.AllReduceSum(rank.element(0));
+      while (rank.activity.under_way == 0) std::this_thread::yield();
+    }
+    stages->SendReceive(rank.element(1), other, rank.element(2), other);
+    const SendHandle sent = stages->PostSend(rank.element(1), other);
+    stages->Receive(rank.element(3), other);
+    stages->WaitSend(sent);
+    EXPECT_EQ(ReadOf(beside, rank.element(2)), 10 + other);
+    EXPECT_EQ(ReadOf(beside, rank.element(3)), 10 + other);
+    if (me == 1) rank.group.AllReduceSum(rank.element(0));
+    EXPECT_EQ(rank.Read(0), 3);
+    rank.group.Check();
+    stages->Unfollow(beside);
+  }));
+}
+
+class NcclDeathTest : public NcclTest {
+ protected:
+  NcclDeathTest() { ::testing::FLAGS_gtest_death_test_style = "threadsafe"; }
+};
+
+TEST_F(NcclDeathTest, TheEmulationEndsTheProgramWhereRanksConnectBesideOtherWork) {
+  using Connect = std::function<void(CollectiveWorld&, Collective&)>;
+  const auto beside_a_sum = [this](const Connect& connect) {
+    Run(absl::Minutes(1), [&](Rank& rank) {
+      const auto unconnected = *rank.world.Group("unconnected", {0, 1});
+      unconnected->Follow(Device(), rank.exec);
+      if (rank.world.rank() == 0) rank.group.AllReduceSum(rank.element(0));
+      connect(rank.world, *unconnected);
+    });
+  };
+  const std::string message = "makes or connects a communicator while another has work";
+  const Connect makes = [](CollectiveWorld& world, Collective&) {
+    world.Group("made", {0, 1}).status().IgnoreError();
+  };
+  const Connect tells = [](CollectiveWorld&, Collective& unconnected) {
+    unconnected.Connect(EveryPair(unconnected)).IgnoreError();
+  };
+  const Connect uses = [](CollectiveWorld&, Collective& unconnected) { unconnected.Barrier(); };
+  EXPECT_DEATH(beside_a_sum(makes), message);
+  EXPECT_DEATH(beside_a_sum(tells), message);
+  EXPECT_DEATH(beside_a_sum(uses), message);
+}
+
+TEST_F(NcclDeathTest, AMessageBetweenRanksThatAreNotConnectedEndsTheProgram) {
+  const auto exchange = [](bool sends) {
+    RunTwo({}, [&](CollectiveWorld& world) {
+      const auto group = *world.Group("data", {0, 1});
+      GroupActivity activity;
+      Rank rank{world, activity, *group, Device().NewExec(1)};
+      group->Follow(Device(), rank.exec);
+      if (sends) {
+        group->PostSend(rank.element(0), 1 - group->rank());
+      } else {
+        group->Receive(rank.element(0), 1 - group->rank());
+      }
+    });
+  };
+  EXPECT_DEATH(exchange(true), "send 1 to world rank . of group data.*not told of the pair");
+  EXPECT_DEATH(exchange(false), "receive 1 from world rank . of group data.*not told of the pair");
+}
+
+// A rank with pairs and one without wait for it, and neither longer than the deadline.
+TEST_F(NcclTest, ARankThatNeverConnectsIsAnErrorOfTheGroup) {
+  for (const bool pairs : {true, false}) {
+    SCOPED_TRACE(pairs);
+    std::promise<void> over;
+    ExpectNoErrors(RunTwo({.connect_timeout = absl::Seconds(2)}, [&](CollectiveWorld& world) {
+      const auto group = *world.Group("data", {0, 1});
+      if (world.rank() == 1) return over.get_future().wait();
+      const absl::Status status = group->Connect(pairs ? EveryPair(*group) : Connections());
+      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+      EXPECT_THAT(std::string(status.message()),
+                  AllOf(HasSubstr("group data: "), HasSubstr("no word from all ranks within 2s")));
+      EXPECT_THROW(group->Check(), DeviceError);
+      EXPECT_FALSE(world.Group("next", {0, 1}).ok());
+      over.set_value();
+    }));
+  }
+}
+
+TEST_F(NcclTest, AnErrorOfCudaHasTheLastWordsOfTheKernelThatFailed) {
+  ExpectNoErrors(RunTwo({.device = -1}, [](CollectiveWorld& world) {
+    const absl::Status status = world.Group("data", {0, 1}).status();
+    EXPECT_EQ(status.message(), absl::StrCat("group data: CUDA: invalid argument", kLastWords));
   }));
 }
 

@@ -15,8 +15,9 @@ class NcclThreads final : public Threads {
   explicit NcclThreads(int size) {
     for (int i = 0; i < size; ++i) {
       ranks_.push_back(std::make_unique<CarriedWorld>(
-          CreateNcclWorld({.rank = i, .size = size, .connect_timeout = absl::Seconds(5)},
-                          rendezvous_),
+          CreateNcclWorld(
+              {.rank = i, .size = size, .device = i, .connect_timeout = absl::Seconds(5)},
+              rendezvous_),
           **CudaBackend()));
     }
   }

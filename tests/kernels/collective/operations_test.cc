@@ -260,6 +260,26 @@ TEST_P(OperationsTest, PostedReceivesAreFilledInTheOrderOfTheirMessages) {
   });
 }
 
+// Both are counted together, but an implementation need not send them the same way.
+TEST_P(OperationsTest, MessagesGoBetweenTheShiftsOfARing) {
+  if (size() < 2) return;
+  Run([](Collective& group) {
+    const int next = (group.rank() + 1) % group.size();
+    const int previous = (group.rank() + group.size() - 1) % group.size();
+    for (int round = 0; round < 3; ++round) {
+      const std::vector<double> mine(3, 10 * round + group.rank());
+      const std::vector<double> wanted(3, 10 * round + previous);
+      std::vector<double> message(3), shifted(3);
+      group.SendReceive(View(mine), next, View(shifted), previous);
+      EXPECT_EQ(shifted, wanted);
+      const SendHandle sent = group.PostSend(View(mine), next);
+      group.Receive(View(message), previous);
+      group.WaitSend(sent);
+      EXPECT_EQ(message, wanted);
+    }
+  });
+}
+
 TEST_P(OperationsTest, NobodyPassesABarrierBeforeAllHaveCome) {
   std::atomic<int> arrived = 0;
   Run([&](Collective& group) {

@@ -196,6 +196,8 @@ struct cudaDeviceProp {
 };
 
 const char* cudaGetErrorString(cudaError_t error);
+// All devices are one, but the emulation of NCCL tells the ranks of one process apart by them.
+cudaError_t cudaSetDevice(int device);
 cudaError_t cudaMalloc(void** data, size_t bytes);
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
@@ -223,9 +225,6 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
 
 inline cudaError_t cudaGetLastError() { return cuda_emulation::Outcome(); }
 inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cuda_emulation::Outcome(); }
-inline cudaError_t cudaSetDevice(int device) {
-  return device == 0 ? cuda_emulation::Outcome() : cudaErrorInvalidValue;
-}
 inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   return cudaStreamCreateWithPriority(stream, flags, 0);
 }

@@ -105,6 +105,8 @@ Group& MyGroup() {
 struct NcclEmulationComm {
   Clique* clique;
   int rank;
+  int device;
+  bool made = false;  // All its ranks have joined.
   bool over = false;
   bool finalizing = false;
   std::thread::id user;                         // Who has a group open with it; nobody: none.
@@ -314,6 +316,33 @@ bool IsConnected(NcclEmulationComm& comm) {
   return true;
 }
 
+// Whether a communicator is being made, or connects ranks for the calls that it was given.
+bool Connects(const NcclEmulationComm& comm) {
+  if (!comm.made) return true;
+  const auto is_new = [&](const Request& request) {
+    const std::array<int64_t, 3> kind = KindOf(comm, request);
+    const bool to_itself = IsMessage(request.kind) && kind[1] == kind[2];
+    return !to_itself && comm.clique->size > 1 && !comm.clique->connected.contains(kind);
+  };
+  return std::any_of(comm.given_requests.begin(), comm.given_requests.end(), is_new);
+}
+
+// Whether a call of a communicator waits for its device or for other ranks.
+bool IsAtWork(const NcclEmulationComm& comm) { return comm.under_way > 0 || !comm.given.empty(); }
+
+// Ends the program if one of two communicators of a device connects while the other is at work.
+void CheckConnectsAlone(const NcclEmulationComm& comm) {
+  if (comm.clique->broken) return;
+  for (const NcclEmulationComm& other : TheNccl().comms) {
+    if (&other == &comm || other.over || other.clique->broken || other.device != comm.device) {
+      continue;
+    }
+    CHECK(!(Connects(comm) && IsAtWork(other)) && !(Connects(other) && IsAtWork(comm)))
+        << "NCCL: device " << comm.device << " makes or connects a communicator while another has "
+        << "work: on a GPU, each may wait for the other";
+  }
+}
+
 ncclResult_t Ask(ncclComm_t comm, const Request& request) {
   const Lock lock = LockDevice();
   CheckUse(*comm, false);
@@ -368,7 +397,9 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
   NcclEmulationComm& made = TheNccl().comms.emplace_back();
   made.clique = &clique;
   made.rank = rank;
+  made.device = cuda_emulation::MyDevice();
   made.in_progress = true;
+  CheckConnectsAlone(made);
   *comm = &made;
   return ncclInProgress;
 }
@@ -386,6 +417,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
     if (comm->under_way > 0) cuda_emulation::AdvanceAll(lock);
     done = comm->under_way == 0 && int(clique.finalized.size()) == clique.size;
   } else if (comm->in_progress && done) {
+    comm->made = true;
     done = IsConnected(*comm);
     if (done) GiveGroup(lock, *comm);
   }
@@ -442,6 +474,7 @@ ncclResult_t ncclGroupEnd() {
   NcclEmulationComm& comm = *requests.front().first;
   comm.user = {};
   comm.in_progress = true;
+  CheckConnectsAlone(comm);
   return ncclInProgress;
 }
 

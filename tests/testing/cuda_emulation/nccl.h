@@ -6,6 +6,10 @@
 // Every call of a communicator takes effect later, as non-blocking ones do, and the first one of a
 // kind once all who take part have made it, because NCCL connects them then.
 //
+// It also ends the program where a communicator is made, or connects ranks, while another one of
+// the same device has work: NCCL allocates memory then, and on a GPU that may wait for the work,
+// which may wait for a rank that waits for this one. Each rank sets a device of its own for this.
+//
 // Found in place of NCCL's own header, by its directory's place in the include path.
 
 #pragma once

@@ -175,6 +175,11 @@ bool& Idle() {
   return idle;
 }
 
+int& MyDevice() {
+  static thread_local int device = 0;
+  return device;
+}
+
 void OpenMemory() { TheDeviceMemory().Open(); }
 void CloseMemory() { TheDeviceMemory().Close(); }
 bool IsOnDevice(const void* data, size_t bytes) { return TheDeviceMemory().Has(data, bytes); }
@@ -255,6 +260,13 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "unspecified launch failure";
   }
   return "?";
+}
+
+cudaError_t cudaSetDevice(int device) {
+  constexpr int kDevices = 64;
+  if (device < 0 || device >= kDevices) return cudaErrorInvalidValue;
+  cuda_emulation::MyDevice() = device;
+  return Outcome();
 }
 
 cudaError_t cudaMalloc(void** data, size_t bytes) {

@@ -38,6 +38,9 @@ void WaitUntil(Lock& lock, cudaStream_t stream, const std::function<bool()>& don
 bool IsIdle(const Lock& lock, cudaStream_t stream);
 bool AllIdle(const Lock& lock);
 
+// The device that this thread has set.
+int& MyDevice();
+
 // Whether this thread has waited for all that it has given.
 bool& Idle();
 

@@ -1,6 +1,6 @@
 // Proves that a job whose GPUs are connected by NCCL trains as one on CPUs, however its streams run
-// beside each other, and that what a step leaves behind that lost a peer is no record and no
-// checkpoint.
+// beside each other, without connecting any ranks within a step, and that what a step leaves behind
+// that lost a peer is no record and no checkpoint.
 
 #include <gmock/gmock.h>
 
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/collective/nccl.h"
+#include "kernels/cuda/failure_text.h"
 #include "tests/kernels/call.h"
 #include "tests/kernels/collective/rendezvous_fakes.h"
 #include "tests/testing/cuda_emulation/nccl.h"
@@ -20,15 +21,22 @@ namespace {
 
 using ::testing::HasSubstr;
 
-RunOptions Nccl(Rendezvous& rendezvous, absl::Duration timeout = absl::Minutes(5)) {
-  return {.ranks = 2, .backend = &TestedBackend(), .tensors = [&rendezvous, timeout](int rank) {
-            return CreateNcclWorld({.rank = rank, .size = 2, .timeout = timeout}, rendezvous);
-          }};
+RunOptions Nccl(int ranks, Rendezvous& rendezvous, absl::Duration timeout = absl::Minutes(5)) {
+  const auto world = [ranks, &rendezvous, timeout](int rank) {
+    return CreateNcclWorld({.rank = rank,
+                            .size = ranks,
+                            .device = rank,
+                            .timeout = timeout,
+                            .with_failure = cuda::WithFailure},
+                           rendezvous);
+  };
+  return {.ranks = ranks, .backend = &TestedBackend(), .tensors = world};
 }
 
 struct NcclCase {
   std::string name;
   ParallelismConfig parallelism;
+  int ranks = 2;
 };
 
 JobConfig JobOf(const ParallelismConfig& parallelism, const std::string& directory) {
@@ -42,17 +50,17 @@ JobConfig JobOf(const ParallelismConfig& parallelism, const std::string& directo
 class NcclTraining : public ::testing::TestWithParam<NcclCase> {};
 
 TEST_P(NcclTraining, StepsAndCheckpointAreTheCpus) {
-  const auto& [name, parallelism] = GetParam();
+  const auto& [name, parallelism, ranks] = GetParam();
   const JobConfig on_cpu = JobOf(parallelism, name + "_cpu");
-  const auto cpu = RunJob(on_cpu, {.ranks = 2});
+  const auto cpu = RunJob(on_cpu, {.ranks = ranks});
   for (const bool late : {false, true}) {
     SCOPED_TRACE(late ? "late" : "at once");
     std::optional<cuda_emulation::Late> streams_are_late;
     if (late) streams_are_late.emplace();
     const JobConfig on_gpu = JobOf(parallelism, name + "_gpu");
     MemoryRendezvous rendezvous;
-    const auto gpu = RunJob(on_gpu, Nccl(rendezvous));
-    for (size_t rank = 0; rank < 2; ++rank) {
+    const auto gpu = RunJob(on_gpu, Nccl(ranks, rendezvous));
+    for (size_t rank = 0; rank < gpu.size(); ++rank) {
       ASSERT_TRUE(gpu[rank].status.ok()) << gpu[rank].status;
       ASSERT_EQ(gpu[rank].records.size(), 3u);
       for (size_t i = 0; i < 3; ++i) {
@@ -70,7 +78,8 @@ TEST_P(NcclTraining, StepsAndCheckpointAreTheCpus) {
 INSTANTIATE_TEST_SUITE_P(Cases, NcclTraining,
                          ::testing::Values(NcclCase{"zero_full", {.zero = Zero::kFull}},
                                            NcclCase{"tensor", {.tensor = 2}},
-                                           NcclCase{"pipeline", {.pipeline = 2}}),
+                                           NcclCase{"pipeline", {.pipeline = 2}},
+                                           NcclCase{"rings", {.pipeline = 2, .context = 2}, 4}),
                          [](const auto& info) { return info.param.name; });
 
 // Rank 1 leaves the second step to rank 0, which has a record and a checkpoint of the first alone.
@@ -89,7 +98,7 @@ TEST(NcclTrainingLoss, OfAPeerThatNeverComesEndsTheStep) {
   MemoryRendezvous rendezvous;
   nccl_emulation::TellPeers(false);
   std::promise<void> over;
-  RunOptions options = Nccl(rendezvous, absl::Seconds(3));
+  RunOptions options = Nccl(2, rendezvous, absl::Seconds(3));
   options.before_attempt = [&](int rank, int64_t step, int, StepState&) {
     if (rank == 1 && step == 2) over.get_future().wait();
   };
@@ -102,7 +111,7 @@ TEST(NcclTrainingLoss, OfAPeerThatNeverComesEndsTheStep) {
 
 TEST(NcclTrainingLoss, OfAPeerThatDiesEndsTheStep) {
   MemoryRendezvous rendezvous;
-  RunOptions options = Nccl(rendezvous);
+  RunOptions options = Nccl(2, rendezvous);
   options.before_attempt = [&](int rank, int64_t step, int, StepState&) {
     if (rank == 1 && step == 2) throw DeviceError(DeviceError::Kind::kDevice, "dies");
   };

@@ -20,6 +20,8 @@ constexpr double kTileOverhead = 1.5e-6;  // Of each wave: first loads, last sto
 constexpr double kWorkspace = 64 << 20;   // Bytes that a product may keep parts of its sums in.
 // A grouped product has mma.sync where cuBLASLt has wgmma.
 constexpr double kGroupedShare = 0.6;
+// The kernels of a scan of states (kernels/cuda/state_scan.cu and state_scan_backward.cu).
+constexpr int kScanKernels = 6, kScanBackwardKernels = 12;
 // Our attention has mma.sync where cuDNN has wgmma, and needs no more time for one order.
 constexpr double kOurAttentionShare = 0.5;
 
@@ -107,6 +109,17 @@ double AttentionSeconds(const GpuRates& gpu, const Program& program, const Insta
   return kKernel + flops / rate;
 }
 
+// Of Mamba-2's scan, whose kernels write their arrays to scratch memory and read them again. Their
+// products have mma.sync.
+double ScanSeconds(const GpuRates& gpu, const Program& program, const Instance& instance,
+                   const Cost& cost) {
+  const bool backward = absl::EndsWith(instance.op->name(), "_backward");
+  const double scratch = double(instance.op->KeptOnGpu(program, instance)->bytes);
+  const int more = (backward ? kScanBackwardKernels : kScanKernels) - 1;
+  return more * (kKernel + kNextKernel) + cost.flops / (kGroupedShare * gpu.products) +
+         MemorySeconds(gpu, cost.bytes + 2 * scratch);
+}
+
 }  // namespace
 
 absl::StatusOr<GpuRates> RatesOf(const std::string& gpu) {
@@ -136,6 +149,9 @@ OpPrediction Predict(const GpuRates& gpu, const Program& program, const Instance
     const double host = instance.op->is_capturable() ? 0 : kHostLooks;
     return {Part::kExperts,
             host + cost.flops / (kGroupedShare * gpu.products) + MemorySeconds(gpu, cost.bytes)};
+  }
+  if (absl::StartsWith(name, "state_scan") || absl::StartsWith(name, "state_ends")) {
+    return {Part::kMemory, ScanSeconds(gpu, program, instance, cost)};
   }
   if (instance.list == List::kOptimizer) {
     return {Part::kOptimizer, MemorySeconds(gpu, cost.bytes)};

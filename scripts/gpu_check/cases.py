@@ -51,13 +51,16 @@ MORE_ROWS = [Case("gpt2-1558m", 16, 1024, 67)]
 # side by side, so that a GPU of 80 GB must hold them together. The DeepSeek layer is its preset's:
 # latent attention, YaRN, experts in groups, a shared expert, and both ways to balance experts. It
 # has 8 experts in 2 groups in place of 256 in 8: a token goes to 2 experts of its better group.
+LAYERS_OF_FEW_WORDS = [
+    Case("qwen3_moe", 1, 1024, 12),
+    Case("deepseek_v3", 1, 1024, 13),
+    Case("mamba2", 1, 1024, 3),
+]
 LAYERS = [
     Case(GPT2, 1, 1024, 2, layers=1),
     Case(LLAMA_1B, 1, 1024, 7, layers=1),
     Case(LLAMA_7B, 1, 1024, 9, layers=1),
-    Case("qwen3_moe", 1, 1024, 12),
-    Case("deepseek_v3", 1, 1024, 13),
-    Case("mamba2", 1, 1024, 3),
+    *LAYERS_OF_FEW_WORDS,
 ]
 MORE_LAYERS = [Case("gpt2-1558m", 1, 1024, 4, layers=1)]
 TINY = Case("byte", 1, 256, 1, layers=1, steps=1)

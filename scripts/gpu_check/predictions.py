@@ -2,6 +2,7 @@
 
     python3 scripts/gpu_check/predictions.py build/bench h100|h200
 """
+import dataclasses
 import re
 import subprocess
 import sys
@@ -9,6 +10,8 @@ import sys
 import cases
 import readers
 
+# The ops that the other rows lack: experts, latent attention and Mamba-2's scan.
+LAYERS = [dataclasses.replace(case, micro=4, sequence=4096) for case in cases.LAYERS_OF_FEW_WORDS]
 PARTS = ["products", "head and loss", "attention", "experts", "memory-bound", "optimizer", "gaps"]
 
 
@@ -16,7 +19,7 @@ def main():
     programs, gpu = sys.argv[1:]
     print("| row | " + " | ".join(PARTS) + " | step, ms | tokens/s | MFU | memory |")
     print("|---|" + "---|" * (len(PARTS) + 4))
-    for row in [*cases.ROWS, *cases.MORE_ROWS]:
+    for row in [*cases.ROWS, *cases.MORE_ROWS, *LAYERS]:
         command = [f"{programs}/predict_step", "--gpu", gpu, *(str(word) for word in row.options())]
         text = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
         found = readers.prediction(text)["predicted"]

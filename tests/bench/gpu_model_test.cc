@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "bench/step_case.h"
 #include "common/check.h"
@@ -79,6 +80,23 @@ TEST(GpuModel, NothingIsFasterThanItsBytesAndProducts) {
     EXPECT_GE(Predict(gpu, plan.program, instance).seconds, cost.flops / gpu.peak)
         << instance.op->name();
   }
+}
+
+// Bug it must catch: a scan that costs no more than its operands' bytes, ten times too little.
+TEST(GpuModel, AScanWritesItsScratchMemoryAndReadsIt) {
+  const ResolvedCase resolved =
+      *Resolve({.model = "nemotron3-nano-30b", .micro = 1, .sequence = 8192, .layers = 1});
+  const RankPlan plan = *PlanRank(resolved.job, resolved.model, 0, DeviceKind::kCuda);
+  const GpuRates gpu = *RatesOf("h200");
+  double seconds = 0;
+  for (const Instance& instance : plan.program.instances) {
+    if (instance.when == When::kValidation) continue;
+    if (!absl::StartsWith(instance.op->name(), "state_scan")) continue;
+    seconds += Predict(gpu, plan.program, instance).seconds;
+  }
+  // By the sizes of kernels/state_scratch.h: about 4 GB of traffic.
+  EXPECT_GT(seconds, 0.5e-3);
+  EXPECT_LT(seconds, 2.5e-3);
 }
 
 TEST(StepCase, WhatNoModelHasIsRefused) {

@@ -36,8 +36,8 @@ void RemoveNulls(Json& json) {
 }
 
 // Refuses another model.import than that of the run. A continued run never reads model.import, so a
-// wrong path would pass unnoticed. But whoever names another directory beside --continue expects its
-// weights to be trained. A note is easily missed, and the mistake is found after a long run. A
+// wrong path would pass unnoticed. But whoever names another directory beside --continue expects
+// its weights to be trained. A note is easily missed, and the mistake is found after a long run. A
 // directory that was moved need not be named at all.
 absl::Status CheckImport(const std::vector<RunChange>& changes) {
   Violations refused;

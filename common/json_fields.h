@@ -66,6 +66,9 @@ class JsonWriter {
   void Seldom(const char* name, const T& value) {
     if (value != T()) (*this)(name, value);
   }
+  void ZeroIfAbsent(const char* name, const std::optional<double>& value) {
+    (*this)(name, value.value_or(0));
+  }
   void Whole(const char* name, int64_t value) { json_[name] = value; }
   void LaterWhole(const char* name, int64_t value) { json_[name] = value; }
   void Object(const char* name, const Json& value) { json_[name] = value; }
@@ -141,6 +144,12 @@ class JsonReader {
   void Seldom(const char* name, T& value) {
     value = T();
     Later(name, value);
+  }
+  // Visits a field that can be absent, and that earlier releases want as a number: 0 is none.
+  void ZeroIfAbsent(const char* name, std::optional<double>& value) {
+    double number = 0;
+    (*this)(name, number);
+    value = number == 0 ? std::nullopt : std::optional(number);
   }
   // The value must be from 0 to kMostWhole.
   void Whole(const char* name, int64_t& value) {

@@ -56,8 +56,6 @@ absl::StatusOr<Job> DecodeJob(const std::string& text) {
   if (stored != 0 && stored != int64_t(later.size())) {
     return Damaged("what is known of earlier attempts is not whole");
   }
-  // The last release stored a loss of 0 where there was none.
-  if (job.progress.furthest_step == 0) job.progress.loss.reset();
   if (!absl::EndsWith(job.state_reason, job.consequence)) {
     return Damaged("its state_reason does not end with its consequence");
   }

@@ -32,7 +32,8 @@ void VisitFields(auto& v, Rank& rank) {
 }
 
 void VisitFields(auto& v, Progress& p) {
-  v("step", p.step), v("furthest_step", p.furthest_step), v("loss", p.loss);
+  v("step", p.step), v("furthest_step", p.furthest_step);
+  v.ZeroIfAbsent("loss", p.loss);
   v("tokens_per_second", p.tokens_per_second), v("seconds_per_step", p.seconds_per_step);
   v("validation_loss", p.validation_loss), v("mfu", p.mfu);
 }

@@ -44,8 +44,8 @@ double TokensPerSecond(const StepRecord& step) {
 }
 
 // Returns the event that says what became of the attempt, or null if it has none. The events of its
-// end have the job's own reason, which names the cause. After these events there are only reports of
-// ranks that lost their peer, or were stopped for the failure of another.
+// end have the job's own reason, which names the cause. After these events there are only reports
+// of ranks that lost their peer, or were stopped for the failure of another.
 const EventRecord* TellingEvent(uint64_t epoch, const std::vector<EventRecord>& events) {
   const EventRecord *last = nullptr, *end = nullptr;
   for (const EventRecord& event : events) {

@@ -99,8 +99,8 @@ class Collective {
   // All ranks of the group must call this, at most once, while no group of their world is in use.
   // Both ranks of a pair must name it, and a rank without pairs must make the call, too. The ranks
   // that share several groups must connect these in the same order. The group need not follow an
-  // Exec yet. UNAVAILABLE: the world was aborted, or a member was lost or has failed. INTERNAL: this
-  // rank's device has failed.
+  // Exec yet. UNAVAILABLE: the world was aborted, or a member was lost or has failed. INTERNAL:
+  // this rank's device has failed.
   absl::Status Connect(const Connections& connections);
 
   // Throws if anything has failed in any group of this rank's world. If it returns, data that were

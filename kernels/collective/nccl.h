@@ -22,10 +22,10 @@
 // one byte each. NCCL may still connect ranks once more for an algorithm that it takes only for
 // larger collectives.
 //
-// A watchdog, a thread of the world, looks at all operations under way: for an abort, an operation's
-// deadline and NCCL's own errors. It notes a failure first and then ends the work on the device, so
-// that Check() throws before anybody trusts the result. If a peer dies, NCCL notices (connections
-// between machines), or the deadline passes.
+// A watchdog, a thread of the world, looks at all operations under way: for an abort, an
+// operation's deadline and NCCL's own errors. It notes a failure first and then ends the work on
+// the device, so that Check() throws before anybody trusts the result. If a peer dies, NCCL notices
+// (connections between machines), or the deadline passes.
 
 #pragma once
 

@@ -59,13 +59,13 @@ Program Record(const JobConfig& job, const ModelConfig& model, const Layout& lay
 
 // Connects all groups of a rank before it has given its device any work.
 //
-// The ranks meet: the two of a pair, then those that exchange data, and at the end of each group all
-// of it. A meeting ends once all of its ranks have come, and a rank comes to its next meeting when
-// its last one has ended. No cycle of ranks can wait, because all ranks go through their meetings in
-// one order: by group, then by pair, then the exchanges, then all of the group. (Groups of one key
-// have no rank in common, so the order among these does not matter.) Take the first meeting that has
-// not ended. Every earlier one has, so each of its ranks has come, or comes without waiting for
-// another. So it ends, and all others after it.
+// The ranks meet: the two of a pair, then those that exchange data, and at the end of each group
+// all of it. A meeting ends once all of its ranks have come, and a rank comes to its next meeting
+// when its last one has ended. No cycle of ranks can wait, because all ranks go through their
+// meetings in one order: by group, then by pair, then the exchanges, then all of the group. (Groups
+// of one key have no rank in common, so the order among these does not matter.) Take the first
+// meeting that has not ended. Every earlier one has, so each of its ranks has come, or comes
+// without waiting for another. So it ends, and all others after it.
 absl::Status ConnectAll(const CollectiveTable& collectives,
                         const std::map<Group, Connections>& connections) {
   for (const auto& [group, of_group] : connections) {

@@ -69,6 +69,20 @@ TEST_F(ProgressTest, AnAttemptThatHasGoneBackHasNoLossUntilItsFirstStep) {
   EXPECT_TRUE(HasSeries("loss", id));
 }
 
+// Bug it must catch: an attempt that dies before its first step, and a later one that begins at an
+// older checkpoint, leave the tokens where they were.
+TEST_F(ProgressTest, TokensFallBackWithEachResume) {
+  const std::string id = Submit(1, "runs");
+  Snapshot job = Begin(id, 0);
+  for (uint64_t step = 1; step <= 5; ++step) Step(worker_, job, 0, step);
+  for (const uint64_t resumed : {4, 2}) {
+    Say(worker_, Status(job, 0, RankState::kExited, ExitCause::kSignal, 9));
+    job = Begin(id, resumed);
+    EXPECT_EQ(Get(id)->progress.step, resumed);
+    EXPECT_EQ(Metric("tokens_seen"), double(resumed) * 4);
+  }
+}
+
 // Bug it must catch: tokens/s is a mean that includes waiting, and MFU beside it is the last step's
 // alone, so that the one does not follow from the other.
 TEST_F(ProgressTest, TokensPerSecondAreOverTheSameSecondsAsMfu) {

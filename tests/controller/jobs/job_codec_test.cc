@@ -74,12 +74,13 @@ TEST(JobCodec, WhatWasNotMeasuredStaysSo) {
 }
 
 // Bug it must catch: after an upgrade, every stored job that never finished a step has a loss of 0.
-TEST(JobCodec, TheLastReleasesZeroIsNoLoss) {
-  nlohmann::json row = nlohmann::json::parse(EncodeJob(FullJob()));
-  row["progress"]["loss"] = 0.0;
-  EXPECT_EQ(DecodeJob(row.dump())->progress.loss, 0.0) << "of step 41";
-  row["progress"]["step"] = row["progress"]["furthest_step"] = 0;
-  EXPECT_FALSE(DecodeJob(row.dump())->progress.loss.has_value());
+// Bug it must catch: after a way back, the last release calls a job damaged that has no loss.
+TEST(JobCodec, NoLossIsTheLastReleasesZero) {
+  Job job = FullJob();
+  job.progress.loss.reset();
+  const std::string row = EncodeJob(job);
+  EXPECT_EQ(nlohmann::json::parse(row)["progress"]["loss"], 0.0);
+  EXPECT_FALSE(DecodeJob(row)->progress.loss.has_value());
 }
 
 TEST(JobCodec, ReadsBackTheBatchesOfEarlierJobs) {

@@ -1,9 +1,25 @@
 #include "common/interval.h"
 
+#include <vector>
+
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "common/check.h"
 
 namespace trainyard {
+
+bool IsWithin(absl::string_view interval, double value) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(interval, ' ');
+  double least = 0, most = 0;
+  const auto compares = [](absl::string_view sign) { return sign == "<" || sign == "<="; };
+  CHECK(parts.size() == 5 && absl::SimpleAtod(parts[0], &least) && compares(parts[1]) &&
+        parts[2] == "x" && compares(parts[3]) && absl::SimpleAtod(parts[4], &most))
+      << "no interval: " << interval;
+  const bool above = parts[1] == "<" ? least < value : least <= value;
+  const bool below = parts[3] == "<" ? value < most : value <= most;
+  return above && below;
+}
 
 std::string NearestBound(absl::string_view interval, double value) {
   const size_t x = interval.find(" x ");

@@ -87,12 +87,14 @@ Program RecordTraining(const Model& model, const TrainingOptions& options) {
   after("dead");
   Recompute(program, options.recompute);
   after("recompute");
-  LayOutParameters(program, {.bucket_bytes = options.bucket_bytes, .zero = options.zero});
+  LayOutParameters(program, {.bucket_bytes = options.bucket_bytes,
+                             .zero = options.zero,
+                             .states = options.optimizer.optimizer().states});
   InsertBuckets(program);
   InsertFetches(program);
   after("buckets");
   RecordInitialization(recorder);
-  RecordOptimizer(recorder, options.adamw);
+  RecordOptimizer(recorder, options.optimizer);
   after("optimizer");
   return std::move(recorder).Finish();
 }

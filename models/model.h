@@ -11,6 +11,7 @@
 
 #include "models/parallel/context_exchange.h"
 #include "models/parallel/zero.h"
+#include "models/program/optimizer/optimizer.h"
 #include "models/program/passes/options.h"
 #include "models/program/program.h"
 #include "models/program/recorder.h"
@@ -63,7 +64,7 @@ struct RecordOptions {
 
 struct TrainingOptions {
   RecordOptions record = {};
-  AdamWOptions adamw = {};
+  OptimizerOptions optimizer = {};
   size_t bucket_bytes = kBucketBytes;  // See LayoutOptions.
   Zero zero = Zero::kNone;
   RecomputeOptions recompute = {};

@@ -8,8 +8,8 @@
 
 namespace trainyard {
 
-// Sums of the 32-bit words of the tensors that AdamW updates, modulo 2^32, so the order of adding
-// does not matter. If a single bit changes in the words, their sum changes.
+// Sums of the 32-bit words of the tensors that the optimizer updates, modulo 2^32, so the order of
+// adding does not matter. If a single bit changes in the words, their sum changes.
 struct WordSums {
   uint32_t master = 0;
   uint32_t m = 0;
@@ -30,10 +30,10 @@ struct StepState {
   double auxiliary_loss = 0;  // The same for the loss of uneven experts.
   double grad_norm_squared = 0;
   double grad_norm = 0;
-  double clip_factor = 1;  // AdamW multiplies gradients by this.
-  int64_t finite = 1;      // 0: loss or gradient norm is not finite, and AdamW changes nothing.
-  WordSums read = {};      // Found in memory by AdamW, all of its calls together.
-  WordSums written = {};   // Left in memory by AdamW, all of its calls together.
+  double clip_factor = 1;  // The optimizer multiplies gradients by this.
+  int64_t finite = 1;      // 0: loss or gradient norm is not finite, and no parameter changes.
+  WordSums read = {};      // Found in memory by the optimizer, all of its calls together.
+  WordSums written = {};   // Left in memory by the optimizer, all of its calls together.
 
   // Outside of a step: added to by SumWords (kernels/sum_words.h).
   uint32_t words = 0;

@@ -15,7 +15,7 @@ Program RecordForCounting(const ModelConfig& config, int64_t sequence) {
                                                           .micro_batch = 1,
                                                           .sequence = sequence,
                                                           .mesh = {}},
-                                               .adamw = {}});
+                                               .optimizer = {}});
 }
 
 double Flops::total() const {

@@ -59,7 +59,7 @@ struct ParameterSpec {
   bool unrounded = false;
   // Set for the bias of a router's choice (kernels/balance_bias.h), which must be `unrounded`. The
   // "gradient" of this bias is how much more often than the mean each expert was chosen, and a step
-  // changes the bias by this rate. AdamW and the gradient norm leave the bias out.
+  // changes the bias by this rate. The optimizer and the gradient norm leave the bias out.
   std::optional<double> balance_rate = {};
   // Dim 0 numbers tensors that are parameters of their own for users, checkpoints and import. "*"
   // in the name stands for the number. Such a parameter can be divided along dim 0 only.
@@ -81,8 +81,8 @@ struct ParameterSpec {
 // counts bytes.
 enum class FlatBuffer : uint8_t {
   kMaster,        // Masters: updated by the optimizer, saved in checkpoints.
-  kFirstMoment,   // Moments: AdamW's m.
-  kSecondMoment,  // Moments: AdamW's v.
+  kFirstMoment,   // Moments: the optimizer's m. Checkpoints save the moments, too.
+  kSecondMoment,  // Moments: the optimizer's v.
   kGradient,      // Gradients: sums over micro-batches and, at the end, over ranks.
   kCompute,       // Weights: read by forward and backward. Not used where the master is whole and
                   // has the same format, nor for unrounded parameters.
@@ -95,6 +95,10 @@ enum class FlatBuffer : uint8_t {
             // rank that computes with it, and has no other copy.
 };
 inline constexpr int kNumFlatBuffers = 9;
+
+// The state that an optimizer may keep of a parameter. Which of these buffers exist is declared in
+// the optimizer's file (models/program/optimizer/optimizer.h); the others have no elements.
+inline constexpr FlatBuffer kStateBuffers[] = {FlatBuffer::kFirstMoment, FlatBuffer::kSecondMoment};
 
 struct FlatRange {
   int64_t offset = 0;  // In elements from the start of a flat buffer; in bytes for kFrozen.

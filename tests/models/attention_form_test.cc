@@ -95,7 +95,7 @@ Program Record(const Form& form, const Mesh& mesh, ContextExchange exchange) {
                                                           .sequence = kSequence,
                                                           .mesh = mesh,
                                                           .context_exchange = exchange},
-                                               .adamw = {}});
+                                               .optimizer = {}});
 }
 
 // Documents of the same lengths in each sequence: 5, 1, 11 and the rest.

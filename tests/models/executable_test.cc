@@ -22,7 +22,8 @@ TrainingOptions Options(const Precision& precision, int64_t micro_batch, int dat
                      .micro_batch = micro_batch,
                      .sequence = kSequence,
                      .mesh = {.data = data}},
-          .adamw = {.epsilon = 1e-3},  // AdamW amplifies rounding where gradients are near zero.
+          // AdamW amplifies rounding where gradients are near zero.
+          .optimizer = {{"epsilon", 1e-3}},
           .bucket_bytes = 2048};
 }
 
@@ -82,7 +83,7 @@ TEST(ExecutableTest, TheBalancingBiasMovesByItsRateAndIsNoPartOfTheNorm) {
   AsDecoder(config).moe->expert_bias = true;
   AsDecoder(config).moe->bias_update_rate = 0.25;
   TrainingOptions options = Options(Precision::F64(), 1);
-  options.adamw.weight_decay = 0.5;
+  options.optimizer["weight_decay"] = 0.5;
   const auto executable = Bind(RecordTraining(*CreateModel(config), options));
   const std::vector<double> before = Weights(*executable);
   executable->WriteStepState({.step = 1, .learning_rate = 0.1, .clip_norm = 1e-3});

@@ -122,7 +122,7 @@ TEST_P(ExpertMlpTest, OutputIsTheWeightedSumOfEachTokensExperts) {
 }
 
 TEST_P(ExpertMlpTest, EveryGradientMatchesCentralDifferences) {
-  const auto executable = BindChosen(RecordTraining(model, {.record = options, .adamw = {}}));
+  const auto executable = BindChosen(RecordTraining(model, {.record = options, .optimizer = {}}));
   executable->WriteInput("targets", 0, Tokens(kTokens, kVocab, 2));
   const auto loss = [&] {
     executable->WriteStepState({.step = 1, .loss_scale = 1.0 / kTokens});

@@ -83,7 +83,7 @@ TrainingOptions Options(int64_t sequences, const Mesh& mesh = {}) {
                      .micro_batch = sequences,
                      .sequence = kSequence,
                      .mesh = mesh},
-          .adamw = {}};
+          .optimizer = {}};
 }
 
 // Losses of the sequences from `first` of a batch of two; forward alone, or backward, too.

@@ -78,9 +78,9 @@ TEST(GatherLinearTest, NothingGatheredIsKept) {
     AsDecoder(config).head_dim = width / 8;
     AsDecoder(config).vocab = 16;
     AsDecoder(config).max_seq = sequence;
-    const Program program =
-        RecordTraining(*CreateModel(config),
-                       {.record = {.sequence = sequence, .mesh = {.tensor = int(n)}}, .adamw = {}});
+    const Program program = RecordTraining(
+        *CreateModel(config),
+        {.record = {.sequence = sequence, .mesh = {.tensor = int(n)}}, .optimizer = {}});
     return PlanMemory(program).activation_bytes();
   };
   // On each rank its rows of two residuals and two norms, with a statistic each; and of all rows

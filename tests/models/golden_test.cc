@@ -129,7 +129,7 @@ void ExpectGoldenGradients(const ModelConfig& config, const std::string& name, d
   const Golden golden = Load(name);
   const std::vector<int32_t>& tokens = golden.integers.at("tokens");
   const auto executable =
-      Bind(RecordTraining(*CreateModel(config), {.record = OptionsOf(tokens), .adamw = {}}));
+      Bind(RecordTraining(*CreateModel(config), {.record = OptionsOf(tokens), .optimizer = {}}));
   WriteWeights(*executable);
   executable->WriteInput("tokens", 0, tokens);
   executable->WriteInput("targets", 0, Tokens(int64_t(tokens.size()), AsDecoder(config).vocab, 6));
@@ -200,7 +200,7 @@ TEST(GoldenTest, DitPredictionsAndGradientsAreThoseOfThePublicImplementation) {
   ExpectClose(images, golden.outputs, 1e-8);
 
   const auto training =
-      Bind(RecordTraining(*CreateModel(config), {.record = options, .adamw = {}}));
+      Bind(RecordTraining(*CreateModel(config), {.record = options, .optimizer = {}}));
   WriteWeights(*training);
   WriteInputs(*training, c, golden);
   training->WriteInput("target", 0, TokensOf(c, 6, /*channel_first=*/false));

@@ -56,7 +56,7 @@ class ArchitectureGradient : public ::testing::TestWithParam<NamedConfig> {
                        .micro_batch = micro_batch,
                        .sequence = kSequence,
                        .expert_rows = GetParam().expert_rows},
-            .adamw = {}};
+            .optimizer = {}};
   }
 
   // What is trained for, of the whole batch; with_backward leaves its gradient, too.

@@ -15,7 +15,7 @@ Program Record(const Model& model, const RecomputeOptions& recompute,
                const Precision& precision = Precision::F32(), double expert_rows = 2) {
   return RecordTraining(
       model, {.record = {.precision = precision, .sequence = kSequence, .expert_rows = expert_rows},
-              .adamw = {},
+              .optimizer = {},
               .recompute = recompute});
 }
 
@@ -214,7 +214,7 @@ constexpr int64_t kRows = 64;  // Tokens of a micro-batch.
 size_t ActivationBytes(int64_t layers, const RecomputeOptions& recompute) {
   const Program program =
       RecordTraining(*CreateModel(Aligned(layers)),
-                     {.record = {.sequence = kRows}, .adamw = {}, .recompute = recompute});
+                     {.record = {.sequence = kRows}, .optimizer = {}, .recompute = recompute});
   return PlanMemory(program).activation_bytes();
 }
 

@@ -108,7 +108,7 @@ TEST(ProgramTest, EveryParameterOfADataParallelModelIsSummedOverData) {
     const Program program = RecordTraining(
         *CreateModel(config),
         {.record = {.precision = Precision::F32(), .sequence = 4, .mesh = {.data = 2}},
-         .adamw = {}});
+         .optimizer = {}});
     for (const ParameterBox& box : program.Parameters()) {
       EXPECT_EQ(box.reduce_axes, AxisSet({Axis::kData})) << box.name;
     }
@@ -118,7 +118,7 @@ TEST(ProgramTest, EveryParameterOfADataParallelModelIsSummedOverData) {
 TEST(ProgramTest, DumpHasALineAnInstance) {
   const Program program =
       RecordTraining(*CreateModel(TinyLlama()),
-                     {.record = {.precision = Precision::F32(), .sequence = 4}, .adamw = {}});
+                     {.record = {.precision = Precision::F32(), .sequence = 4}, .optimizer = {}});
   const std::string dump = program.Dump();
   EXPECT_EQ(size_t(std::count(dump.begin(), dump.end(), '\n')), program.instances.size());
   EXPECT_THAT(dump, HasSubstr("forward block 1 attention: "));

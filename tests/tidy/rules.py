@@ -201,7 +201,7 @@ def op_files(tree):
         if not re.search(r"\bstruct \w+Args\b", header.code):
             continue
         wanted = {"implementation": r"^kernels/cpu/.*\.cc$", "test": r"^tests/kernels/.*_test\.cc$",
-                  "benchmark": r"^kernels/bench/.*_bench\.cc$", "program op": r"^models/program/(ops/.*|product|executable)\.cc$"}
+                  "benchmark": r"^kernels/bench/.*_bench\.cc$", "program op": r"^models/program/((ops|optimizer)/.*|product|executable)\.cc$"}
         if op in UNMEASURED:
             del wanted["benchmark"]
         for what, where in wanted.items():

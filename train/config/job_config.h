@@ -14,6 +14,7 @@
 #include "models/arch/config.h"
 #include "models/parallel/context_exchange.h"
 #include "models/parallel/zero.h"
+#include "models/program/optimizer/optimizer.h"
 #include "train/pipeline/schedule.h"
 
 namespace trainyard {
@@ -116,16 +117,8 @@ struct ScheduleConfig {
   DecayStyle decay_style = DecayStyle::kExponential;
 };
 
-struct AdamWConfig {
-  double learning_rate = 0;  // Peak; > 0, and has no default.
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double epsilon = 1e-8;
-  double weight_decay = 0.1;  // Does not apply to norms and biases.
-};
-
 struct OptimizerConfig {
-  AdamWConfig adamw;
+  OptimizerOptions options;  // The optimizer, and its section: "adamw".
   ScheduleConfig schedule;
   double clip_norm = 1.0;  // Limit of the global gradient norm; 0: no clipping.
 };

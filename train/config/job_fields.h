@@ -135,13 +135,20 @@ void VisitSchedule(Visitor& fields, ScheduleConfig& out) {
 
 template <typename Visitor>
 void VisitOptimizer(Visitor& fields, OptimizerConfig& out) {
-  fields.Section("adamw", [&](Visitor& f) {
-    f.Field("learning_rate", out.adamw.learning_rate);
-    f.Field("beta1", out.adamw.beta1);
-    f.Field("beta2", out.adamw.beta2);
-    f.Field("epsilon", out.adamw.epsilon);
-    f.Field("weight_decay", out.adamw.weight_decay);
-  });
+  std::vector<std::string> names;
+  for (const Optimizer* const optimizer : Optimizers()) names.push_back(optimizer->name);
+  const OptimizerOptions before = out.options;
+  const std::string chosen = fields.OneOf(names, before.optimizer().name);
+  for (const Optimizer* const optimizer : Optimizers()) {
+    OptimizerOptions read =
+        optimizer == &before.optimizer() ? before : OptimizerOptions(*optimizer);
+    fields.Alternative(optimizer->name, chosen, [&](Visitor& f) {
+      for (const OptimizerOption& option : optimizer->options) {
+        f.Field(option.name, read[option.name]);
+      }
+    });
+    if (chosen == optimizer->name) out.options = read;
+  }
   fields.Section("schedule", [&](Visitor& f) { VisitSchedule(f, out.schedule); });
   fields.Field("clip_norm", out.clip_norm);
 }

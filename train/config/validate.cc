@@ -195,19 +195,15 @@ void CheckDecay(const JobConfig& job, Checker& check) {
 }
 
 void CheckOptimizer(const JobConfig& job, Checker& check) {
-  const AdamWConfig& a = job.optimizer.adamw;
-  const auto number = [&](const char* name, bool legal, double value, const char* wanted) {
-    check.Number(absl::StrCat("optimizer.", name), legal, value, wanted);
-  };
-  number("adamw.learning_rate", a.learning_rate > 0 && a.learning_rate <= 10, a.learning_rate,
-         "0 < x <= 10");
-  number("adamw.beta1", a.beta1 >= 0 && a.beta1 < 1, a.beta1, "0 <= x < 1");
-  number("adamw.beta2", a.beta2 >= 0 && a.beta2 < 1, a.beta2, "0 <= x < 1");
-  number("adamw.epsilon", a.epsilon > 0 && a.epsilon <= 1, a.epsilon, "0 < x <= 1");
-  number("adamw.weight_decay", a.weight_decay >= 0 && a.weight_decay <= 10, a.weight_decay,
-         "0 <= x <= 10");
+  const OptimizerOptions& options = job.optimizer.options;
+  for (const OptimizerOption& option : options.optimizer().options) {
+    const double value = options[option.name];
+    check.Number(absl::StrCat("optimizer.", options.optimizer().name, ".", option.name),
+                 IsWithin(option.wanted, value), value, option.wanted);
+  }
   const double clip = job.optimizer.clip_norm;
-  number("clip_norm", clip >= 0 && clip <= 1e9, clip, "0 (no clipping) <= x <= 1e9");
+  check.Number("optimizer.clip_norm", clip >= 0 && clip <= 1e9, clip,
+               "0 (no clipping) <= x <= 1e9");
 
   const ScheduleConfig& schedule = job.optimizer.schedule;
   const std::string shape = absl::StrCat("optimizer.schedule.", Name(schedule.shape));

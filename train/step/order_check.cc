@@ -1,5 +1,6 @@
 #include "train/step/order_check.h"
 
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <set>
@@ -138,8 +139,9 @@ class NotedRank {
 
   void ReadAsACheckpointDoes() {
     const Program& program = executable_->program();
-    for (const FlatBuffer buffer :
-         {FlatBuffer::kMaster, FlatBuffer::kFirstMoment, FlatBuffer::kSecondMoment}) {
+    std::vector<FlatBuffer> saved(std::begin(kStateBuffers), std::end(kStateBuffers));
+    saved.push_back(FlatBuffer::kMaster);
+    for (const FlatBuffer buffer : saved) {
       if (program.BytesOf(buffer) == 0) continue;
       const Tensor all = executable_->flat(buffer, {.elements = program.shard_elements});
       accesses_.Read(kComputeLine, "checkpoint", all.data, all.bytes());

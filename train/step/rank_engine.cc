@@ -25,7 +25,6 @@ Precision PrecisionOf(const JobConfig& job) {
 
 TrainingOptions OptionsOf(const JobConfig& job, const Layout& layout,
                           const EngineOptions& options) {
-  const AdamWConfig& adamw = job.optimizer.adamw;
   return {.record = {.precision = PrecisionOf(job),
                      .micro_batch = job.batch.micro,
                      .sequence = job.batch.sequence,
@@ -37,10 +36,7 @@ TrainingOptions OptionsOf(const JobConfig& job, const Layout& layout,
                      .documents = ResetsAttentionMask(job.data),
                      .deterministic = job.deterministic,
                      .fuse = options.fuse},
-          .adamw = {.beta1 = adamw.beta1,
-                    .beta2 = adamw.beta2,
-                    .epsilon = adamw.epsilon,
-                    .weight_decay = adamw.weight_decay},
+          .optimizer = job.optimizer.options,
           .bucket_bytes = options.bucket_bytes,
           .zero = job.parallelism.zero,
           .recompute = {.blocks = job.recompute.blocks,

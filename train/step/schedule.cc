@@ -29,7 +29,7 @@ double DecayLeft(DecayStyle style, double x) {
 double LearningRate(const OptimizerConfig& optimizer, int64_t step, int64_t num_steps) {
   CHECK(step >= 1 && step <= num_steps) << "step " << step << " of " << num_steps;
   const ScheduleConfig& schedule = optimizer.schedule;
-  const double peak = optimizer.adamw.learning_rate;
+  const double peak = optimizer.options["learning_rate"];
   const double last = peak * MinRatio(schedule);
   const int64_t warmup = schedule.warmup_steps;
   if (step <= warmup) return peak * double(step) / double(warmup);

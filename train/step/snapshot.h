@@ -16,9 +16,9 @@
 
 namespace trainyard {
 
-// Returns what this rank writes of a checkpoint: master weights and both moments of the parameters
-// that it updates, if it is the first of the ranks that hold the same. The boxes are views of the
-// executable's memory on its device.
+// Returns what this rank writes of a checkpoint: master weights and the optimizer's state of the
+// parameters that it updates, if it is the first of the ranks that hold the same. The boxes are
+// views of the executable's memory on its device.
 std::vector<SourceBox> SourceBoxes(const Executable& executable);
 
 // Returns what this rank writes of the base: frozen parameters, by the same rule.
@@ -45,7 +45,7 @@ absl::StatusOr<BaseReference> SaveBase(const std::string& directory, RunState st
 
 enum class LoadWhat {
   kParameters,  // By name, also from another dtype: widened, or rounded if frozen.
-  kEverything,  // Also the optimizer's moments; all bits are the same.
+  kEverything,  // Also the optimizer's state; all bits are the same.
 };
 
 // Fills the executable's boxes from a checkpoint. The caller must run Action::kPrepare afterwards.

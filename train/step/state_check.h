@@ -1,6 +1,6 @@
 // Finds changes of master weights and moments that no update made (silent corruption of memory, or
-// a faulty device). AdamW sums the words that it reads and writes (WordSums). There are three
-// checks:
+// a faulty device). The optimizer's kernels sum the words that they read and write (WordSums).
+// There are three checks:
 //
 //   * A step must read what the step before wrote. So a rank finds a bit that changed in between at
 //     its next update, in every layout.
@@ -15,8 +15,8 @@
 // checkpoint. So a bit that changed, or that differs between replicas, is found before the next
 // checkpoint.
 //
-// Two things are not checked: the biases of routers, which AdamW does not update, and the compute
-// copies, which live for one step. Not thread-safe.
+// Two things are not checked: the biases of routers, which the optimizer does not update, and the
+// compute copies, which live for one step. Not thread-safe.
 
 #pragma once
 

@@ -303,18 +303,8 @@ void ReduceTied(Recorder& recorder, const FlatRange& gradients);
 void SumSquares(Recorder& recorder, const FlatRange& gradients);
 void ReduceScalars(Recorder& recorder, AxisSet axes);  // Sums losses and the squared gradient norm.
 void Clip(Recorder& recorder);
-struct AdamWRange {
-  FlatRange flat;   // Counts among all trainable parameters.
-  FlatRange shard;  // The same elements in kMaster and the moments.
-  double beta1;
-  double beta2;
-  double epsilon;
-  double weight_decay;
-  bool writes_compute;  // Whether a compute copy exists.
-};
-void AdamW(Recorder& recorder, const AdamWRange& range);
 struct BalanceBiasRange {
-  FlatRange flat;  // As in AdamWRange.
+  FlatRange flat;  // As in UpdateRange.
   FlatRange shard;
   double rate;
 };

@@ -35,11 +35,11 @@ std::vector<UpdateRun> UpdateRuns(const Program& program) {
   return runs;
 }
 
-// Joins pieces of equal decay that are adjacent in both coordinates into one call.
-void Append(std::vector<ops::AdamWRange>& ranges, const ops::AdamWRange& next) {
+// Joins pieces of equal options that are adjacent in both coordinates into one call.
+void Append(std::vector<UpdateRange>& ranges, const UpdateRange& next) {
   if (!ranges.empty()) {
-    ops::AdamWRange& last = ranges.back();
-    if (last.weight_decay == next.weight_decay && last.writes_compute == next.writes_compute &&
+    UpdateRange& last = ranges.back();
+    if (last.options == next.options && last.writes_compute == next.writes_compute &&
         last.flat.end() == next.flat.offset && last.shard.end() == next.shard.offset) {
       last.flat.elements += next.flat.elements;
       last.shard.elements += next.shard.elements;
@@ -113,7 +113,7 @@ void GatherUpdated(Program& program) {
 
 }  // namespace
 
-void RecordOptimizer(Recorder& recorder, const AdamWOptions& options) {
+void RecordOptimizer(Recorder& recorder, const OptimizerOptions& options) {
   const Program& program = recorder.program();
   ops::WaitForCommunication(recorder, List::kOptimizer);
   for (const Bucket& bucket : program.buckets) {
@@ -123,8 +123,10 @@ void RecordOptimizer(Recorder& recorder, const AdamWOptions& options) {
   ops::ReduceScalars(recorder, program.mesh.active());
   ops::Clip(recorder);
 
+  OptimizerOptions without_decay = options;
+  without_decay["weight_decay"] = 0;
   const std::vector<UpdateRun> runs = UpdateRuns(program);
-  std::vector<ops::AdamWRange> ranges;
+  std::vector<UpdateRange> ranges;
   for (const Bucket& bucket : program.buckets) {
     for (const UpdateRun& run : runs) {
       const FlatRange flat = run.flat.Intersect(bucket.own);
@@ -137,14 +139,13 @@ void RecordOptimizer(Recorder& recorder, const AdamWOptions& options) {
       }
       Append(ranges, {.flat = flat,
                       .shard = shard,
-                      .beta1 = options.beta1,
-                      .beta2 = options.beta2,
-                      .epsilon = options.epsilon,
-                      .weight_decay = run.decay ? options.weight_decay : 0,
-                      .writes_compute = bucket.copied});
+                      .writes_compute = bucket.copied,
+                      .options = run.decay ? options : without_decay});
     }
   }
-  for (const ops::AdamWRange& range : ranges) ops::AdamW(recorder, range);
+  for (const UpdateRange& range : ranges) {
+    recorder.EmitEffect(UpdateOp(range), List::kOptimizer);
+  }
   GatherUpdated(recorder.mutable_program());
   if (program.has_windows()) ops::ForgetBlocks(recorder, List::kOptimizer);
 }

@@ -6,13 +6,6 @@
 
 namespace trainyard {
 
-struct AdamWOptions {
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double epsilon = 1e-8;
-  double weight_decay = 0.1;  // Does not apply to gains and biases.
-};
-
 // The activations that the backward pass computes again, so that they need not be kept (Chen et al.
 // 2016, arXiv:1604.06174; Korthikanti et al. 2022, arXiv:2205.05198).
 struct RecomputeOptions {

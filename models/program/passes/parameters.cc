@@ -211,17 +211,16 @@ void LayOutParameters(Program& program, const LayoutOptions& options) {
   LayOutFrozen(program, keys.size());
   program.flat_elements = offset;
   program.shard_elements = shard_offset;
-  PlaceBuffers(program);
+  PlaceBuffers(program, options.states);
 }
 
 void RecordInitialization(Recorder& recorder) {
   const Program& program = recorder.program();
   for (const ParameterBox& box : program.OwnedParameters()) ops::InitializeBox(recorder, box);
   for (const ParameterBox& box : program.FrozenParameters()) ops::InitializeBox(recorder, box);
-  if (program.training && program.shard_elements > 0) {
-    const FlatRange all{.elements = program.shard_elements};
-    ops::FillFlat(recorder, FlatBuffer::kFirstMoment, all, 0);
-    ops::FillFlat(recorder, FlatBuffer::kSecondMoment, all, 0);
+  for (const FlatBuffer state : kStateBuffers) {
+    if (program.place(state).elements() == 0) continue;
+    ops::FillFlat(recorder, state, {.elements = program.shard_elements}, 0);
   }
   if (program.training) ops::WaitForCommunication(recorder, List::kPrepare);
   for (const Bucket& bucket : program.buckets) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/parallel/zero.h"
+#include "models/program/optimizer/optimizer.h"
 #include "models/program/passes/options.h"
 #include "models/program/recorder.h"
 
@@ -58,6 +59,8 @@ struct LayoutOptions {
   // gradients uses smaller buckets: a sixteenth of its gradients, but at least 1 MiB.
   size_t bucket_bytes = kBucketBytes;
   Zero zero = Zero::kNone;
+  // The buffers of the optimizer's state, in a training program.
+  std::vector<FlatBuffer> states = Optimizers().front()->states;
 };
 // Places the storages in the flat buffers, and divides them into buckets and the buckets into
 // shards.
@@ -77,16 +80,16 @@ inline constexpr int64_t kFlatAlignment = 64;     // Elements.
 inline constexpr int64_t kFrozenAlignment = 256;  // Bytes.
 
 // The last part of LayOutParameters: sets Program::places from the buckets.
-void PlaceBuffers(Program& program);
+void PlaceBuffers(Program& program, const std::vector<FlatBuffer>& states);
 
-// Records the lists init and prepare: initial parameters, zero moments and compute copies of the
-// parameters that this rank owns.
+// Records the lists init and prepare: initial parameters, zero state of the optimizer and compute
+// copies of the parameters that this rank owns.
 void RecordInitialization(Recorder& recorder);
 
 // Records the list optimizer: waits for communication, computes norm and clip factor of the whole
-// gradient, runs AdamW on each range of equal decay, and gathers the compute copies that ZeRO's
-// ranks have updated. The next forward waits for these copies before it reads them.
-void RecordOptimizer(Recorder& recorder, const AdamWOptions& options);
+// gradient, runs the optimizer on each range of equal decay, and gathers the compute copies that
+// ZeRO's ranks have updated. The next forward waits for these copies before it reads them.
+void RecordOptimizer(Recorder& recorder, const OptimizerOptions& options);
 
 // Numbers of events: first those of the gradient windows, then one for each gathered bucket.
 inline constexpr int kWindowEvents = 4;

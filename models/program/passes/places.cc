@@ -38,7 +38,7 @@ void PlaceInWindows(Program& program, FlatBuffer buffer, F&& window_of) {
 
 }  // namespace
 
-void PlaceBuffers(Program& program) {
+void PlaceBuffers(Program& program, const std::vector<FlatBuffer>& states) {
   const auto append = [&](FlatBuffer buffer, const FlatRange& range) {
     program.places[size_t(buffer)].Append(range);
   };
@@ -46,9 +46,9 @@ void PlaceBuffers(Program& program) {
   const bool converted = program.precision.weight != program.precision.master;
   if (program.shard_elements == 0) return;  // All parameters of this rank are frozen.
   append(FlatBuffer::kMaster, {.elements = program.shard_elements});
-  if (program.training) {
-    append(FlatBuffer::kFirstMoment, {.elements = program.shard_elements});
-    append(FlatBuffer::kSecondMoment, {.elements = program.shard_elements});
+  for (const FlatBuffer state : kStateBuffers) {
+    const bool kept = std::count(states.begin(), states.end(), state) > 0;
+    if (program.training && kept) append(state, {.elements = program.shard_elements});
   }
   for (Bucket& bucket : program.buckets) {
     const FlatRange& kept = bucket.windowed ? bucket.own : bucket.flat;

@@ -71,7 +71,7 @@ class Advice : public ::testing::Test {
     job.parallelism.schedule = kind == 0 ? nullptr : &kinds[kind - 1];
     job.devices = Any({1, 2, 6, 8, 24, 65'536});
     job.data = SyntheticData{};
-    job.optimizer.adamw.learning_rate = 1e-3;
+    job.optimizer.options["learning_rate"] = 1e-3;
     job.steps = 1;
     return job;
   }

@@ -85,7 +85,7 @@ TEST(ContinuedRun, SaysThatOtherParametersAreNotRead) {
 }
 
 TEST(ContinuedRun, NamesWhatIsTrainedDifferentlyWithBothValues) {
-  EXPECT_THAT(Changes([](JobConfig& job) { job.optimizer.adamw.learning_rate = 1e-3; }),
+  EXPECT_THAT(Changes([](JobConfig& job) { job.optimizer.options["learning_rate"] = 1e-3; }),
               ElementsAre("training: optimizer.adamw.learning_rate: 0.01 before, 0.001 now"));
   EXPECT_THAT(Changes([](JobConfig& job) { job.batch.global = 16; }),
               ElementsAre("training: batch.global: 8 before, 16 now"));

@@ -134,7 +134,7 @@ std::map<std::string, std::string> BlendFound(const BlendData& blend) {
   job.model.preset = "gpt2-124m";
   job.batch = {.global = 8, .micro = 1, .sequence = 64};
   job.data = blend;
-  job.optimizer.adamw.learning_rate = 1e-3;
+  job.optimizer.options["learning_rate"] = 1e-3;
   job.steps = 10;
   Violations violations;
   Validate(job, violations);
@@ -200,7 +200,7 @@ TEST(Inputs, OfAModelOfSamplesAreRefusedBesideItsSequence) {
   job.model.preset = "dit-s-2";
   job.batch = {.global = 4, .micro = 2, .sequence = 64};
   job.data = TextData{"corpus.txt", 0.02};
-  job.optimizer.adamw.learning_rate = 1e-3;
+  job.optimizer.options["learning_rate"] = 1e-3;
   job.steps = 1;
   const auto found = Check(job);
   EXPECT_EQ(found.size(), 2u);

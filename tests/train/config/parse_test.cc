@@ -102,9 +102,9 @@ TEST_P(SameJob, LandsInEveryField) {
   ASSERT_NE(text, nullptr);
   EXPECT_EQ(text->path, "corpus.txt");
   EXPECT_EQ(text->validation_fraction, 0.02);
-  EXPECT_EQ(job->optimizer.adamw.learning_rate, 3e-4);
-  EXPECT_EQ(job->optimizer.adamw.beta2, 0.95);
-  EXPECT_EQ(job->optimizer.adamw.weight_decay, 0.2);
+  EXPECT_EQ(job->optimizer.options["learning_rate"], 3e-4);
+  EXPECT_EQ(job->optimizer.options["beta2"], 0.95);
+  EXPECT_EQ(job->optimizer.options["weight_decay"], 0.2);
   EXPECT_EQ(job->optimizer.schedule.shape, ScheduleShape::kCosine);
   EXPECT_EQ(job->optimizer.schedule.warmup_steps, 20);
   EXPECT_EQ(MinRatio(job->optimizer.schedule), 0.1);
@@ -322,6 +322,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "model.overrides.fields.window",
                 "wanted the field once, here or as model.overrides.window, found both"},
         BadText{"optimizer: {adamw: {lr: 1}}", "optimizer.adamw.lr", "learning_rate"},
+        BadText{"optimizer: {adam: {}}", "optimizer.adam", "did you mean 'adamw'?"},
         BadText{"steps: many", "steps", "wanted a whole number, found \"many\""},
         BadText{"steps: 1.5", "steps", "found \"1.5\"; nearest 2"},
         BadText{"steps: 99999999999999999999", "steps", "found \"99999999999999999999\""},

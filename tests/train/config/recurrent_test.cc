@@ -34,7 +34,7 @@ JobConfig Hybrid(int64_t ranks, int64_t sequence) {
                           {"moe.shared_ffn", 64}}};
   job.batch = {.global = 2, .micro = 2, .sequence = sequence};
   job.data = SyntheticData{};
-  job.optimizer.adamw.learning_rate = 1e-3;
+  job.optimizer.options["learning_rate"] = 1e-3;
   job.steps = 10;
   job.devices = ranks;
   return job;

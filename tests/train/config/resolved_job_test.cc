@@ -110,10 +110,24 @@ labels: {team: a, note: "ünï \"x\" \\"}
   EXPECT_EQ(read.labels, job.labels);
   EXPECT_EQ(read.profile->ranks, job.profile->ranks);
   EXPECT_EQ(read.parallelism.virtual_pipeline, 2);
-  EXPECT_EQ(read.optimizer.adamw.learning_rate, 3.1e-4);
+  EXPECT_EQ(read.optimizer.options["learning_rate"], 3.1e-4);
   EXPECT_EQ(std::get<IndexedData>(read.data).prefix, "corpus");
   EXPECT_TRUE(std::get<IndexedData>(read.data).reset_attention_mask);
   ExpectSameAfterReading(job);
+}
+
+TEST(ResolvedJob, EveryOptionOfEachOptimizerSurvives) {
+  JobConfig job = Valid(absl::StrCat("{name: a, model: {preset: gpt2-124m}", kRest));
+  for (const Optimizer* const optimizer : Optimizers()) {
+    job.optimizer.options = OptimizerOptions(*optimizer);
+    double value = 0.5;
+    for (const OptimizerOption& option : optimizer->options) {
+      job.optimizer.options[option.name] = value /= 2;
+    }
+    EXPECT_EQ(Reread(ResolvedJobText(job)).optimizer.options, job.optimizer.options)
+        << optimizer->name;
+    ExpectSameAfterReading(job);
+  }
 }
 
 TEST(ResolvedJob, AnImportSurvives) {

@@ -33,7 +33,7 @@ JobConfig GoodJob() {
                           {"max_seq", 128}}};
   job.batch = {.global = 12, .micro = 2, .sequence = 64};
   job.data = TextData{"corpus.txt", 0.02};
-  job.optimizer.adamw.learning_rate = 1e-3;
+  job.optimizer.options["learning_rate"] = 1e-3;
   job.optimizer.schedule = {ScheduleShape::kCosine, 5, 0.2};
   job.steps = 100;
   job.validation = ValidationConfig{10, 1};
@@ -368,25 +368,25 @@ INSTANTIATE_TEST_SUITE_P(
         BAD("negative steps", job.steps = -1;
             job.optimizer.schedule = {}, "steps", "wanted 1 to 1000000000, found -1; nearest 1"),
         BAD("steps", job.steps = 1000000001, "steps", "nearest 1000000000"),
-        BAD("no rate", job.optimizer.adamw.learning_rate = 0, "optimizer.adamw.learning_rate",
+        BAD("no rate", job.optimizer.options["learning_rate"] = 0, "optimizer.adamw.learning_rate",
             "0 < x <= 10"),
-        BAD("rate", job.optimizer.adamw.learning_rate = 11, "optimizer.adamw.learning_rate",
+        BAD("rate", job.optimizer.options["learning_rate"] = 11, "optimizer.adamw.learning_rate",
             "found 11"),
-        BAD("beta1", job.optimizer.adamw.beta1 = 1, "optimizer.adamw.beta1", "0 <= x < 1"),
-        BAD("beta1 below 0", job.optimizer.adamw.beta1 = -0.1, "optimizer.adamw.beta1",
+        BAD("beta1", job.optimizer.options["beta1"] = 1, "optimizer.adamw.beta1", "0 <= x < 1"),
+        BAD("beta1 below 0", job.optimizer.options["beta1"] = -0.1, "optimizer.adamw.beta1",
             "found -0.1"),
-        BAD("beta2", job.optimizer.adamw.beta2 = -0.1, "optimizer.adamw.beta2", "found -0.1"),
-        BAD("beta2 of one", job.optimizer.adamw.beta2 = 1, "optimizer.adamw.beta2",
+        BAD("beta2", job.optimizer.options["beta2"] = -0.1, "optimizer.adamw.beta2", "found -0.1"),
+        BAD("beta2 of one", job.optimizer.options["beta2"] = 1, "optimizer.adamw.beta2",
             "0 <= x < 1, found 1"),
-        BAD("large epsilon", job.optimizer.adamw.epsilon = 1.01, "optimizer.adamw.epsilon",
+        BAD("large epsilon", job.optimizer.options["epsilon"] = 1.01, "optimizer.adamw.epsilon",
             "0 < x <= 1, found 1.01"),
-        BAD("large decay", job.optimizer.adamw.weight_decay = 10.1, "optimizer.adamw.weight_decay",
-            "0 <= x <= 10, found 10.1; nearest 10"),
+        BAD("large decay", job.optimizer.options["weight_decay"] = 10.1,
+            "optimizer.adamw.weight_decay", "0 <= x <= 10, found 10.1; nearest 10"),
         BAD("large clip", job.optimizer.clip_norm = 1.1e9, "optimizer.clip_norm", "<= x <= 1e9"),
         BAD("negative ratio", job.optimizer.schedule.min_ratio = -0.1,
             "optimizer.schedule.cosine.min_ratio", "0 <= x <= 1, found -0.1"),
-        BAD("epsilon", job.optimizer.adamw.epsilon = 0, "optimizer.adamw.epsilon", "0 < x"),
-        BAD("decay", job.optimizer.adamw.weight_decay = -1, "optimizer.adamw.weight_decay",
+        BAD("epsilon", job.optimizer.options["epsilon"] = 0, "optimizer.adamw.epsilon", "0 < x"),
+        BAD("decay", job.optimizer.options["weight_decay"] = -1, "optimizer.adamw.weight_decay",
             "found -1"),
         BAD("clip", job.optimizer.clip_norm = -1, "optimizer.clip_norm", "no clipping"),
         BAD("warm-up", job.optimizer.schedule.warmup_steps = 101,
@@ -468,11 +468,11 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Validate, NumbersAtTheirLimitsPass) {
   JobConfig low = GoodJob();
-  low.optimizer = {.adamw = {.learning_rate = 1e-30,
-                             .beta1 = 0,
-                             .beta2 = 0,
-                             .epsilon = 1e-30,
-                             .weight_decay = 0},
+  low.optimizer = {.options = {{"learning_rate", 1e-30},
+                               {"beta1", 0},
+                               {"beta2", 0},
+                               {"epsilon", 1e-30},
+                               {"weight_decay", 0}},
                    .schedule = {ScheduleShape::kCosine, 0, 0},
                    .clip_norm = 0};
   low.steps = 1;
@@ -481,11 +481,11 @@ TEST(Validate, NumbersAtTheirLimitsPass) {
   low.profile = ProfileConfig{.directory = "t", .start_step = 1, .steps = 1, .ranks = {0}};
   low.priority = -1000, low.max_restarts = 0;
   JobConfig high = GoodJob();
-  high.optimizer = {.adamw = {.learning_rate = 10,
-                              .beta1 = 0.9999999,
-                              .beta2 = 0.9999999,
-                              .epsilon = 1,
-                              .weight_decay = 10},
+  high.optimizer = {.options = {{"learning_rate", 10},
+                                {"beta1", 0.9999999},
+                                {"beta2", 0.9999999},
+                                {"epsilon", 1},
+                                {"weight_decay", 10}},
                     .schedule = {ScheduleShape::kCosine, 1000000000, 1},
                     .clip_norm = 1e9};
   high.steps = 1000000000;

@@ -14,7 +14,7 @@ std::string TextOf(int64_t vocab_multiple) {
   JobConfig job = TinyJob(FreshDirectory(absl::StrCat("generate-", vocab_multiple)));
   job.model.architecture->fields["vocab"] = int64_t{256};
   job.model.architecture->fields["vocab_multiple"] = vocab_multiple;
-  job.optimizer.adamw.learning_rate = 1e-300;
+  job.optimizer.options["learning_rate"] = 1e-300;
   CHECK(RunJob(job)[0].status.ok());
   std::string text;
   const absl::Status status =

@@ -116,7 +116,7 @@ TEST_P(GoldenModel, LogitsAreThose) {
 TEST_P(GoldenModel, GradientsAreThose) {
   const auto model = CreateModel(checkpoint_.state().model);
   const auto executable =
-      BindWith(RecordTraining(*model, {.record = Options(), .adamw = {}}), checkpoint_);
+      BindWith(RecordTraining(*model, {.record = Options(), .optimizer = {}}), checkpoint_);
   executable->WriteInput("tokens", 0, inputs_);
   executable->WriteInput("targets", 0, targets_);
   executable->WriteStepState({.step = 1, .loss_scale = 1.0 / double(targets_.size()), .seed = 1});

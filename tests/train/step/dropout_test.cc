@@ -145,7 +145,7 @@ TEST(DropoutJobs, ValidateWithoutDropout) {
   for (const double dropout : {0.0, 0.5}) {
     JobConfig job = JobOf("", dropout);
     job.checkpoint.reset();
-    job.optimizer.adamw.learning_rate = 1e-30;
+    job.optimizer.options["learning_rate"] = 1e-30;
     job.validation = ValidationConfig{.every_steps = 4, .batches = 2};
     const auto runs = RunJob(job, {.ranks = 2});
     ASSERT_TRUE(runs[0].status.ok()) << runs[0].status;

@@ -125,8 +125,8 @@ TEST(FrozenTraining, TrainsWhatIsLeftAndKeepsTheRest) {
   JobConfig all = FrozenJob(FreshDirectory("frozen_nothing"));
   all.frozen.clear();
   all.steps = 1;
-  all.optimizer.adamw.learning_rate = 1e-30;
-  all.optimizer.adamw.weight_decay = 0;
+  all.optimizer.options["learning_rate"] = 1e-30;
+  all.optimizer.options["weight_decay"] = 0;
   ASSERT_TRUE(RunJob(all)[0].status.ok());
   const Checkpoint initial = Newest(all.checkpoint->directory), last = Newest(directory);
   EXPECT_EQ(initial.base(), nullptr);
@@ -293,8 +293,8 @@ TEST(InitFrom, FillsTrainableAndFrozenParametersByName) {
   JobConfig job = FrozenJob(FreshDirectory("init_frozen"));
   job.seed = 99;
   job.steps = 1;
-  job.optimizer.adamw.learning_rate = 1e-30;
-  job.optimizer.adamw.weight_decay = 0;
+  job.optimizer.options["learning_rate"] = 1e-30;
+  job.optimizer.options["weight_decay"] = 0;
   job.model.architecture->fields["max_seq"] = 20;  // Changes no shape.
   job.init_from = from.path();
   const auto runs = RunJob(job, {.ranks = 2});
@@ -309,8 +309,8 @@ TEST(InitFrom, FillsTrainableAndFrozenParametersByName) {
   JobConfig back = FrozenJob(FreshDirectory("init_back"));
   back.frozen.clear();
   back.steps = 1;
-  back.optimizer.adamw.learning_rate = 1e-30;
-  back.optimizer.adamw.weight_decay = 0;
+  back.optimizer.options["learning_rate"] = 1e-30;
+  back.optimizer.options["weight_decay"] = 0;
   back.init_from = got.path();
   ASSERT_TRUE(RunJob(back)[0].status.ok());
   const Checkpoint whole = Newest(back.checkpoint->directory);

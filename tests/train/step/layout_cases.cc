@@ -156,7 +156,8 @@ LayoutCase MakeLayoutCase(const std::string& model, const ParallelismConfig& p, 
   c.job.parallelism = p;
   c.job.devices = p.tensor * p.context * p.pipeline * data;
   c.job.precision = PrecisionName::kF64;
-  c.job.optimizer.adamw.epsilon = 1e-3;  // AdamW amplifies rounding where gradients are near zero.
+  // AdamW amplifies rounding where gradients are near zero.
+  c.job.optimizer.options["epsilon"] = 1e-3;
   c.job.batch.micro = 1;
   c.job.batch.sequence = 2 * p.tensor * p.context;
   c.job.batch.global = data * (p.pipeline > 1 ? 2 * p.pipeline : 2);

@@ -34,7 +34,7 @@ inline JobConfig TinyJob(const std::string& checkpoint_directory) {
   job.precision = PrecisionName::kF64;
   job.batch = {.global = 8, .micro = 1, .sequence = 12};
   job.data = SyntheticData{};
-  job.optimizer.adamw = {.learning_rate = 1e-2, .epsilon = 1e-3};
+  job.optimizer.options = {{"learning_rate", 1e-2}, {"epsilon", 1e-3}};
   job.optimizer.clip_norm = 0.05;  // Well below the norm: every step is clipped.
   job.steps = 2;
   job.checkpoint = CheckpointConfig{.directory = checkpoint_directory, .every_steps = 0, .keep = 3};

@@ -11,9 +11,9 @@
 namespace trainyard {
 namespace {
 
-OptimizerConfig Optimizer(ScheduleShape shape, int64_t warmup, std::optional<double> min_ratio) {
+OptimizerConfig Scheduled(ScheduleShape shape, int64_t warmup, std::optional<double> min_ratio) {
   OptimizerConfig optimizer;
-  optimizer.adamw.learning_rate = 8;
+  optimizer.options["learning_rate"] = 8;
   optimizer.schedule = {.shape = shape, .warmup_steps = warmup, .min_ratio = min_ratio};
   return optimizer;
 }
@@ -21,7 +21,7 @@ OptimizerConfig Optimizer(ScheduleShape shape, int64_t warmup, std::optional<dou
 TEST(LearningRate, WarmsUpLinearlyFromZeroToThePeak) {
   for (const ScheduleShape shape : {ScheduleShape::kConstant, ScheduleShape::kLinear,
                                     ScheduleShape::kCosine, ScheduleShape::kWsd}) {
-    OptimizerConfig optimizer = Optimizer(shape, 4, {});
+    OptimizerConfig optimizer = Scheduled(shape, 4, {});
     optimizer.schedule.decay_steps = 16;
     EXPECT_DOUBLE_EQ(LearningRate(optimizer, 1, 20), 2);
     EXPECT_DOUBLE_EQ(LearningRate(optimizer, 3, 20), 6);
@@ -30,27 +30,27 @@ TEST(LearningRate, WarmsUpLinearlyFromZeroToThePeak) {
 }
 
 TEST(LearningRate, CosineFallsFromThePeakToTheFinalRate) {
-  const OptimizerConfig optimizer = Optimizer(ScheduleShape::kCosine, 4, 0.25);
+  const OptimizerConfig optimizer = Scheduled(ScheduleShape::kCosine, 4, 0.25);
   EXPECT_DOUBLE_EQ(LearningRate(optimizer, 12, 20), 5);  // Halfway between 8 and 2.
   EXPECT_DOUBLE_EQ(LearningRate(optimizer, 8, 20), 2 + 3 * (1 + std::sqrt(0.5)));
   EXPECT_DOUBLE_EQ(LearningRate(optimizer, 20, 20), 2);
 }
 
 TEST(LearningRate, LinearFallsEvenlyToATenthUnlessToldOtherwise) {
-  const OptimizerConfig optimizer = Optimizer(ScheduleShape::kLinear, 0, {});
+  const OptimizerConfig optimizer = Scheduled(ScheduleShape::kLinear, 0, {});
   EXPECT_DOUBLE_EQ(LearningRate(optimizer, 5, 10), 4.4);
   EXPECT_DOUBLE_EQ(LearningRate(optimizer, 10, 10), 0.8);
 }
 
 TEST(LearningRate, ConstantStays) {
-  const OptimizerConfig optimizer = Optimizer(ScheduleShape::kConstant, 1, {});
+  const OptimizerConfig optimizer = Scheduled(ScheduleShape::kConstant, 1, {});
   EXPECT_EQ(LearningRate(optimizer, 2, 1000), 8);
   EXPECT_EQ(LearningRate(optimizer, 1000, 1000), 8);
 }
 
 // Warm-up to step 2, the peak 8 to step 6, and then down to 2 in steps 7 to 10.
 TEST(LearningRate, WarmUpStableDecayFallsInTheLastStepsByItsStyle) {
-  OptimizerConfig optimizer = Optimizer(ScheduleShape::kWsd, 2, 0.25);
+  OptimizerConfig optimizer = Scheduled(ScheduleShape::kWsd, 2, 0.25);
   optimizer.schedule.decay_steps = 4;
   const double root = std::sqrt(0.5);
   const std::map<DecayStyle, std::vector<double>> wanted = {
@@ -73,7 +73,7 @@ TEST(LearningRate, WarmUpStableDecayFallsInTheLastStepsByItsStyle) {
 }
 
 TEST(LearningRate, RunThatIsAllWarmUpNeverReachesTheDecay) {
-  const OptimizerConfig optimizer = Optimizer(ScheduleShape::kCosine, 40, 0.0);
+  const OptimizerConfig optimizer = Scheduled(ScheduleShape::kCosine, 40, 0.0);
   EXPECT_DOUBLE_EQ(LearningRate(optimizer, 10, 10), 2);
 }
 

@@ -24,7 +24,7 @@ class InitFrom : public ::testing::Test {
   InitFrom() {
     CHECK(RunJob(TinyJob(source_))[0].status.ok());
     job_.init_from = Newest(source_).path();
-    job_.optimizer.adamw.learning_rate = 1e-300;  // Too small to move anything.
+    job_.optimizer.options["learning_rate"] = 1e-300;  // Too small to move anything.
   }
 
   // What an attempt leaves that dies before its first checkpoint.

@@ -375,7 +375,7 @@ TEST(Records, LossStartsAtThatOfAUniformGuessAndFalls) {
   job.precision = PrecisionName::kF32;
   job.batch = {.global = 16, .micro = 16, .sequence = 16};
   job.optimizer.clip_norm = 1;
-  job.optimizer.adamw.epsilon = 1e-8;
+  job.optimizer.options["epsilon"] = 1e-8;
   job.steps = 150;
   const auto records = RunJob(job)[0].records;
   EXPECT_NEAR(records.front().loss, std::log(32), 0.1);
@@ -478,7 +478,7 @@ TEST(Loading, InitFromTakesTheWeightsAndStartsAtStepOne) {
   RunJob(TinyJob(source));
   JobConfig job = TinyJob(FreshDirectory("init_target"));
   job.init_from = Newest(source).path();
-  job.optimizer.adamw.learning_rate = 1e-300;  // Too small to move anything.
+  job.optimizer.options["learning_rate"] = 1e-300;  // Too small to move anything.
   const RankRun run = RunJob(job)[0];
   ASSERT_TRUE(run.status.ok()) << run.status;
   EXPECT_EQ(run.records.front().step, 1);
@@ -500,7 +500,7 @@ TEST(Loading, InitFromAJobsDirectoryTakesTheNewestGoodCheckpointOfIt) {
   std::filesystem::resize_file((*paths)[0] + "/rank-0.bin", 3);
   JobConfig job = TinyJob(FreshDirectory("init_target_directory"));
   job.init_from = source.checkpoint->directory;
-  job.optimizer.adamw.learning_rate = 1e-300;  // Too small to move anything.
+  job.optimizer.options["learning_rate"] = 1e-300;  // Too small to move anything.
   const auto runs = RunJob(job, {.ranks = 2});
   const RankRun& run = runs[1];
   ASSERT_TRUE(run.status.ok()) << run.status;

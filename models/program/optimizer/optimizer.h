@@ -1,0 +1,92 @@
+// The optimizers. Each optimizer is a file in this folder and a line of the list below. The file
+// declares the options that a job may set, the state that the optimizer keeps of each parameter,
+// and the kernel of an update. All other code reads the declaration: specs and their checks, the
+// memory plan, initialisation, ZeRO, checkpoints, and the check of the state in memory.
+
+#pragma once
+
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "models/program/op.h"
+#include "models/program/parameter.h"
+
+namespace trainyard {
+
+struct OptimizerOption {
+  const char* name;    // As in a job spec: "beta1".
+  double standard;     // The value if a job does not set the option. Not legal: a job must set it.
+  const char* wanted;  // The interval of the legal values: "0 <= x < 1" (common/interval.h).
+};
+
+struct UpdateRange;
+
+// Every optimizer has the options "learning_rate", the peak of the job's schedule, and
+// "weight_decay", which gains and biases do not take.
+struct Optimizer {
+  const char* name;  // The section of a job spec that chooses it: "adamw".
+  std::vector<OptimizerOption> options;
+  // Buffers out of kStateBuffers. Each has an element for each parameter that a rank updates, is
+  // zero before the first step, and is saved in checkpoints. In these buffers the kernel counts the
+  // words that it reads and writes (StepState::read, StepState::written).
+  std::vector<FlatBuffer> states;
+  // Binds the kernel that updates a range. The kernel reads the learning rate, the step and the
+  // clip factor from the StepState.
+  Call (*bind)(const Binder& binder, const UpdateRange& range);
+};
+
+// Calls X(Name) for each optimizer, in the order in which messages list them. The first is that of
+// a job that chooses none. The file of its name defines NameOptimizer().
+// clang-format off
+#define TRAINYARD_FOR_EACH_OPTIMIZER(X) \
+  X(AdamW)
+// clang-format on
+
+#define TRAINYARD_DECLARE_OPTIMIZER(Name) const Optimizer& Name##Optimizer();
+TRAINYARD_FOR_EACH_OPTIMIZER(TRAINYARD_DECLARE_OPTIMIZER)
+#undef TRAINYARD_DECLARE_OPTIMIZER
+
+std::span<const Optimizer* const> Optimizers();
+const Optimizer* FindOptimizer(absl::string_view name);  // Null if there is none.
+
+// An optimizer, and the value of each of its options.
+class OptimizerOptions {
+ public:
+  // With the standard values.
+  explicit OptimizerOptions(const Optimizer& optimizer) : OptimizerOptions(optimizer, {}) {}
+  // With some other values. CHECKs that the optimizer has the options.
+  OptimizerOptions(const Optimizer& optimizer,
+                   std::initializer_list<std::pair<absl::string_view, double>> values);
+  // The same for the first optimizer.
+  OptimizerOptions(std::initializer_list<std::pair<absl::string_view, double>> values = {});
+
+  const Optimizer& optimizer() const { return *optimizer_; }
+  // The value of an option. CHECKs that the optimizer has the option.
+  double operator[](absl::string_view name) const { return values_[IndexOf(name)]; }
+  double& operator[](absl::string_view name) { return values_[IndexOf(name)]; }
+  bool operator==(const OptimizerOptions&) const = default;
+
+ private:
+  size_t IndexOf(absl::string_view name) const;
+
+  const Optimizer* optimizer_;
+  std::vector<double> values_;  // In the order of Optimizer::options.
+};
+
+// A range of the trainable parameters that one call updates.
+struct UpdateRange {
+  FlatRange flat;            // Counts among all trainable parameters.
+  FlatRange shard;           // The same elements in kMaster and the state buffers.
+  bool writes_compute;       // Whether a compute copy exists.
+  OptimizerOptions options;  // The job's, but without weight decay where it does not apply.
+};
+
+// Returns the op that updates the range.
+std::shared_ptr<const Op> UpdateOp(const UpdateRange& range);
+
+}  // namespace trainyard

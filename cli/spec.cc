@@ -14,6 +14,7 @@
 #include "common/text.h"
 #include "models/arch/config_json.h"
 #include "models/hf/model.h"
+#include "models/program/optimizer/optimizer.h"
 #include "train/config/advice.h"
 #include "train/config/parse.h"
 #include "train/config/resolve_model.h"
@@ -66,6 +67,7 @@ bool Excludes(const FieldDescriptor* field, const std::string& name) {
   if (const auto* const oneof = field->real_containing_oneof()) {
     return oneof == other->real_containing_oneof();
   }
+  if (FindOptimizer(field->name()) != nullptr && FindOptimizer(name) != nullptr) return true;
   const auto [first, second] = std::minmax(field->name(), name);
   return (first == "frozen" && second == "trainable") ||
          (first == "schedule" && second == "schedule_name");

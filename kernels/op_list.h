@@ -54,6 +54,7 @@
   X(LatentHeadsForward) \
   X(LayerNormBackward) \
   X(LayerNormForward) \
+  X(Lion) \
   X(LoadBalanceBackward) \
   X(LoadBalanceCounts) \
   X(LoadBalanceForward) \

@@ -31,6 +31,7 @@
 #include "kernels/head_norm.h"
 #include "kernels/latent_heads.h"
 #include "kernels/layer_norm.h"
+#include "kernels/lion.h"
 #include "kernels/load_balance.h"
 #include "kernels/matmul.h"
 #include "kernels/matmul_gelu.h"

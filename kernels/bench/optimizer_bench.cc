@@ -3,6 +3,7 @@
 
 #include "kernels/adamw.h"
 #include "kernels/bench/bench.h"
+#include "kernels/lion.h"
 #include "kernels/sum_squares.h"
 #include "kernels/sum_words.h"
 
@@ -47,6 +48,25 @@ void AdamW(benchmark::State& state) {
           {.bytes = 7.0 * double(master.bytes()) + double(compute.bytes())});
 }
 BENCHMARK(AdamW)->Apply(Trained);
+
+// The same.
+void Lion(benchmark::State& state) {
+  Operands o;
+  StepState* const step = o.State({.step = 1, .learning_rate = 1e-6});
+  const Tensor master = o.Make(DType::kF32, {kParameters});
+  const Tensor compute = o.Make(DTypeArg(state), {kParameters});
+  Measure(state,
+          LionArgs{.master = master,
+                   .m = o.Make(DType::kF32, {kParameters}),
+                   .grad = o.Make(DType::kF32, {kParameters}),
+                   .beta1 = 0.9,
+                   .beta2 = 0.99,
+                   .weight_decay = 0.1,
+                   .state = step,
+                   .compute = compute},
+          {.bytes = 5.0 * double(master.bytes()) + double(compute.bytes())});
+}
+BENCHMARK(Lion)->Apply(Trained);
 
 }  // namespace
 }  // namespace trainyard::bench

@@ -2,9 +2,8 @@
 
 #include <cmath>
 
-#include "common/mutex.h"
 #include "kernels/cpu/kernels.h"
-#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/update.h"
 
 namespace trainyard::cpu {
 namespace {
@@ -27,12 +26,6 @@ struct Coefficients {
   A rate;  // Learning rate over the bias correction of m.
   A root;  // 1 / root of the bias correction of v.
 };
-
-void Add(const WordSums& part, WordSums& sums) {
-  sums.master += part.master;
-  sums.m += part.m;
-  sums.v += part.v;
-}
 
 template <typename A>
 struct Range {
@@ -74,47 +67,25 @@ template <typename A>
 
 template <typename A, typename T>
 void Update(const Exec& exec, const AdamWArgs& args) {
-  const Coefficients<A> k(args);
-  A* master = args.master.as<A>();
-  A* m_data = args.m.as<A>();
-  A* v_data = args.v.as<A>();
-  const A* grad = args.grad.as<A>();
-  T* compute = args.compute.data != nullptr ? args.compute.as<T>() : nullptr;
-  const auto update = [=](int64_t begin, int64_t end, WordSums& read, WordSums& written) {
+  const auto update = [master = args.master.as<A>(), m = args.m.as<A>(), v = args.v.as<A>(),
+                       grad = args.grad.as<A>(), k = Coefficients<A>(args)](
+                          int64_t begin, int64_t end, WordSums& read, WordSums& written) {
     UpdateRange<A>({.master = master + begin,
-                    .m = m_data + begin,
-                    .v = v_data + begin,
+                    .m = m + begin,
+                    .v = v + begin,
                     .grad = grad + begin,
                     .elements = end - begin},
                    k, read, written);
-    if (compute == nullptr) return;
-#pragma omp simd
-    for (int64_t i = begin; i < end; ++i) compute[i] = T(Accumulate<T>(master[i]));
   };
-  constexpr int64_t kChunk = 4096;  // Small enough that the copy finds the weights in the cache.
-  StepState& state = *args.state;
-  Mutex mutex;  // Guards the sums in the state.
-  ParallelElements(exec, args.master.elements(), [&](int64_t begin, int64_t end) {
-    WordSums read, written;
-    for (int64_t i = begin; i < end; i += kChunk) {
-      update(i, std::min(end, i + kChunk), read, written);
-    }
-    const MutexLock lock(mutex);
-    Add(read, state.read);
-    Add(written, state.written);
-  });
+  UpdateMasters<A, T>(exec, args.master, args.compute, *args.state, update);
 }
 
 }  // namespace
 
 void AdamW(Exec& exec, const AdamWArgs& args) {
   if (args.state->finite == 0) return;
-  const bool bf16_copy = args.compute.data != nullptr && args.compute.dtype == DType::kBF16;
-  if (args.master.dtype == DType::kF64) {
-    bf16_copy ? Update<double, bf16>(exec, args) : Update<double, double>(exec, args);
-  } else {
-    bf16_copy ? Update<float, bf16>(exec, args) : Update<float, float>(exec, args);
-  }
+  DispatchUpdate(args.master, args.compute,
+                 [&]<typename A, typename T>() { Update<A, T>(exec, args); });
 }
 
 }  // namespace trainyard::cpu

@@ -38,6 +38,7 @@ set(TRAINYARD_CUDA_SOURCES
   head_norm.cu
   latent_heads.cu
   layer_norm.cu
+  lion.cu
   load_balance.cu
   matmul_adapter.cc
   matmul_bias.cu

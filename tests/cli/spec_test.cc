@@ -399,7 +399,8 @@ TEST(Set, ChangesAndAddsFieldsAsIfTheyWereWritten) {
 
 TEST(Set, TheLaterOneWins) { EXPECT_EQ(Read("steps: 1", {"steps=2", "steps=3"}).steps(), 3u); }
 
-TEST(Set, ReplacesTheOtherMemberOfAOneof) {
+TEST(Set, ReplacesTheOtherChoice) {
+  EXPECT_FALSE(Read(kWhole, {"optimizer.lion.learning_rate=1"}).optimizer().has_adamw());
   EXPECT_TRUE(Read(kWhole, {"data.synthetic={}"}).data().has_synthetic());
   EXPECT_EQ(Read("data: {synthetic: {}}", {"data.text.path=a"}).data().text().path(), "a");
   EXPECT_TRUE(Read("steps: 1", {"data.text.path=a", "data.synthetic={}"}).data().has_synthetic());

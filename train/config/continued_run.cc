@@ -174,6 +174,8 @@ std::vector<RunChange> ChangesOfRun(const JobConfig& before, const JobConfig& no
       if (!MayDifferInRun(*model, name)) change.effect = ChangeEffect::kState;
     }
     if (change.field == "precision" && other_state) change.effect = ChangeEffect::kState;
+    // Options are compared one by one. Only another optimizer makes the whole section differ.
+    if (change.field == "optimizer") change.effect = ChangeEffect::kState;
   }
   if (BalancesMicroBatches(*model) && BalancedSequences(before) != BalancedSequences(now)) {
     changes.push_back({.field = kBalanced,

@@ -44,7 +44,8 @@ struct Optimizer {
 // a job that chooses none. The file of its name defines NameOptimizer().
 // clang-format off
 #define TRAINYARD_FOR_EACH_OPTIMIZER(X) \
-  X(AdamW)
+  X(AdamW) \
+  X(Lion)
 // clang-format on
 
 #define TRAINYARD_DECLARE_OPTIMIZER(Name) const Optimizer& Name##Optimizer();

@@ -118,6 +118,14 @@ TEST(ContinuedRun, NamesOverHowManySequencesExpertsAreBalanced) {
   EXPECT_THAT(with("BATCH", 1), ElementsAre(HasSubstr("batch.micro: 2 before, 1 now")));
 }
 
+// Bug it must catch: moments that another optimizer has made are taken for one's own.
+TEST(ContinuedRun, RefusesAnotherOptimizer) {
+  EXPECT_THAT(Changes([](JobConfig& job) {
+                job.optimizer.options = {LionOptimizer(), {{"learning_rate", 1e-3}}};
+              }),
+              ElementsAre(HasSubstr("state: optimizer: {\"adamw\":")));
+}
+
 TEST(ContinuedRun, SaysThatTheRateOfAScheduleWithALengthChanges) {
   JobConfig before = Job();
   before.optimizer.schedule.shape = ScheduleShape::kCosine;

@@ -382,6 +382,8 @@ INSTANTIATE_TEST_SUITE_P(
             "0 < x <= 1, found 1.01"),
         BAD("large decay", job.optimizer.options["weight_decay"] = 10.1,
             "optimizer.adamw.weight_decay", "0 <= x <= 10, found 10.1; nearest 10"),
+        BAD("Lion without a rate", job.optimizer.options = OptimizerOptions(LionOptimizer()),
+            "optimizer.lion.learning_rate", "0 < x <= 10, found 0"),
         BAD("large clip", job.optimizer.clip_norm = 1.1e9, "optimizer.clip_norm", "<= x <= 1e9"),
         BAD("negative ratio", job.optimizer.schedule.min_ratio = -0.1,
             "optimizer.schedule.cosine.min_ratio", "0 <= x <= 1, found -0.1"),

@@ -84,6 +84,7 @@ std::vector<LayoutCase> Varied(std::vector<LayoutCase> layouts) {
     c.job.precision = kPrecisions[draw(1) % 3];
     if (draw(2) % 5 < 2) c.job.parallelism.reduction = Reduction::kBF16;
     c.job.recompute = kRecomputations[draw(3) % 4];
+    c.job.optimizer.options = OptimizerOptions(*Optimizers()[draw(5) % Optimizers().size()]);
     const bool documents = c.model.family() != "dit" && c.model.family() != "nemotron_h";
     if (documents && draw(4) % 3 == 0) {
       c.job.data = IndexedData{.prefix = "corpus", .reset_attention_mask = true};

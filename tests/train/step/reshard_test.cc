@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "models/arch/registry.h"
 #include "tests/models/tiny.h"
@@ -15,8 +16,14 @@
 namespace trainyard::testing {
 namespace {
 
-std::vector<ParallelismConfig> Layouts(const std::string& family) {
-  if (FactsOf(FindFamily(family)->defaults).experts) {
+// What is trained.
+struct Trained {
+  const char* family;
+  const Optimizer& optimizer = AdamWOptimizer();
+};
+
+std::vector<ParallelismConfig> Layouts(const Trained& trained) {
+  if (FactsOf(FindFamily(trained.family)->defaults).experts) {
     return {{.zero = Zero::kNone},
             {.tensor = 2},
             {.expert = 2, .zero = Zero::kNone},
@@ -68,8 +75,9 @@ void AsRanks(const LayoutCase& c, const std::function<void(RankEngine&, Collecti
 }
 
 // One model for all layouts: what divides for four tensor ranks does for fewer.
-LayoutCase FamilyCase(const std::string& family, const ParallelismConfig& parallelism) {
-  LayoutCase c = MakeLayoutCase(family, {.tensor = 4, .context = 2}, 2);
+LayoutCase CaseOf(const Trained& trained, const ParallelismConfig& parallelism) {
+  LayoutCase c = MakeLayoutCase(trained.family, {.tensor = 4, .context = 2}, 2);
+  c.job.optimizer.options = OptimizerOptions(trained.optimizer);
   if (FactsOf(c.model).experts) c = WithRouter(c, 2);  // With the bias of the choice.
   c.job.parallelism = parallelism;
   c.job.devices = 2 * parallelism.tensor * parallelism.pipeline * parallelism.context;
@@ -78,9 +86,9 @@ LayoutCase FamilyCase(const std::string& family, const ParallelismConfig& parall
 }
 
 // A step, so that the moments are no zeroes, and a checkpoint of it.
-std::string Save(const std::string& family, const ParallelismConfig& parallelism,
+std::string Save(const Trained& trained, const ParallelismConfig& parallelism,
                  const std::string& directory) {
-  const LayoutCase c = FamilyCase(family, parallelism);
+  const LayoutCase c = CaseOf(trained, parallelism);
   AsRanks(c, [&](RankEngine& engine, Collective& everyone) {
     MicroBatchData data;
     for (const InputSpec& input : CreateModel(c.model)->inputs()) {
@@ -96,9 +104,9 @@ std::string Save(const std::string& family, const ParallelismConfig& parallelism
   return NewestDigest(directory);
 }
 
-std::string LoadAndSaveAgain(const std::string& family, const ParallelismConfig& parallelism,
+std::string LoadAndSaveAgain(const Trained& trained, const ParallelismConfig& parallelism,
                              const std::string& from, const std::string& to) {
-  const LayoutCase c = FamilyCase(family, parallelism);
+  const LayoutCase c = CaseOf(trained, parallelism);
   AsRanks(c, [&](RankEngine& engine, Collective& everyone) {
     const absl::Status loaded =
         LoadSnapshot(Newest(from), LoadWhat::kEverything, engine.executable());
@@ -110,22 +118,26 @@ std::string LoadAndSaveAgain(const std::string& family, const ParallelismConfig&
   return NewestDigest(to);
 }
 
-class Reshard : public ::testing::TestWithParam<const char*> {};
+class Reshard : public ::testing::TestWithParam<Trained> {};
 
 TEST_P(Reshard, KeepsEveryBitFromAnyLayoutToAnyOther) {
   for (const ParallelismConfig& before : Layouts(GetParam())) {
     const std::string from = EmptyDirectory("reshard_from");
     const std::string digest = Save(GetParam(), before, from);
     for (const ParallelismConfig& after : Layouts(GetParam())) {
-      SCOPED_TRACE(FamilyCase(GetParam(), before).name() + " to " +
-                   FamilyCase(GetParam(), after).name());
+      SCOPED_TRACE(CaseOf(GetParam(), before).name() + " to " + CaseOf(GetParam(), after).name());
       EXPECT_EQ(LoadAndSaveAgain(GetParam(), after, from, EmptyDirectory("reshard_to")), digest);
     }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Reshard,
-                         ::testing::Values("llama", "gpt3", "qwen3_moe", "gpt_oss", "dit"));
+                         ::testing::Values(Trained{"llama"}, Trained{"gpt3"}, Trained{"qwen3_moe"},
+                                           Trained{"gpt_oss"}, Trained{"dit"},
+                                           Trained{"qwen3_moe", LionOptimizer()}),
+                         [](const auto& info) {
+                           return absl::StrCat(info.param.family, "_", info.param.optimizer.name);
+                         });
 
 }  // namespace
 }  // namespace trainyard::testing

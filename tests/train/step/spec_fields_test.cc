@@ -176,6 +176,10 @@ constexpr Change kNemotronHChanges[] = {
     {"/model/architecture/fields/mamba_min_step", "\"0.02\""},
     {"/model/architecture/fields/moe_latent", "\"0\""},
 };
+constexpr Change kLionChanges[] = {{"/optimizer/lion/learning_rate", "0.02"},
+                                   {"/optimizer/lion/beta1", "0.8"},
+                                   {"/optimizer/lion/beta2", "0.9"},
+                                   {"/optimizer/lion/weight_decay", "0.2"}};
 constexpr Change kGroupChanges[] = {{"/model/architecture/moe/topk_groups", "2"}};
 
 // These keep every bit.
@@ -352,6 +356,9 @@ TEST_F(SpecFields, ThatShouldChangeTrainingDo) {
   Json with_bias = Experts(), with_groups = Experts(), with_scaling = Llama(),
        with_wsd = Changed(Llama(), {"/optimizer/schedule/wsd",
                                     R"({"warmup_steps": 1, "min_ratio": 0.1, "decay_steps": 2})"});
+  Json with_lion = Llama();
+  with_lion["optimizer"].erase("adamw");
+  with_lion["optimizer"]["lion"] = {{"learning_rate", 0.01}};
   with_scaling["model"]["architecture"]["rope_scaling"] = Json::parse(kScaling);
   with_wsd["steps"] = 4;
   with_bias["model"]["architecture"]["moe"]["expert_bias"] = true;
@@ -362,6 +369,7 @@ TEST_F(SpecFields, ThatShouldChangeTrainingDo) {
                                                              {with_groups, kGroupChanges},
                                                              {with_scaling, kScalingChanges},
                                                              {with_wsd, kWsdChanges},
+                                                             {with_lion, kLionChanges},
                                                              {GptOss(), kGptOssChanges},
                                                              {Nemotron(), kNemotronChanges},
                                                              {Gemma3(), kGemma3Changes},
@@ -398,19 +406,21 @@ void AddLeaves(const Messages& messages, const std::string& type, const std::str
 }
 
 std::set<std::string> LeavesOfTheSpec() {
-  std::ifstream proto(std::string(std::getenv("TRAINYARD_SOURCE")) +
-                      "/proto/trainyard/v1/job.proto");
-  EXPECT_TRUE(proto.good());
   const std::regex message(R"(message (\w+) \{.*)");
   const std::regex field(R"(\s*(?:optional |repeated )?(map<[^>]*>|\w+) (\w+) = \d+;.*)");
   Messages messages;
-  std::string now, line;
-  for (std::smatch match; std::getline(proto, line);) {
-    if (std::regex_match(line, match, message)) {
-      now = match[1];
-      messages[now];
-    } else if (std::regex_match(line, match, field) && !now.empty()) {
-      messages[now].emplace_back(match[2], match[1]);
+  for (const char* file : {"job.proto", "optimizers.proto"}) {
+    std::ifstream proto(std::string(std::getenv("TRAINYARD_SOURCE")) + "/proto/trainyard/v1/" +
+                        file);
+    EXPECT_TRUE(proto.good());
+    std::string now, line;
+    for (std::smatch match; std::getline(proto, line);) {
+      if (std::regex_match(line, match, message)) {
+        now = match[1];
+        messages[now];
+      } else if (std::regex_match(line, match, field) && !now.empty()) {
+        messages[now].emplace_back(match[2], match[1]);
+      }
     }
   }
   std::set<std::string> leaves;
@@ -425,7 +435,7 @@ TEST_F(SpecFields, AreAllNamedHere) {
         std::span<const Change>(kScalingChanges), std::span<const Change>(kGptOssChanges),
         std::span<const Change>(kNemotronChanges), std::span<const Change>(kGemma3Changes),
         std::span<const Change>(kDeepseekV3Changes), std::span<const Change>(kNemotronHChanges),
-        std::span<const Change>(kKeeps)}) {
+        std::span<const Change>(kLionChanges), std::span<const Change>(kKeeps)}) {
     for (const Change& change : changes) named_.insert(change.path);
   }
   named_.insert(kElsewhere.begin(), kElsewhere.end());

@@ -27,6 +27,20 @@ add_library(trainyard_microhttpd INTERFACE)
 target_include_directories(trainyard_microhttpd SYSTEM INTERFACE ${MICROHTTPD_INCLUDE_DIR})
 target_link_libraries(trainyard_microhttpd INTERFACE ${MICROHTTPD_LIBRARY})
 
+# Of what tokenizers use, utf8proc has no CMake config that Debian installs, and SentencePiece none at all.
+foreach(library utf8proc sentencepiece)
+  string(TOUPPER ${library} name)
+  set(header ${library}.h)
+  if(library STREQUAL sentencepiece)
+    set(header sentencepiece_processor.h)
+  endif()
+  find_path(${name}_INCLUDE_DIR ${header} REQUIRED)
+  find_library(${name}_LIBRARY ${library} REQUIRED)
+  add_library(trainyard_${library} INTERFACE)
+  target_include_directories(trainyard_${library} SYSTEM INTERFACE ${${name}_INCLUDE_DIR})
+  target_link_libraries(trainyard_${library} INTERFACE ${${name}_LIBRARY})
+endforeach()
+
 # oneDNN's own CMake config insists on OpenCL headers, which the CPU build does not use.
 find_path(DNNL_INCLUDE_DIR dnnl.hpp REQUIRED)
 find_library(DNNL_LIBRARY dnnl REQUIRED)

@@ -11,6 +11,7 @@ packages=(
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev libssl-dev
   libsqlite3-dev libgloo-dev libdnnl-dev libyaml-cpp-dev libcli11-dev nlohmann-json3-dev
   prometheus-cpp-dev libmicrohttpd-dev libgnutls28-dev libcurl4-openssl-dev zlib1g-dev
+  libutf8proc-dev libsentencepiece-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   clang-format python3 prometheus curl procps iproute2 openssl bible-kjv
 )

@@ -1,0 +1,65 @@
+// What happens to a text before it is cut into words: Unicode normal forms, and replacements.
+
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "train/tokenizer/code_points.h"
+#include "train/tokenizer/expression.h"
+
+namespace trainyard {
+
+enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
+
+// Puts texts into a normal form (UAX #15), by the tables of utf8proc: Unicode 15. Immutable and
+// thread-safe.
+class FormStep {
+ public:
+  explicit FormStep(NormalForm form);
+  absl::StatusOr<std::string> Apply(absl::string_view text) const;
+  // Whether every character of the text stays as it is, whatever stands beside it.
+  bool LeavesAlone(absl::string_view text) const;
+
+ private:
+  NormalForm form_;
+  const CodePointSet* stable_;  // One for all steps of a form.
+};
+
+struct PrependStep {  // Nothing is prepended to an empty text.
+  std::string text;
+};
+
+struct ReplaceStep {
+  std::shared_ptr<const Expression> what;
+  std::string with;
+};
+
+// Immutable and thread-safe.
+class Normalizer {
+ public:
+  using Step = std::variant<FormStep, PrependStep, ReplaceStep>;
+
+  template <typename T>
+  void Add(T step) {
+    steps_.emplace_back(std::in_place_type<T>, std::move(step));
+  }
+  bool empty() const { return steps_.empty(); }
+
+  // Returns the normalized text: valid UTF-8 as `text` must be. It is `text` itself, or lies in
+  // `memory`. RESOURCE_EXHAUSTED: an expression takes too many steps.
+  absl::StatusOr<absl::string_view> Apply(absl::string_view text, std::string& memory) const;
+
+ private:
+  std::vector<Step> steps_;
+};
+
+// Replaces all matches. RESOURCE_EXHAUSTED as above.
+absl::StatusOr<std::string> ReplaceAll(absl::string_view text, const ReplaceStep& step);
+
+}  // namespace trainyard

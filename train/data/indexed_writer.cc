@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <limits>
 
@@ -16,6 +17,34 @@ namespace trainyard {
 namespace {
 
 constexpr size_t kBufferBytes = 1 << 20;
+constexpr char kTemporaryTokens[] = ".bin.tmp";
+constexpr char kTemporaryLengths[] = ".len.tmp";
+
+absl::Status WriteAll(int fd, absl::string_view bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, "write", path);
+    bytes.remove_prefix(size_t(n));
+  }
+  return absl::OkStatus();
+}
+
+// Opens a temporary file and cuts it to its first `bytes`, so that what is written follows them.
+absl::StatusOr<int> OpenToAppend(const std::string& path, int64_t bytes) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (fd < 0) return ErrnoStatus(errno, "open", path);
+  const off_t size = ::lseek(fd, 0, SEEK_END);
+  if (size < bytes || ::ftruncate(fd, bytes) != 0) {
+    const absl::Status status =
+        size < bytes ? absl::DataLossError(
+                           absl::StrCat(path, ": wanted at least ", bytes, " bytes, found ", size))
+                     : ErrnoStatus(errno, "truncate", path);
+    ::close(fd);
+    return status;
+  }
+  return fd;
+}
 
 template <typename T>
 void AppendValue(std::string& out, T value) {
@@ -62,9 +91,32 @@ absl::StatusOr<std::unique_ptr<IndexedWriter>> IndexedWriter::Create(const std::
     const std::string old = prefix + suffix;
     if (::unlink(old.c_str()) != 0 && errno != ENOENT) return ErrnoStatus(errno, "remove", old);
   }
-  const std::string path = prefix + ".bin.tmp";
+  const std::string path = prefix + kTemporaryTokens;
   writer->fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (writer->fd_ < 0) return ErrnoStatus(errno, "create", path);
+  return writer;
+}
+
+absl::StatusOr<std::unique_ptr<IndexedWriter>> IndexedWriter::Resume(const std::string& prefix,
+                                                                     IndexDType dtype,
+                                                                     int64_t documents,
+                                                                     int64_t tokens) {
+  CHECK(TokenBytes(dtype) > 0) << "no integer type: " << int(dtype);
+  std::unique_ptr<IndexedWriter> writer(new IndexedWriter(prefix, dtype));
+  const std::string path = prefix + kTemporaryTokens, lengths_path = prefix + kTemporaryLengths;
+  // The writer may have been interrupted between the two steps of Finish.
+  if (!Exists(path) && ::rename((prefix + kTokensSuffix).c_str(), path.c_str()) != 0) {
+    return ErrnoStatus(errno, "open", path);
+  }
+  ASSIGN_OR_RETURN(writer->lengths_fd_,
+                   OpenToAppend(lengths_path, documents * int64_t(sizeof(int32_t))));
+  ASSIGN_OR_RETURN(writer->fd_, OpenToAppend(path, tokens * int64_t(TokenBytes(dtype))));
+  ASSIGN_OR_RETURN(const std::string lengths,
+                   ReadFile(lengths_path, uint64_t(documents) * sizeof(int32_t)));
+  writer->lengths_.resize(size_t(documents));
+  std::memcpy(writer->lengths_.data(), lengths.data(), lengths.size());
+  writer->lengths_synced_ = size_t(documents);
+  writer->tokens_ = tokens;
   return writer;
 }
 
@@ -72,9 +124,10 @@ IndexedWriter::IndexedWriter(std::string prefix, IndexDType dtype)
     : prefix_(std::move(prefix)), dtype_(dtype) {}
 
 IndexedWriter::~IndexedWriter() {
+  if (lengths_fd_ >= 0) ::close(lengths_fd_);
   if (fd_ < 0) return;
   ::close(fd_);
-  ::unlink((prefix_ + ".bin.tmp").c_str());
+  if (lengths_fd_ < 0) ::unlink((prefix_ + kTemporaryTokens).c_str());
 }
 
 absl::Status IndexedWriter::AddDocument(std::span<const int32_t> tokens) {
@@ -96,13 +149,24 @@ absl::Status IndexedWriter::AddDocument(std::span<const int32_t> tokens) {
 }
 
 absl::Status IndexedWriter::Flush() {
-  for (absl::string_view rest = buffer_; !rest.empty();) {
-    const ssize_t n = ::write(fd_, rest.data(), rest.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return ErrnoStatus(errno, "write", prefix_ + ".bin.tmp");
-    rest.remove_prefix(size_t(n));
-  }
+  RETURN_IF_ERROR(WriteAll(fd_, buffer_, prefix_ + kTemporaryTokens));
   buffer_.clear();
+  return absl::OkStatus();
+}
+
+absl::Status IndexedWriter::Sync() {
+  const std::string path = prefix_ + kTemporaryLengths;
+  if (lengths_fd_ < 0) {
+    lengths_fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (lengths_fd_ < 0) return ErrnoStatus(errno, "create", path);
+  }
+  RETURN_IF_ERROR(Flush());
+  const absl::string_view lengths(reinterpret_cast<const char*>(lengths_.data() + lengths_synced_),
+                                  (lengths_.size() - lengths_synced_) * sizeof(int32_t));
+  RETURN_IF_ERROR(WriteAll(lengths_fd_, lengths, path));
+  lengths_synced_ = lengths_.size();
+  if (::fdatasync(lengths_fd_) != 0) return ErrnoStatus(errno, "sync", path);
+  if (::fdatasync(fd_) != 0) return ErrnoStatus(errno, "sync", prefix_ + kTemporaryTokens);
   return absl::OkStatus();
 }
 
@@ -126,12 +190,14 @@ std::string IndexedWriter::Index() const {
 
 absl::Status IndexedWriter::Finish() {
   RETURN_IF_ERROR(Flush());
-  const std::string temporary = prefix_ + ".bin.tmp", path = prefix_ + ".bin";
+  const std::string temporary = prefix_ + kTemporaryTokens, path = prefix_ + kTokensSuffix;
   if (::fsync(fd_) != 0) return ErrnoStatus(errno, "sync", temporary);
   if (::rename(temporary.c_str(), path.c_str()) != 0) return ErrnoStatus(errno, "rename to", path);
   ::close(fd_);
   fd_ = -1;
-  return WriteFileAtomic(prefix_ + ".idx", Index());
+  RETURN_IF_ERROR(WriteFileAtomic(prefix_ + kIndexSuffix, Index()));
+  if (lengths_fd_ >= 0) ::unlink((prefix_ + kTemporaryLengths).c_str());
+  return absl::OkStatus();
 }
 
 }  // namespace trainyard

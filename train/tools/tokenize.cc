@@ -1,85 +1,201 @@
 #include "train/tools/tokenize.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <filesystem>
-#include <fstream>
-#include <vector>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
-#include "common/roots.h"
+#include "common/json_fields.h"
+#include "common/sha256.h"
+#include "common/shown.h"
 #include "common/status_macros.h"
 #include "train/data/indexed_writer.h"
+#include "train/tokenizer/byte_tokenizer.h"
+#include "train/tools/encoding_pool.h"
 
 namespace trainyard {
 namespace {
 
-// Collects lines until a document is complete.
-class DocumentCollector {
- public:
-  DocumentCollector(IndexedWriter& writer, DocumentSplit split) : writer_(writer), split_(split) {}
+constexpr int64_t kMegatronMostUint16 = 65500;  // Vocabularies below this have uint16.
+constexpr char kStateSuffix[] = ".state";
 
-  absl::Status Add(const std::string& line_with_end) {
-    const bool blank = line_with_end.find_first_not_of(" \t\r\n") == std::string::npos;
-    if (split_ == DocumentSplit::kParagraph && !blank && after_blank_) RETURN_IF_ERROR(End());
-    // Blank lines at the very start belong to the first paragraph.
-    after_blank_ = blank && has_text_;
-    has_text_ |= !blank;
-    for (const char c : line_with_end) tokens_.push_back(uint8_t(c));
-    return absl::OkStatus();
-  }
-
-  absl::Status End() {
-    if (tokens_.empty()) return absl::OkStatus();
-    RETURN_IF_ERROR(writer_.AddDocument(tokens_));
-    tokens_.clear();
-    has_text_ = after_blank_ = false;
-    return absl::OkStatus();
-  }
-
- private:
-  IndexedWriter& writer_;
-  const DocumentSplit split_;
-  std::vector<int32_t> tokens_;
-  bool has_text_ = false;
-  bool after_blank_ = false;
+// How far the temporary files go.
+struct CorpusState {
+  std::string identity;  // Of inputs, options and tokenizer.
+  int64_t input = 0, offset = 0, line = 1;
+  int64_t documents = 0, tokens = 0;
 };
 
-}  // namespace
+template <typename V>
+void VisitFields(V& v, CorpusState& state) {
+  v.Version(1);
+  v("identity", state.identity);
+  v.Whole("input", state.input), v.Whole("offset", state.offset), v.Whole("line", state.line);
+  v.Whole("documents", state.documents), v.Whole("tokens", state.tokens);
+}
 
-absl::StatusOr<TokenizedCorpus> TokenizeBytes(const std::string& text_path,
-                                              const std::string& prefix, DocumentSplit split) {
-  // Opens the file for its error message: a stream says only that it could not open.
-  RETURN_IF_ERROR(InputFile::Open(text_path).status());
-  std::ifstream text(text_path, std::ios::binary);
+// A digest of all that decides on the tokens.
+absl::StatusOr<std::string> IdentityOf(const CorpusOptions& options) {
+  nlohmann::json identity = {{"split", int(options.split)},    {"field", options.field},
+                             {"before", options.before},       {"after", options.after},
+                             {"tokenizer", options.tokenizer}, {"inputs", nlohmann::json::array()}};
+  for (const std::string& path : options.inputs) {
+    struct stat about;
+    if (::stat(path.c_str(), &about) != 0) return ErrnoStatus(errno, "open", path);
+    identity["inputs"].push_back(
+        {ValidUtf8(path), about.st_size, about.st_mtim.tv_sec, about.st_mtim.tv_nsec});
+  }
+  return Sha256Of(identity.dump());
+}
+
+absl::StatusOr<CorpusState> ReadState(const std::string& path, const std::string& identity) {
+  CorpusState state;
+  if (!Exists(path)) {
+    state.identity = identity;
+    return state;
+  }
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, 1 << 16));
+  auto json = ParseUniqueJson(text);
+  const absl::Status read = json.ok() ? ReadFields(*json, state) : json.status();
+  if (!read.ok()) return absl::DataLossError(absl::StrCat(path, ": ", read.message()));
+  if (state.identity == identity) return state;
+  return absl::FailedPreconditionError(
+      absl::StrCat(path,
+                   ": wanted to go on with the inputs, the options and the tokenizer of the "
+                   "run that was interrupted, found others; remove the file to begin anew"));
+}
+
+absl::Status CheckPrefix(const std::string& prefix) {
   const std::filesystem::path out(prefix);
   if (out.filename().empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("wanted where to write and a name, as data/corpus, found '", prefix, "'"));
   }
+  const bool resumes = Exists(prefix + kStateSuffix);
   for (const char* suffix : {".idx", ".bin"}) {
     const std::string old = prefix + suffix;
-    if (!Exists(old)) continue;
+    // A run that was interrupted at its very end has left a PREFIX.bin.
+    if (!Exists(old) || (resumes && !Exists(prefix + ".idx"))) continue;
     return absl::FailedPreconditionError(
         absl::StrCat(old,
                      ": wanted a prefix without files, found one; remove it first, or take "
                      "another prefix"));
   }
-  if (out.has_parent_path()) RETURN_IF_ERROR(MakeDirectories(out.parent_path()));
+  return out.has_parent_path() ? MakeDirectories(out.parent_path()) : absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<int32_t>> IdsOf(const Tokenizer& tokenizer, const std::string& token) {
+  if (token.empty()) return std::vector<int32_t>();
+  const auto id = tokenizer.Find(token);
+  if (id) return std::vector<int32_t>{*id};
+  return absl::InvalidArgumentError(absl::StrCat(
+      "wanted a token of the tokenizer to put around documents, found ", Shown(token)));
+}
+
+// Reads, encodes and writes from a state on.
+class CorpusRun {
+ public:
+  CorpusRun(const CorpusOptions& options, IndexedWriter& writer, CorpusState state)
+      : options_(options), writer_(writer), state_(std::move(state)) {}
+
+  // Returns whether the inputs are at their end.
+  absl::StatusOr<bool> Work(const Tokenizer& tokenizer, EncodingOptions encoding,
+                            const std::function<bool()>& stop) {
+    EncodingPool pool(tokenizer, std::move(encoding), options_.threads);
+    DocumentBlockReader reader(options_.inputs, options_.split,
+                               {state_.input, state_.offset, state_.line}, options_.block_bytes);
+    bool reads = true, stopped = false;
+    for (int64_t unsynced = 0;;) {
+      while (reads && pool.waiting() < 2 * options_.threads) {
+        ASSIGN_OR_RETURN(std::optional<DocumentBlock> block, reader.Next());
+        reads = block.has_value();
+        if (reads) pool.Add(*std::move(block));
+      }
+      if (pool.waiting() == 0) break;
+      ASSIGN_OR_RETURN(const EncodedBlock block, pool.Take());
+      RETURN_IF_ERROR(Write(block));
+      unsynced += int64_t(options_.block_bytes);
+      stopped = stop();
+      if (stopped) break;
+      if (unsynced < options_.sync_bytes) continue;
+      RETURN_IF_ERROR(SaveState());
+      unsynced = 0;
+    }
+    if (stopped || writer_.documents() > 0) RETURN_IF_ERROR(SaveState());
+    return !stopped;
+  }
+
+ private:
+  absl::Status Write(const EncodedBlock& block) {
+    std::span<const int32_t> tokens = block.tokens;
+    for (const int32_t length : block.lengths) {
+      RETURN_IF_ERROR(writer_.AddDocument(tokens.first(size_t(length))));
+      tokens = tokens.subspan(size_t(length));
+    }
+    state_.input = block.end.input;
+    state_.offset = block.end.offset;
+    state_.line = block.end.line;
+    return absl::OkStatus();
+  }
+
+  absl::Status SaveState() {
+    RETURN_IF_ERROR(writer_.Sync());
+    state_.documents = writer_.documents();
+    state_.tokens = writer_.tokens();
+    nlohmann::json json;
+    WriteFields(json, state_);
+    return WriteFileAtomic(options_.prefix + kStateSuffix, json.dump());
+  }
+
+  const CorpusOptions& options_;
+  IndexedWriter& writer_;
+  CorpusState state_;
+};
+
+}  // namespace
+
+absl::StatusOr<TokenizedCorpus> TokenizeCorpus(const Tokenizer& tokenizer,
+                                               const CorpusOptions& options,
+                                               const std::function<bool()>& stop) {
+  for (const std::string& path : options.inputs) {
+    // Opens the file for its error message.
+    RETURN_IF_ERROR(InputFile::Open(path).status());
+  }
+  RETURN_IF_ERROR(CheckPrefix(options.prefix));
+  EncodingOptions encoding{.split = options.split, .field = options.field};
+  ASSIGN_OR_RETURN(encoding.before, IdsOf(tokenizer, options.before));
+  ASSIGN_OR_RETURN(encoding.after, IdsOf(tokenizer, options.after));
+  const std::string state_path = options.prefix + kStateSuffix;
+  ASSIGN_OR_RETURN(const std::string identity, IdentityOf(options));
+  ASSIGN_OR_RETURN(const CorpusState state, ReadState(state_path, identity));
+  const IndexDType dtype =
+      tokenizer.vocab() < kMegatronMostUint16 ? IndexDType::kUint16 : IndexDType::kInt32;
   ASSIGN_OR_RETURN(const std::unique_ptr<IndexedWriter> writer,
-                   IndexedWriter::Create(prefix, IndexDType::kUint16));
-  DocumentCollector collector(*writer, split);
-  std::string line;
-  while (std::getline(text, line)) {
-    if (!text.eof()) line += '\n';
-    RETURN_IF_ERROR(collector.Add(line));
+                   Exists(state_path)
+                       ? IndexedWriter::Resume(options.prefix, dtype, state.documents, state.tokens)
+                       : IndexedWriter::Create(options.prefix, dtype));
+  CorpusRun run(options, *writer, state);
+  ASSIGN_OR_RETURN(const bool finished, run.Work(tokenizer, std::move(encoding), stop));
+  if (finished) {
+    if (writer->documents() == 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          options.inputs.size() == 1 ? options.inputs[0] : "every input", " is empty"));
+    }
+    RETURN_IF_ERROR(writer->Finish());
+    if (::unlink(state_path.c_str()) != 0) return ErrnoStatus(errno, "remove", state_path);
   }
-  if (text.bad()) return absl::InternalError(absl::StrCat("cannot read ", text_path));
-  RETURN_IF_ERROR(collector.End());
-  if (writer->documents() == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(text_path, " is empty"));
-  }
-  RETURN_IF_ERROR(writer->Finish());
-  return TokenizedCorpus{writer->documents(), writer->tokens()};
+  return TokenizedCorpus{writer->documents(), writer->tokens(), finished};
+}
+
+absl::StatusOr<TokenizedCorpus> TokenizeBytes(const std::string& text_path,
+                                              const std::string& prefix, DocumentSplit split) {
+  return TokenizeCorpus(ByteTokenizer(), {.inputs = {text_path}, .prefix = prefix, .split = split});
 }
 
 }  // namespace trainyard

@@ -1,28 +1,52 @@
-// Converts a text file to a Megatron indexed dataset with byte tokens. The joined documents are the
-// text, byte for byte.
+// Writes corpora as a Megatron indexed dataset (indexed_format.h), and goes on after an
+// interruption.
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "train/tokenizer/tokenizer.h"
+#include "train/tools/document_blocks.h"
 
 namespace trainyard {
 
-enum class DocumentSplit {
-  kParagraph,  // A document ends after blank lines.
-  kFile,       // The whole file is one document.
+struct CorpusOptions {
+  std::vector<std::string> inputs = {};  // Files, whose documents follow each other.
+  std::string prefix = {};               // Writes PREFIX.bin and PREFIX.idx.
+  DocumentSplit split = DocumentSplit::kParagraph;
+  std::string field = "text";           // kJsonLines: the field that has the text.
+  std::string before = {}, after = {};  // Tokens around each document, by their texts; empty: none.
+  std::string tokenizer = {};  // The digest of the tokenizer, so that another one is noticed.
+  int threads = 1;
+  size_t block_bytes = 1 << 20;             // What a thread encodes at once.
+  int64_t sync_bytes = int64_t{256} << 20;  // Bytes of input between two states on disk.
 };
 
 struct TokenizedCorpus {
   int64_t documents = 0;
   int64_t tokens = 0;
+  bool finished = true;  // False: `stop` ended the work before the end.
 };
 
-// Writes PREFIX.bin and PREFIX.idx (uint16 tokens), and makes their directory. Errors name the
-// path. INVALID_ARGUMENT: the text is empty, or the prefix has no name. FAILED_PRECONDITION: one of
-// the files is there already.
+// Writes the files, and makes their directory. The tokens are uint16 if the vocabulary has less
+// than 65,500 ids, as in Megatron, and else int32. They do not depend on the number of threads.
+//
+// While it works, PREFIX.state says how far the temporary files beside it go. If `stop` returns
+// true, which is asked after each block, or the process ends, the same call goes on from there.
+//
+// Errors name the path. INVALID_ARGUMENT: the inputs have no document, the prefix has no name, or
+// there is no token of that text. FAILED_PRECONDITION: one of the files is there already, or
+// PREFIX.state is of other inputs, options or another tokenizer.
+absl::StatusOr<TokenizedCorpus> TokenizeCorpus(
+    const Tokenizer& tokenizer, const CorpusOptions& options,
+    const std::function<bool()>& stop = [] { return false; });
+
+// Writes the bytes of one text as tokens.
 absl::StatusOr<TokenizedCorpus> TokenizeBytes(const std::string& text_path,
                                               const std::string& prefix, DocumentSplit split);
 

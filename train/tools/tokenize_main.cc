@@ -1,25 +1,84 @@
-// trainyard-tokenize TEXT OUT_PREFIX: converts a text file to PREFIX.bin and PREFIX.idx with byte
-// tokens, for `data: {indexed: ...}`.
+// trainyard-tokenize TEXT... OUT_PREFIX: converts corpora to PREFIX.bin and PREFIX.idx, for
+// `data: {indexed: ...}`.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <csignal>
 #include <iostream>
+#include <map>
+#include <thread>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "common/build_info.h"
+#include "common/status_macros.h"
+#include "train/tokenizer/byte_tokenizer.h"
+#include "train/tokenizer/open_tokenizer.h"
 #include "train/tools/tokenize.h"
+
+namespace trainyard {
+namespace {
+
+const std::map<std::string, DocumentSplit> kSplits = {{"paragraph", DocumentSplit::kParagraph},
+                                                      {"file", DocumentSplit::kFile},
+                                                      {"line", DocumentSplit::kLine},
+                                                      {"jsonl", DocumentSplit::kJsonLines}};
+
+// SIGINT and SIGTERM are only noted, so that the work ends between two blocks.
+void BlockStopSignals() {
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM}) ::sigaddset(&signals, signal);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
+bool StopSignalCame() {
+  sigset_t pending;
+  ::sigpending(&pending);
+  return ::sigismember(&pending, SIGINT) == 1 || ::sigismember(&pending, SIGTERM) == 1;
+}
+
+absl::StatusOr<TokenizedCorpus> Run(CorpusOptions options, const std::string& tokenizer_path) {
+  if (tokenizer_path.empty()) return TokenizeCorpus(ByteTokenizer(), options, StopSignalCame);
+  ASSIGN_OR_RETURN(const OpenedTokenizer opened, OpenTokenizer(tokenizer_path));
+  options.tokenizer = opened.digest;
+  return TokenizeCorpus(*opened.tokenizer, options, StopSignalCame);
+}
+
+}  // namespace
+}  // namespace trainyard
 
 int main(int argc, char** argv) {
   CLI::App app{
-      "Writes a text file as a Megatron indexed dataset with byte tokens (vocabulary 256).\n"
+      "Writes texts as a Megatron indexed dataset. Without --tokenizer each byte is a token\n"
+      "(vocabulary 256). A run that was interrupted goes on if it is started again.\n"
       "Example: trainyard-tokenize corpus.txt data/corpus\n"
-      "         and in the job spec: data: {indexed: {prefix: data/corpus}}"};
-  std::string text, prefix, documents = "paragraph";
+      "         trainyard-tokenize --tokenizer Qwen3-8B --end '<|endoftext|>' *.jsonl data/web\n"
+      "         and in the job spec: data: {indexed: {prefix: data/web}}"};
+  trainyard::CorpusOptions options;
+  std::vector<std::string> paths;
+  std::string tokenizer, documents;
+  options.threads = std::max(1, int(std::thread::hardware_concurrency()));
   app.set_version_flag("--version", trainyard::Version());
-  app.add_option("TEXT", text, "The text file")->required();
-  app.add_option("OUT_PREFIX", prefix,
-                 "Writes OUT_PREFIX.bin and OUT_PREFIX.idx, which must not exist")
-      ->required();
-  app.add_option("--documents", documents, "What one document is; a paragraph ends at blank lines")
-      ->check(CLI::IsMember({"paragraph", "file"}))
+  app.add_option("PATHS", paths,
+                 "TEXT... OUT_PREFIX: the files to read, and where to write OUT_PREFIX.bin and "
+                 "OUT_PREFIX.idx, which must not exist")
+      ->required()
+      ->expected(2, -1);
+  app.add_option("--tokenizer", tokenizer,
+                 "tokenizer.json, tokenizer.model, tekken.json, NAME.tiktoken, or a directory with "
+                 "one of them");
+  app.add_option("--documents", documents,
+                 "What one document is; a paragraph ends at blank lines, and a line of jsonl is an "
+                 "object of JSON. Without this: jsonl if the first file ends in .jsonl, else "
+                 "paragraph")
+      ->check(CLI::IsMember({"paragraph", "file", "line", "jsonl"}));
+  app.add_option("--field", options.field, "jsonl: the field that has the text")
+      ->capture_default_str();
+  app.add_option("--begin", options.before, "A token before each document, such as <s>");
+  app.add_option("--end", options.after, "A token after each document, such as <|endoftext|>");
+  app.add_option("--threads", options.threads, "How many threads encode")
+      ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   const auto parse = [&]() -> int {
     CLI11_PARSE(app, argc, argv);
@@ -27,14 +86,20 @@ int main(int argc, char** argv) {
   };
   // CLI11 numbers its errors from 100. All our programs return 2 for wrong usage.
   if (const int code = parse(); code >= 0) return code == 0 ? 0 : 2;
-  const auto split =
-      documents == "file" ? trainyard::DocumentSplit::kFile : trainyard::DocumentSplit::kParagraph;
-  const auto corpus = trainyard::TokenizeBytes(text, prefix, split);
+  options.prefix = paths.back();
+  paths.pop_back();
+  options.inputs = paths;
+  if (documents.empty()) documents = absl::EndsWith(paths[0], ".jsonl") ? "jsonl" : "paragraph";
+  options.split = trainyard::kSplits.at(documents);
+  trainyard::BlockStopSignals();
+  const auto corpus = trainyard::Run(options, tokenizer);
   if (!corpus.ok()) {
     std::cerr << "trainyard-tokenize: " << corpus.status().message() << "\n";
     return 1;
   }
   std::cout << "documents=" << corpus->documents << " tokens=" << corpus->tokens
-            << " prefix=" << prefix << "\n";
-  return 0;
+            << " prefix=" << options.prefix << "\n";
+  if (corpus->finished) return 0;
+  std::cerr << "trainyard-tokenize: stopped by a signal; the same command goes on from here\n";
+  return 1;
 }

@@ -1,0 +1,221 @@
+// Proves that a corpus becomes the same files with any number of threads, in blocks of any size,
+// and after any interruption, and that errors name the line.
+
+#include "train/tools/tokenize.h"
+
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/files.h"
+#include "common/rng.h"
+#include "train/data/indexed_format.h"
+#include "train/tokenizer/byte_tokenizer.h"
+
+namespace trainyard {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class TokenizeCorpusTest : public ::testing::Test {
+ protected:
+  TokenizeCorpusTest() : directory_(::testing::TempDir() + "/tokenize_corpus") {
+    EXPECT_TRUE(RemoveTree(directory_).ok());
+    EXPECT_TRUE(MakeDirectories(directory_).ok());
+  }
+
+  std::string Path(const std::string& name) const { return directory_ + "/" + name; }
+  std::string Write(const std::string& name, const std::string& contents) const {
+    std::ofstream(Path(name), std::ios::binary) << contents;
+    return Path(name);
+  }
+  std::string Read(const std::string& name) const {
+    return ReadFile(Path(name)).value_or("no file " + name);
+  }
+
+  CorpusOptions Options(const std::string& input, const std::string& prefix) const {
+    return {.inputs = {input}, .prefix = Path(prefix)};
+  }
+  static absl::StatusOr<TokenizedCorpus> Run(const CorpusOptions& options) {
+    return TokenizeCorpus(ByteTokenizer(), options);
+  }
+
+  // The lengths of the documents.
+  std::vector<int32_t> Lengths(const std::string& prefix, const TokenizedCorpus& corpus) const {
+    const std::string index = Read(prefix + ".idx");
+    std::vector<int32_t> lengths(size_t(corpus.documents));
+    EXPECT_GE(index.size(), kIndexHeaderBytes + 4 * lengths.size());
+    std::memcpy(lengths.data(), index.data() + kIndexHeaderBytes, 4 * lengths.size());
+    return lengths;
+  }
+
+  // Paragraphs of random lengths, between which stand one to three blank lines.
+  static std::string Paragraphs(uint64_t seed, size_t count) {
+    std::string text = "\n \n";
+    for (size_t i = 0; i < count; ++i) {
+      for (size_t lines = RandomBits(seed, 1, i) % 4 + 1; lines > 0; --lines) {
+        absl::StrAppend(&text, std::string(RandomBits(seed, 2, i + lines) % 60 + 1, 'a'), "\n");
+      }
+      for (size_t blank = RandomBits(seed, 3, i) % 3 + 1; blank > 0; --blank) {
+        text += blank == 2 ? " \t\n" : "\n";
+      }
+    }
+    return text + "no line break at the end";
+  }
+
+  const std::string directory_;
+};
+
+TEST_F(TokenizeCorpusTest, FilesDoNotDependOnThreadsOrBlocks) {
+  const std::string text = Paragraphs(7, 400);
+  const std::string input = Write("text.txt", text);
+  auto whole = Options(input, "whole");
+  whole.block_bytes = 1 << 24;
+  const auto wanted = Run(whole);
+  ASSERT_TRUE(wanted.ok()) << wanted.status();
+  EXPECT_EQ(wanted->documents, 401);
+  EXPECT_EQ(wanted->tokens, int64_t(text.size()));
+  for (const int threads : {1, 3}) {
+    for (const size_t block : {1u, 7u, 100u, 5000u}) {
+      const std::string name = absl::StrCat("blocks_", threads, "_", block);
+      auto options = Options(input, name);
+      options.threads = threads;
+      options.block_bytes = block;
+      options.sync_bytes = 3000;
+      const auto corpus = Run(options);
+      ASSERT_TRUE(corpus.ok()) << corpus.status();
+      EXPECT_TRUE(Read(name + ".bin") == Read("whole.bin")) << name;
+      EXPECT_TRUE(Read(name + ".idx") == Read("whole.idx")) << name;
+      EXPECT_FALSE(Exists(Path(name + ".state"))) << name;
+      EXPECT_FALSE(Exists(Path(name + ".len.tmp"))) << name;
+    }
+  }
+}
+
+TEST_F(TokenizeCorpusTest, AnInterruptedRunGoesOnAndLeavesTheSameFiles) {
+  const std::vector<std::string> inputs = {Write("a.txt", Paragraphs(1, 200)),
+                                           Write("b.txt", Paragraphs(2, 200))};
+  CorpusOptions options{.inputs = inputs, .prefix = Path("whole")};
+  ASSERT_TRUE(Run(options).ok());
+  options.prefix = Path("parts");
+  options.block_bytes = 500;
+  options.sync_bytes = 2000;
+  options.threads = 2;
+  std::string earlier_state;
+  int runs = 0;
+  for (bool finished = false; !finished; ++runs) {
+    ASSERT_LT(runs, 200);
+    int blocks = 0;
+    const auto corpus = TokenizeCorpus(ByteTokenizer(), options, [&] { return ++blocks == 5; });
+    ASSERT_TRUE(corpus.ok()) << corpus.status();
+    finished = corpus->finished;
+    EXPECT_EQ(Exists(Path("parts.idx")), finished);
+    // Every third time, the process is killed before its state is on disk: the temporary files
+    // then have more than the state says.
+    if (!finished && runs % 3 == 2) {
+      Write("parts.state", earlier_state);
+    } else if (!finished) {
+      earlier_state = Read("parts.state");
+    }
+  }
+  EXPECT_GT(runs, 10);
+  EXPECT_TRUE(Read("parts.bin") == Read("whole.bin"));
+  EXPECT_TRUE(Read("parts.idx") == Read("whole.idx"));
+  EXPECT_FALSE(Exists(Path("parts.state")));
+}
+
+TEST_F(TokenizeCorpusTest, ARunThatEndedWithinItsLastStepGoesOn) {
+  const std::string input = Write("text.txt", Paragraphs(3, 50));
+  ASSERT_TRUE(Run(Options(input, "whole")).ok());
+  auto options = Options(input, "parts");
+  options.block_bytes = 100;
+  int blocks = 0;
+  ASSERT_TRUE(TokenizeCorpus(ByteTokenizer(), options, [&] { return ++blocks == 9; }).ok());
+  // PREFIX.bin is there, and PREFIX.idx is not.
+  std::filesystem::rename(Path("parts.bin.tmp"), Path("parts.bin"));
+  const auto corpus = Run(options);
+  ASSERT_TRUE(corpus.ok()) << corpus.status();
+  EXPECT_TRUE(Read("parts.bin") == Read("whole.bin"));
+  EXPECT_TRUE(Read("parts.idx") == Read("whole.idx"));
+}
+
+TEST_F(TokenizeCorpusTest, OtherInputsOrOptionsDoNotGoOn) {
+  const std::string input = Write("text.txt", Paragraphs(4, 50));
+  auto options = Options(input, "parts");
+  options.block_bytes = 100;
+  int blocks = 0;
+  ASSERT_TRUE(TokenizeCorpus(ByteTokenizer(), options, [&] { return ++blocks == 3; }).ok());
+  auto other = options;
+  other.tokenizer = "another";
+  EXPECT_THAT(Run(other).status().message(),
+              AllOf(HasSubstr("parts.state"), HasSubstr("remove the file to begin anew")));
+  other = options;
+  other.after = "a";
+  EXPECT_EQ(Run(other).status().code(), absl::StatusCode::kFailedPrecondition);
+  Write("parts.state", "{\"version\": 1}");
+  EXPECT_EQ(Run(options).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(TokenizeCorpusTest, LinesOfJsonHaveTheTextInAField) {
+  const std::string input = Write("in.jsonl",
+                                  "{\"text\": \"one\\ntwo\", \"id\": 1}\n"
+                                  "\n"
+                                  "{\"text\": \"\"}\r\n"
+                                  "{\"text\": \"\\u00e9\"}");
+  auto options = Options(input, "out");
+  options.split = DocumentSplit::kJsonLines;
+  options.before = "<";
+  options.after = ">";
+  const auto corpus = Run(options);
+  ASSERT_TRUE(corpus.ok()) << corpus.status();
+  EXPECT_THAT(Lengths("out", *corpus), ElementsAre(9, 4));
+  EXPECT_EQ(Read("out.bin"), std::string("<\0o\0n\0e\0\n\0t\0w\0o\0>\0<\0\xC3\0\xA9\0>\0", 26));
+}
+
+TEST_F(TokenizeCorpusTest, ErrorsNameTheFileAndTheLine) {
+  std::string lines;
+  for (int i = 1; i < 300; ++i) lines += "{\"text\": \"a\"}\n";
+  const std::string input = Write("in.jsonl", lines + "{\"words\": 1}\n");
+  auto options = Options(input, "out");
+  options.split = DocumentSplit::kJsonLines;
+  options.block_bytes = 100;
+  options.threads = 3;
+  EXPECT_THAT(Run(options).status().message(),
+              HasSubstr("in.jsonl:300: wanted a text in the field text, found no such field"));
+  options.field = "words";
+  options.prefix = Path("other");
+  EXPECT_THAT(Run(options).status().message(), HasSubstr("in.jsonl:1: wanted"));
+  options.inputs = {Write("bad.jsonl", "nonsense\n")};
+  options.prefix = Path("third");
+  EXPECT_THAT(Run(options).status().message(), HasSubstr("bad.jsonl:1: wanted an object"));
+  options.after = "no such token";
+  EXPECT_THAT(Run(options).status().message(), HasSubstr("\"no such token\""));
+}
+
+TEST_F(TokenizeCorpusTest, ALineIsADocumentWithoutItsEnd) {
+  auto options = Options(Write("in.txt", "a\n\n bc \r\nd"), "out");
+  options.split = DocumentSplit::kLine;
+  const auto corpus = Run(options);
+  ASSERT_TRUE(corpus.ok()) << corpus.status();
+  EXPECT_THAT(Lengths("out", *corpus), ElementsAre(1, 4, 1));
+}
+
+TEST_F(TokenizeCorpusTest, EveryFileIsADocumentIfTheUserSaysSo) {
+  CorpusOptions options{
+      .inputs = {Write("1.txt", "a\n\nb"), Write("2.txt", ""), Write("3.txt", "ccc")},
+      .prefix = Path("out"),
+      .split = DocumentSplit::kFile};
+  options.block_bytes = 2;
+  const auto corpus = Run(options);
+  ASSERT_TRUE(corpus.ok()) << corpus.status();
+  EXPECT_THAT(Lengths("out", *corpus), ElementsAre(4, 3));
+}
+
+}  // namespace
+}  // namespace trainyard

@@ -1,0 +1,111 @@
+#include "train/tools/encoding_pool.h"
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/json.h"
+#include "common/status_macros.h"
+
+namespace trainyard {
+namespace {
+
+absl::Status AtLine(const DocumentBlock& block, const DocumentPart& part,
+                    const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(block.path, ":", block.first_line + part.line,
+                                                  ": ", status.message()));
+}
+
+absl::StatusOr<std::string> TextOfLine(absl::string_view line, const std::string& field) {
+  const nlohmann::json json = ParseJson(line);
+  if (!json.is_object()) return absl::InvalidArgumentError("wanted an object of JSON, found none");
+  const auto text = json.find(field);
+  if (text != json.end() && text->is_string()) return text->get<std::string>();
+  return absl::InvalidArgumentError(
+      absl::StrCat("wanted a text in the field ", field, ", found ",
+                   text == json.end() ? "no such field" : absl::StrCat("a ", text->type_name())));
+}
+
+}  // namespace
+
+EncodingPool::EncodingPool(const Tokenizer& tokenizer, EncodingOptions options, int threads)
+    : tokenizer_(tokenizer), options_(std::move(options)) {
+  CHECK(threads > 0) << threads;
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+}
+
+EncodingPool::~EncodingPool() {
+  {
+    MutexLock lock(mutex_);
+    ends_ = true;
+    changed_.NotifyAll();
+  }
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void EncodingPool::Add(DocumentBlock block) {
+  MutexLock lock(mutex_);
+  work_.emplace_back(added_++, std::move(block));
+  changed_.NotifyAll();
+}
+
+absl::StatusOr<EncodedBlock> EncodingPool::Take() {
+  CHECK(waiting() > 0);
+  MutexLock lock(mutex_);
+  auto block = done_.find(taken_);
+  for (; block == done_.end(); block = done_.find(taken_)) changed_.Wait(mutex_);
+  absl::StatusOr<EncodedBlock> encoded = std::move(block->second);
+  done_.erase(block);
+  ++taken_;
+  return encoded;
+}
+
+void EncodingPool::Run() {
+  const std::unique_ptr<Encoder> encoder = tokenizer_.NewEncoder();
+  MutexLock lock(mutex_);
+  for (;;) {
+    while (work_.empty() && !ends_) changed_.Wait(mutex_);
+    if (ends_) return;
+    const auto [number, block] = std::move(work_.front());
+    work_.pop_front();
+    lock.Unlock();
+    absl::StatusOr<EncodedBlock> encoded = Encode(*encoder, block);
+    lock.Lock();
+    done_.emplace(number, std::move(encoded));
+    changed_.NotifyAll();
+  }
+}
+
+absl::StatusOr<EncodedBlock> EncodingPool::Encode(Encoder& encoder,
+                                                  const DocumentBlock& block) const {
+  EncodedBlock encoded{.end = block.end};
+  for (const DocumentPart& part : CutDocuments(block.bytes, options_.split)) {
+    const size_t begin = encoded.tokens.size();
+    encoded.tokens.insert(encoded.tokens.end(), options_.before.begin(), options_.before.end());
+    absl::string_view text = part.bytes;
+    std::string read;
+    if (options_.split == DocumentSplit::kJsonLines) {
+      auto of_line = TextOfLine(text, options_.field);
+      if (!of_line.ok()) return AtLine(block, part, of_line.status());
+      read = *std::move(of_line);
+      text = read;
+    }
+    const absl::Status status = encoder.Encode(text, encoded.tokens);
+    if (!status.ok()) return AtLine(block, part, status);
+    if (encoded.tokens.size() == begin + options_.before.size()) {
+      encoded.tokens.resize(begin);
+      continue;
+    }
+    encoded.tokens.insert(encoded.tokens.end(), options_.after.begin(), options_.after.end());
+    const size_t length = encoded.tokens.size() - begin;
+    if (length > size_t(std::numeric_limits<int32_t>::max())) {
+      return AtLine(block, part, absl::OutOfRangeError("the document has 2^31 tokens or more"));
+    }
+    encoded.lengths.push_back(int32_t(length));
+  }
+  return encoded;
+}
+
+}  // namespace trainyard

@@ -1,0 +1,64 @@
+// Encodes blocks of documents on several threads, and returns them in order.
+
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "common/mutex.h"
+#include "train/tokenizer/tokenizer.h"
+#include "train/tools/document_blocks.h"
+
+namespace trainyard {
+
+struct EncodingOptions {
+  DocumentSplit split = DocumentSplit::kParagraph;
+  std::string field = "text";                    // kJsonLines: where the text is.
+  std::vector<int32_t> before = {}, after = {};  // Ids around each document.
+};
+
+struct EncodedBlock {
+  std::vector<int32_t> tokens = {};  // Of all documents, one after the other.
+  std::vector<int32_t> lengths =
+      {};  // How many each document has. Documents without text are left out.
+  CorpusPosition end = {};
+};
+
+// Add and Take are for one thread.
+class EncodingPool {
+ public:
+  // Starts the threads. `tokenizer` must outlive the pool.
+  EncodingPool(const Tokenizer& tokenizer, EncodingOptions options, int threads);
+  ~EncodingPool();  // Waits for blocks that are being encoded, and drops the others.
+
+  void Add(DocumentBlock block);
+  int64_t waiting() const { return added_ - taken_; }  // Blocks that were added and not taken.
+
+  // Waits for the block that was added first of those that were not taken. There must be one.
+  // INVALID_ARGUMENT: a line is no JSON, or has no text in the field; names file and line.
+  absl::StatusOr<EncodedBlock> Take();
+
+ private:
+  void Run();
+  absl::StatusOr<EncodedBlock> Encode(Encoder& encoder, const DocumentBlock& block) const;
+
+  const Tokenizer& tokenizer_;
+  const EncodingOptions options_;
+  int64_t added_ = 0, taken_ = 0;
+
+  Mutex mutex_;
+  CondVar changed_;
+  bool ends_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<std::pair<int64_t, DocumentBlock>> work_ ABSL_GUARDED_BY(mutex_);
+  std::map<int64_t, absl::StatusOr<EncodedBlock>> done_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace trainyard

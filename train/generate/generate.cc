@@ -9,17 +9,17 @@
 #include "common/log.h"
 #include "common/rng.h"
 #include "common/status_macros.h"
-#include "common/text.h"
 #include "models/arch/registry.h"
 #include "models/model.h"
 #include "models/program/executable.h"
 #include "train/checkpoint/load.h"
+#include "train/hf/tokenizer_of.h"
 #include "train/step/snapshot.h"
+#include "train/tokenizer/text_stream.h"
 
 namespace trainyard {
 namespace {
 
-constexpr int64_t kBytes = 256;
 constexpr int64_t kDefaultWindow = 256;  // For checkpoints without this number.
 
 absl::Status Validate(const GenerateOptions& options, const ModelConfig& model) {
@@ -35,11 +35,6 @@ absl::Status Validate(const GenerateOptions& options, const ModelConfig& model) 
     return absl::InvalidArgumentError(absl::StrCat(options.checkpoint,
                                                    ": wanted a model of text; found family ",
                                                    model.family(), ", which reads no text"));
-  }
-  if (facts.vocab != kBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(options.checkpoint, ": wanted a model of byte tokens, vocab 256; found vocab ",
-                     facts.vocab, ", whose tokens are not bytes"));
   }
   if (options.tokens < 0 || options.tokens > kMaxGeneratedTokens) {
     return absl::InvalidArgumentError(
@@ -112,9 +107,12 @@ int64_t SampleToken(std::span<const float> logits, double temperature, double u)
 absl::Status Generate(const GenerateOptions& options, const Backend& backend,
                       const std::function<void(absl::string_view)>& write) {
   std::unique_ptr<Executable> executable;
+  std::unique_ptr<Tokenizer> tokenizer;
   int64_t window = 0;
   const auto use = [&](const Checkpoint& checkpoint) -> absl::Status {
-    RETURN_IF_ERROR(Validate(options, checkpoint.state().model));
+    const ModelConfig& model = checkpoint.state().model;
+    RETURN_IF_ERROR(Validate(options, model));
+    ASSIGN_OR_RETURN(tokenizer, TokenizerOf(checkpoint.path(), FactsOf(model).vocab));
     window = WindowOf(options, checkpoint.state());
     ASSIGN_OR_RETURN(executable, LoadModel(checkpoint, window, backend, options.threads));
     return absl::OkStatus();
@@ -126,14 +124,14 @@ absl::Status Generate(const GenerateOptions& options, const Backend& backend,
 
   // Without a prompt, the text begins after a line break.
   const std::string prompt = options.prompt.empty() ? "\n" : options.prompt;
-  std::vector<int32_t> text;
-  for (char c : prompt) text.push_back(uint8_t(c));
+  std::vector<int32_t> text = tokenizer->prefix();
+  RETURN_IF_ERROR(tokenizer->NewEncoder()->Encode(prompt, text));
   std::vector<int32_t> tokens(static_cast<size_t>(window));
   const Program& program = executable->program();
-  // Columns after the bytes are padding.
+  // Columns after the tokenizer's ids are padding.
   const size_t columns = size_t(program.info(program.outputs.at("logits")).shape[1]);
   std::vector<float> logits(size_t(window) * columns);
-  Utf8Stream readable;
+  TextStream readable(*tokenizer, text);
   for (int64_t i = 0; i < options.tokens; ++i) {
     // The last token of the text does not see the tokens after it, because attention is causal.
     const size_t seen = std::min(text.size(), tokens.size());
@@ -142,12 +140,14 @@ absl::Status Generate(const GenerateOptions& options, const Backend& backend,
     executable->WriteInput("tokens", 0, tokens);
     executable->Run(Action::kForward);
     ReadLogits(*executable, logits);
-    const std::span<const float> last(&logits[(seen - 1) * columns], size_t(kBytes));
+    const std::span<const float> last(&logits[(seen - 1) * columns], size_t(tokenizer->vocab()));
     const double u = Uniform(options.seed, HashName("generate"), uint64_t(i));
     text.push_back(int32_t(SampleToken(last, options.temperature, u)));
-    write(readable.Add(char(text.back())));
+    ASSIGN_OR_RETURN(const std::string more, readable.Add(text.back()));
+    write(more);
   }
-  write(readable.End());
+  ASSIGN_OR_RETURN(const std::string rest, readable.End());
+  write(rest);
   return absl::OkStatus();
 }
 

@@ -1,6 +1,7 @@
-// Generates text with a trained byte model, one token after another. Each token is sampled from the
-// logits of a replay of the whole window. This is simple and exact; a cache of keys and values
-// would make it faster.
+// Generates text with a trained model, one token after another. The tokens are those of the
+// tokenizer that the model was imported with, or bytes. Each token is sampled from the logits of a
+// replay of the whole window. This is simple and exact; a cache of keys and values would make it
+// faster.
 
 #pragma once
 
@@ -20,7 +21,7 @@ inline constexpr double kMaxTemperature = 100;  // Above, all tokens are about e
 
 struct GenerateOptions {
   std::string checkpoint;    // A checkpoint, or a job's checkpoint.directory.
-  std::string prompt;        // Bytes; may be empty.
+  std::string prompt;        // May be empty.
   int64_t tokens = 200;      // Number of tokens to write.
   double temperature = 0.8;  // 0: the most likely token; 1: as trained.
   uint64_t seed = 1;         // The same seed writes the same text.
@@ -29,8 +30,8 @@ struct GenerateOptions {
 };
 
 // Calls `write` with each character when it is sampled. Bytes that belong to no character are
-// written as '?', so the output is UTF-8. In all, `tokens` bytes are sampled. Errors: those of
-// FindCheckpoint. INVALID_ARGUMENT: the model's tokens are not bytes, or a setting is out of range.
+// written as '?', so the output is UTF-8. In all, `tokens` tokens are sampled. Errors: those of
+// FindCheckpoint and of TokenizerOf. INVALID_ARGUMENT: a setting is out of range.
 absl::Status Generate(const GenerateOptions& options, const Backend& backend,
                       const std::function<void(absl::string_view)>& write);
 

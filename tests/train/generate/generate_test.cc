@@ -1,10 +1,15 @@
 // Proves that text comes from the tokens of a vocabulary alone: with padding after the tokens, the
-// same weights write the same text.
+// same weights write the same text. A model that was imported writes the tokens of the tokenizer
+// that it was imported with, and one whose tokens nobody knows is refused.
 
 #include "train/generate/generate.h"
 
-#include "gtest/gtest.h"
+#include <filesystem>
+
+#include "gmock/gmock.h"
+#include "tests/models/hf/files.h"
 #include "tests/train/step/run_job.h"
+#include "train/hf/import.h"
 
 namespace trainyard::testing {
 namespace {
@@ -32,6 +37,56 @@ TEST(Generate, PaddingOfTheVocabularyIsNeverWritten) {
   const std::string text = TextOf(1);
   EXPECT_NE(text, "");
   EXPECT_EQ(TextOf(24), text);
+}
+
+// Ten tokens of several letters. The model of tests/golden/hf/llama has a vocabulary of 13.
+constexpr char kSmallTokenizer[] = R"({
+  "added_tokens": [], "normalizer": null, "pre_tokenizer": null, "post_processor": null,
+  "decoder": {"type": "Fuse"},
+  "model": {"type": "BPE", "unk_token": "[0]",
+            "vocab": {"[0]": 0, "b": 1, "c": 2, "bc": 3, "[4]": 4, "[5]": 5, "[6]": 6, "[7]": 7,
+                      "[8]": 8, "[9]": 9},
+            "merges": [["b", "c"]]}})";
+
+class ImportedModel : public ::testing::Test {
+ protected:
+  // Imports the directory with this tokenizer.json; empty: without one.
+  std::string Import(const std::string& tokenizer) const {
+    const std::string directory = FreshDirectory("generate-hf"), to = directory + "-imported";
+    std::filesystem::remove_all(to);
+    std::filesystem::copy(SourceFile("tests/golden/hf/llama"), directory,
+                          std::filesystem::copy_options::recursive);
+    if (!tokenizer.empty()) WriteBytes(directory + "/tokenizer.json", tokenizer);
+    const auto imported = ImportHf({directory, to});
+    EXPECT_TRUE(imported.ok()) << imported.status();
+    return to;
+  }
+
+  static absl::StatusOr<std::string> Text(const std::string& checkpoint) {
+    std::string text;
+    const absl::Status status =
+        Generate({.checkpoint = checkpoint, .prompt = "bcb", .tokens = 12, .temperature = 2},
+                 CpuBackend(), [&](absl::string_view more) { absl::StrAppend(&text, more); });
+    if (!status.ok()) return status;
+    return text;
+  }
+};
+
+TEST_F(ImportedModel, WritesTheTokensOfItsTokenizer) {
+  const auto text = Text(Import(kSmallTokenizer));
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_THAT(*text, ::testing::MatchesRegex("(\\[[0-9]\\]|bc|b|c)+"));
+  EXPECT_THAT(*text, ::testing::HasSubstr("]"));
+}
+
+TEST_F(ImportedModel, IsRefusedWithoutATokenizerAndWithOneThatDoesNotFit) {
+  EXPECT_THAT(Text(Import("")).status().message(), ::testing::HasSubstr("no tokenizer"));
+  std::string large = kSmallTokenizer;
+  large.replace(large.find("\"[9]\": 9"), 8, "\"[9]\": 99");
+  EXPECT_THAT(
+      Text(Import(large)).status().message(),
+      ::testing::AllOf(::testing::HasSubstr("tokenizer.json: wanted a model"),
+                       ::testing::HasSubstr("at least 100"), ::testing::HasSubstr("found 13")));
 }
 
 }  // namespace

@@ -131,7 +131,8 @@ def sentencepiece_models():
     corpus = [text(line).replace("\x00", "") for line in tokenizer_lines.lines(LINES, seed=1)]
     corpus = [line for line in corpus if sum(c.isascii() for c in line) > 0.9 * len(line)]  # A small alphabet.
     shapes = {"llama2_spm": dict(model_type="bpe", byte_fallback=True, split_digits=True, allow_whitespace_only_pieces=True, remove_extra_whitespaces=False, normalization_rule_name="identity"),
-              "mistral_spm": dict(model_type="bpe", byte_fallback=True, split_digits=True, user_defined_symbols=["[INST]", "[/INST]"], normalization_rule_name="identity")}
+              "mistral_spm": dict(model_type="bpe", byte_fallback=True, split_digits=True, user_defined_symbols=["[INST]", "[/INST]"], remove_extra_whitespaces=False, normalization_rule_name="identity"),
+              "spaces_spm": dict(model_type="bpe", add_dummy_prefix=False, normalization_rule_name="identity")}
     for name, shape in shapes.items():
         model = io.BytesIO()
         sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(corpus), model_writer=model, vocab_size=VOCAB, character_coverage=0.98, hard_vocab_limit=False, minloglevel=2, num_threads=1, **shape)

@@ -69,6 +69,9 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> PipelineTokenizer::Create(PipelinePar
   tokenizer->prefix_ = its.prefix;
   tokenizer->suffix_ = its.suffix;
   for (const AddedToken& token : its.unseen) tokenizer->special_.insert(token.id);
+  for (const AddedToken& token : its.verbatim) {
+    tokenizer->in_normalized_text_.Add(token.content, token);
+  }
   std::string memory;
   // The first token of a text counts, and special ones come first.
   for (const bool special : {true, false}) {

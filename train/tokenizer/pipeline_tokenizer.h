@@ -20,10 +20,11 @@
 namespace trainyard {
 
 struct PipelineParts {
-  Vocabulary tokens;               // By the texts of the file, added tokens among them.
-  std::unique_ptr<const Bpe> bpe;  // Not null.
-  std::vector<AddedToken> added;   // Whose ids `tokens` has.
-  std::vector<AddedToken> unseen;  // Special tokens that are not looked for in texts.
+  Vocabulary tokens;                 // By the texts of the file, added tokens among them.
+  std::unique_ptr<const Bpe> bpe;    // Not null.
+  std::vector<AddedToken> added;     // Whose ids `tokens` has.
+  std::vector<AddedToken> verbatim;  // Looked for in the normalized text, as they are.
+  std::vector<AddedToken> unseen;    // Special tokens that are not looked for in texts.
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
   Decoder decoder;

@@ -5,8 +5,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "common/text.h"
 #include "train/tokenizer/sentencepiece_adapter.h"
+#include "train/tokenizer/sentencepiece_bpe.h"
 #include "train/tokenizer/utf8.h"
 
 namespace trainyard {
@@ -37,8 +39,11 @@ class SentencePieceTokenizer final : public Tokenizer {
  public:
   // Returns an empty text, or what is wrong with the bytes.
   std::string Load(absl::string_view bytes) { return model_.Load(bytes.data(), bytes.size()); }
+  // `fast` has the same ids.
+  void EncodeWith(std::unique_ptr<Tokenizer> fast) { fast_ = std::move(fast); }
 
   std::unique_ptr<Encoder> NewEncoder() const override {
+    if (fast_ != nullptr) return fast_->NewEncoder();
     return std::make_unique<SentencePieceEncoder>(model_);
   }
 
@@ -80,6 +85,7 @@ class SentencePieceTokenizer final : public Tokenizer {
 
  private:
   SentencePieceModel model_;
+  std::unique_ptr<Tokenizer> fast_;  // Null: the library encodes.
 };
 
 }  // namespace
@@ -87,7 +93,11 @@ class SentencePieceTokenizer final : public Tokenizer {
 absl::StatusOr<std::unique_ptr<Tokenizer>> ReadSentencePiece(absl::string_view bytes) {
   auto tokenizer = std::make_unique<SentencePieceTokenizer>();
   const std::string wrong = tokenizer->Load(bytes);
-  if (wrong.empty()) return tokenizer;
+  if (wrong.empty()) {
+    ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> fast, SentencePieceBpe(bytes));
+    tokenizer->EncodeWith(std::move(fast));
+    return tokenizer;
+  }
   return absl::InvalidArgumentError(absl::StrCat(
       "wanted tokenizer.json, tekken.json, NAME.tiktoken or a model of SentencePiece, found bytes "
       "that are none of them (",

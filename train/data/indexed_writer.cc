@@ -84,25 +84,33 @@ bool AppendAs(IndexDType dtype, std::string& out, int32_t token) {
 
 absl::StatusOr<std::unique_ptr<IndexedWriter>> IndexedWriter::Create(const std::string& prefix,
                                                                      IndexDType dtype) {
+  ASSIGN_OR_RETURN(PrefixLock lock, PrefixLock::Take(prefix));
+  return Create(std::move(lock), dtype);
+}
+
+absl::StatusOr<std::unique_ptr<IndexedWriter>> IndexedWriter::Create(PrefixLock lock,
+                                                                     IndexDType dtype) {
   CHECK(TokenBytes(dtype) > 0) << "no integer type: " << int(dtype);
-  std::unique_ptr<IndexedWriter> writer(new IndexedWriter(prefix, dtype));
+  std::unique_ptr<IndexedWriter> writer(new IndexedWriter(std::move(lock), dtype));
+  const std::string& prefix = writer->prefix_;
   // An old index and new tokens together would be a wrong dataset that looks right.
   for (const char* suffix : {".idx", ".bin"}) {
     const std::string old = prefix + suffix;
     if (::unlink(old.c_str()) != 0 && errno != ENOENT) return ErrnoStatus(errno, "remove", old);
   }
   const std::string path = prefix + kTemporaryTokens;
-  writer->fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  writer->fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
   if (writer->fd_ < 0) return ErrnoStatus(errno, "create", path);
   return writer;
 }
 
-absl::StatusOr<std::unique_ptr<IndexedWriter>> IndexedWriter::Resume(const std::string& prefix,
+absl::StatusOr<std::unique_ptr<IndexedWriter>> IndexedWriter::Resume(PrefixLock lock,
                                                                      IndexDType dtype,
                                                                      int64_t documents,
                                                                      int64_t tokens) {
   CHECK(TokenBytes(dtype) > 0) << "no integer type: " << int(dtype);
-  std::unique_ptr<IndexedWriter> writer(new IndexedWriter(prefix, dtype));
+  std::unique_ptr<IndexedWriter> writer(new IndexedWriter(std::move(lock), dtype));
+  const std::string& prefix = writer->prefix_;
   const std::string path = prefix + kTemporaryTokens, lengths_path = prefix + kTemporaryLengths;
   // The writer may have been interrupted between the two steps of Finish.
   if (!Exists(path) && ::rename((prefix + kTokensSuffix).c_str(), path.c_str()) != 0) {
@@ -120,8 +128,8 @@ absl::StatusOr<std::unique_ptr<IndexedWriter>> IndexedWriter::Resume(const std::
   return writer;
 }
 
-IndexedWriter::IndexedWriter(std::string prefix, IndexDType dtype)
-    : prefix_(std::move(prefix)), dtype_(dtype) {}
+IndexedWriter::IndexedWriter(PrefixLock lock, IndexDType dtype)
+    : lock_(std::move(lock)), prefix_(lock_->prefix()), dtype_(dtype) {}
 
 IndexedWriter::~IndexedWriter() {
   if (lengths_fd_ >= 0) ::close(lengths_fd_);
@@ -157,7 +165,7 @@ absl::Status IndexedWriter::Flush() {
 absl::Status IndexedWriter::Sync() {
   const std::string path = prefix_ + kTemporaryLengths;
   if (lengths_fd_ < 0) {
-    lengths_fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    lengths_fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
     if (lengths_fd_ < 0) return ErrnoStatus(errno, "create", path);
   }
   RETURN_IF_ERROR(Flush());
@@ -197,6 +205,7 @@ absl::Status IndexedWriter::Finish() {
   fd_ = -1;
   RETURN_IF_ERROR(WriteFileAtomic(prefix_ + kIndexSuffix, Index()));
   if (lengths_fd_ >= 0) ::unlink((prefix_ + kTemporaryLengths).c_str());
+  lock_.reset();
   return absl::OkStatus();
 }
 

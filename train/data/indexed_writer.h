@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "train/data/indexed_format.h"
+#include "train/data/prefix_lock.h"
 
 namespace trainyard {
 
@@ -21,14 +23,15 @@ namespace trainyard {
 class IndexedWriter {
  public:
   // Removes an old PREFIX.idx and PREFIX.bin, and creates the temporary file. CHECKs that `dtype`
-  // is an integer type. Errors name the path.
+  // is an integer type. Errors name the path. FAILED_PRECONDITION: another writer holds the lock of
+  // the prefix. A writer holds the lock until Finish has ended, or it is destroyed.
   static absl::StatusOr<std::unique_ptr<IndexedWriter>> Create(const std::string& prefix,
                                                                IndexDType dtype);
+  static absl::StatusOr<std::unique_ptr<IndexedWriter>> Create(PrefixLock lock, IndexDType dtype);
   // Goes on where a writer was at a call of Sync, with the numbers of documents and tokens that it
   // had then. What came later is cut off. DATA_LOSS: the temporary files have less than that.
-  static absl::StatusOr<std::unique_ptr<IndexedWriter>> Resume(const std::string& prefix,
-                                                               IndexDType dtype, int64_t documents,
-                                                               int64_t tokens);
+  static absl::StatusOr<std::unique_ptr<IndexedWriter>> Resume(PrefixLock lock, IndexDType dtype,
+                                                               int64_t documents, int64_t tokens);
   ~IndexedWriter();
 
   // Appends a document. Returns OUT_OF_RANGE if the dtype cannot hold a token, or if the document
@@ -46,10 +49,11 @@ class IndexedWriter {
   int64_t tokens() const { return tokens_; }
 
  private:
-  IndexedWriter(std::string prefix, IndexDType dtype);
+  IndexedWriter(PrefixLock lock, IndexDType dtype);
   absl::Status Flush();
   std::string Index() const;
 
+  std::optional<PrefixLock> lock_;  // Until Finish has ended.
   const std::string prefix_;
   const IndexDType dtype_;
   int fd_ = -1;

@@ -80,7 +80,7 @@ void EncodingPool::Run() {
 
 absl::StatusOr<EncodedBlock> EncodingPool::Encode(Encoder& encoder,
                                                   const DocumentBlock& block) const {
-  EncodedBlock encoded{.end = block.end};
+  EncodedBlock encoded{.end = block.end, .bytes = int64_t(block.bytes.size())};
   for (const DocumentPart& part : CutDocuments(block.bytes, options_.split)) {
     const size_t begin = encoded.tokens.size();
     encoded.tokens.insert(encoded.tokens.end(), options_.before.begin(), options_.before.end());

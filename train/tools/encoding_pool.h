@@ -29,6 +29,7 @@ struct EncodedBlock {
   std::vector<int32_t> lengths =
       {};  // How many each document has. Documents without text are left out.
   CorpusPosition end = {};
+  int64_t bytes = 0;  // Of the block that was encoded.
 };
 
 // Add and Take are for one thread.

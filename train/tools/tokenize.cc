@@ -10,12 +10,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/build_info.h"
 #include "common/files.h"
 #include "common/json_fields.h"
 #include "common/sha256.h"
 #include "common/shown.h"
 #include "common/status_macros.h"
 #include "train/data/indexed_writer.h"
+#include "train/data/prefix_lock.h"
 #include "train/tokenizer/byte_tokenizer.h"
 #include "train/tools/encoding_pool.h"
 
@@ -40,18 +42,29 @@ void VisitFields(V& v, CorpusState& state) {
   v.Whole("documents", state.documents), v.Whole("tokens", state.tokens);
 }
 
+void AddPart(std::string& identity, absl::string_view part) {
+  absl::StrAppend(&identity, part.size(), ":", part, ",");
+}
+
 // A digest of all that decides on the tokens.
 absl::StatusOr<std::string> IdentityOf(const CorpusOptions& options) {
-  nlohmann::json identity = {{"split", int(options.split)},    {"field", options.field},
-                             {"before", options.before},       {"after", options.after},
-                             {"tokenizer", options.tokenizer}, {"inputs", nlohmann::json::array()}};
+  std::string identity;
+  AddPart(identity, absl::StrCat(int(options.split)));
+  // Another program may read the same tokenizer in another way.
+  for (const absl::string_view part :
+       {absl::string_view(Version()), absl::string_view(Revision()),
+        absl::string_view(options.field), absl::string_view(options.before),
+        absl::string_view(options.after), absl::string_view(options.tokenizer)}) {
+    AddPart(identity, part);
+  }
   for (const std::string& path : options.inputs) {
     struct stat about;
     if (::stat(path.c_str(), &about) != 0) return ErrnoStatus(errno, "open", path);
-    identity["inputs"].push_back(
-        {ValidUtf8(path), about.st_size, about.st_mtim.tv_sec, about.st_mtim.tv_nsec});
+    AddPart(identity, path);
+    AddPart(identity,
+            absl::StrCat(about.st_size, " ", about.st_mtim.tv_sec, " ", about.st_mtim.tv_nsec));
   }
-  return Sha256Of(identity.dump());
+  return Sha256Of(identity);
 }
 
 absl::StatusOr<CorpusState> ReadState(const std::string& path, const std::string& identity) {
@@ -67,16 +80,26 @@ absl::StatusOr<CorpusState> ReadState(const std::string& path, const std::string
   if (state.identity == identity) return state;
   return absl::FailedPreconditionError(
       absl::StrCat(path,
-                   ": wanted to go on with the inputs, the options and the tokenizer of the "
-                   "run that was interrupted, found others; remove the file to begin anew"));
+                   ": wanted to go on with the inputs, the options, the tokenizer and the program "
+                   "of the run that was interrupted, found others; remove the file to begin anew"));
 }
 
-absl::Status CheckPrefix(const std::string& prefix) {
+absl::Status PreparePrefix(const std::string& prefix) {
   const std::filesystem::path out(prefix);
   if (out.filename().empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("wanted where to write and a name, as data/corpus, found '", prefix, "'"));
   }
+  return out.has_parent_path() ? MakeDirectories(out.parent_path()) : absl::OkStatus();
+}
+
+// Whether a run was interrupted when PREFIX.idx was there and PREFIX.state was not yet removed.
+bool OnlyStateIsLeft(const std::string& prefix) {
+  return Exists(prefix + kStateSuffix) && Exists(prefix + ".idx") && Exists(prefix + ".bin") &&
+         !Exists(prefix + ".bin.tmp");
+}
+
+absl::Status CheckNoDataset(const std::string& prefix) {
   const bool resumes = Exists(prefix + kStateSuffix);
   for (const char* suffix : {".idx", ".bin"}) {
     const std::string old = prefix + suffix;
@@ -87,7 +110,7 @@ absl::Status CheckPrefix(const std::string& prefix) {
                      ": wanted a prefix without files, found one; remove it first, or take "
                      "another prefix"));
   }
-  return out.has_parent_path() ? MakeDirectories(out.parent_path()) : absl::OkStatus();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<int32_t>> IdsOf(const Tokenizer& tokenizer, const std::string& token) {
@@ -120,7 +143,7 @@ class CorpusRun {
       if (pool.waiting() == 0) break;
       ASSIGN_OR_RETURN(const EncodedBlock block, pool.Take());
       RETURN_IF_ERROR(Write(block));
-      unsynced += int64_t(options_.block_bytes);
+      unsynced += block.bytes;
       stopped = stop();
       if (stopped) break;
       if (unsynced < options_.sync_bytes) continue;
@@ -167,19 +190,28 @@ absl::StatusOr<TokenizedCorpus> TokenizeCorpus(const Tokenizer& tokenizer,
     // Opens the file for its error message.
     RETURN_IF_ERROR(InputFile::Open(path).status());
   }
-  RETURN_IF_ERROR(CheckPrefix(options.prefix));
+  RETURN_IF_ERROR(PreparePrefix(options.prefix));
+  // Before anything is read that another run could change.
+  ASSIGN_OR_RETURN(PrefixLock lock, PrefixLock::Take(options.prefix));
+  const bool only_state_is_left = OnlyStateIsLeft(options.prefix);
+  if (!only_state_is_left) RETURN_IF_ERROR(CheckNoDataset(options.prefix));
   EncodingOptions encoding{.split = options.split, .field = options.field};
   ASSIGN_OR_RETURN(encoding.before, IdsOf(tokenizer, options.before));
   ASSIGN_OR_RETURN(encoding.after, IdsOf(tokenizer, options.after));
   const std::string state_path = options.prefix + kStateSuffix;
   ASSIGN_OR_RETURN(const std::string identity, IdentityOf(options));
   ASSIGN_OR_RETURN(const CorpusState state, ReadState(state_path, identity));
+  if (only_state_is_left) {
+    ::unlink((options.prefix + ".len.tmp").c_str());
+    if (::unlink(state_path.c_str()) != 0) return ErrnoStatus(errno, "remove", state_path);
+    return TokenizedCorpus{state.documents, state.tokens, true};
+  }
   const IndexDType dtype =
       tokenizer.vocab() < kMegatronMostUint16 ? IndexDType::kUint16 : IndexDType::kInt32;
   ASSIGN_OR_RETURN(const std::unique_ptr<IndexedWriter> writer,
-                   Exists(state_path)
-                       ? IndexedWriter::Resume(options.prefix, dtype, state.documents, state.tokens)
-                       : IndexedWriter::Create(options.prefix, dtype));
+                   Exists(state_path) ? IndexedWriter::Resume(std::move(lock), dtype,
+                                                              state.documents, state.tokens)
+                                      : IndexedWriter::Create(std::move(lock), dtype));
   CorpusRun run(options, *writer, state);
   ASSIGN_OR_RETURN(const bool finished, run.Work(tokenizer, std::move(encoding), stop));
   if (finished) {
@@ -188,7 +220,9 @@ absl::StatusOr<TokenizedCorpus> TokenizeCorpus(const Tokenizer& tokenizer,
           options.inputs.size() == 1 ? options.inputs[0] : "every input", " is empty"));
     }
     RETURN_IF_ERROR(writer->Finish());
-    if (::unlink(state_path.c_str()) != 0) return ErrnoStatus(errno, "remove", state_path);
+    // Another call of the same command may have removed it already.
+    if (::unlink(state_path.c_str()) != 0 && errno != ENOENT)
+      return ErrnoStatus(errno, "remove", state_path);
   }
   return TokenizedCorpus{writer->documents(), writer->tokens(), finished};
 }

@@ -40,8 +40,9 @@ struct TokenizedCorpus {
 // true, which is asked after each block, or the process ends, the same call goes on from there.
 //
 // Errors name the path. INVALID_ARGUMENT: the inputs have no document, the prefix has no name, or
-// there is no token of that text. FAILED_PRECONDITION: one of the files is there already, or
-// PREFIX.state is of other inputs, options or another tokenizer.
+// there is no token of that text. FAILED_PRECONDITION: one of the files is there already, another
+// run writes them, or PREFIX.state is of other inputs or options, or of another tokenizer or
+// program.
 absl::StatusOr<TokenizedCorpus> TokenizeCorpus(
     const Tokenizer& tokenizer, const CorpusOptions& options,
     const std::function<bool()>& stop = [] { return false; });

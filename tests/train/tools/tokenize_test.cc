@@ -198,6 +198,70 @@ TEST_F(TokenizeCorpusTest, ErrorsNameTheFileAndTheLine) {
   EXPECT_THAT(Run(options).status().message(), HasSubstr("\"no such token\""));
 }
 
+TEST_F(TokenizeCorpusTest, ASecondRunOnAPrefixIsRefused) {
+  const std::string input = Write("text.txt", Paragraphs(5, 50));
+  ASSERT_TRUE(Run(Options(input, "whole")).ok());
+  auto options = Options(input, "out");
+  options.block_bytes = 100;
+  options.sync_bytes = 300;
+  int blocks = 0;
+  const auto corpus = TokenizeCorpus(ByteTokenizer(), options, [&] {
+    if (++blocks % 5 != 2) return false;
+    const auto second = Run(options);
+    EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition) << second.status();
+    EXPECT_THAT(second.status().message(), AllOf(HasSubstr("out.lock"), HasSubstr("another run")));
+    return false;
+  });
+  ASSERT_TRUE(corpus.ok()) << corpus.status();
+  EXPECT_GT(blocks, 10);
+  EXPECT_TRUE(Read("out.bin") == Read("whole.bin"));
+  EXPECT_TRUE(Read("out.idx") == Read("whole.idx"));
+  EXPECT_FALSE(Exists(Path("out.lock")));
+}
+
+TEST_F(TokenizeCorpusTest, ARunThatEndedBeforeItsStateWasRemovedIsFinished) {
+  auto options = Options(Write("text.txt", Paragraphs(6, 50)), "out");
+  ASSERT_TRUE(TokenizeCorpus(ByteTokenizer(), options, [] { return true; }).ok());
+  const std::string state = Read("out.state");
+  const auto finished = Run(options);
+  ASSERT_TRUE(finished.ok()) << finished.status();
+  const std::string index = Read("out.idx");
+  Write("out.state", state);
+  Write("out.len.tmp", "");
+  const auto again = Run(options);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_TRUE(again->finished);
+  EXPECT_EQ(again->documents, finished->documents);
+  EXPECT_EQ(again->tokens, finished->tokens);
+  EXPECT_TRUE(Read("out.idx") == index);
+  EXPECT_FALSE(Exists(Path("out.state")));
+  EXPECT_FALSE(Exists(Path("out.len.tmp")));
+}
+
+TEST_F(TokenizeCorpusTest, StatesAreAsManyAsTheBytesThatWereReadAskFor) {
+  CorpusOptions options{.prefix = Path("out")};
+  for (int i = 0; i < 5; ++i) options.inputs.push_back(Write(absl::StrCat(i, ".txt"), "a"));
+  options.sync_bytes = 100;
+  bool saved = false;
+  const auto corpus = TokenizeCorpus(ByteTokenizer(), options, [&] {
+    saved |= Exists(Path("out.state"));
+    return false;
+  });
+  ASSERT_TRUE(corpus.ok()) << corpus.status();
+  EXPECT_FALSE(saved);
+}
+
+TEST_F(TokenizeCorpusTest, AFieldMayHaveAnyBytes) {
+  auto options = Options(Write("in.jsonl", "{\"text\": \"a\"}\n"), "out");
+  options.split = DocumentSplit::kJsonLines;
+  options.field = "\xFF";
+  EXPECT_THAT(Run(options).status().message(), HasSubstr("in.jsonl:1: wanted a text"));
+  options.field = "text";
+  ASSERT_TRUE(TokenizeCorpus(ByteTokenizer(), options, [] { return true; }).ok());
+  options.field = "\xFF";
+  EXPECT_EQ(Run(options).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
 TEST_F(TokenizeCorpusTest, ALineIsADocumentWithoutItsEnd) {
   auto options = Options(Write("in.txt", "a\n\n bc \r\nd"), "out");
   options.split = DocumentSplit::kLine;

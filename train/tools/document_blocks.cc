@@ -50,9 +50,12 @@ DocumentBlockReader::DocumentBlockReader(std::vector<std::string> paths, Documen
 
 absl::Status DocumentBlockReader::Fill() {
   const uint64_t begin = uint64_t(at_.offset) + pending_.size();
-  const size_t bytes = size_t(std::min<uint64_t>(file_->size() - begin, block_bytes_));
+  const uint64_t left = file_->size() - begin;
   const size_t had = pending_.size();
-  if (had + bytes > kMostDocumentBytes) {
+  // Twice as much each time that no document ends, so that looking for an end takes linear time.
+  const uint64_t room = kMostDocumentBytes - std::min(had, kMostDocumentBytes);
+  const size_t bytes = size_t(std::min({left, room, uint64_t(std::max(block_bytes_, had))}));
+  if (bytes == 0 && left > 0) {
     return absl::OutOfRangeError(absl::StrCat(file_->path(), ":", at_.line,
                                               ": wanted documents of less than 2 GiB, found one "
                                               "that is longer"));

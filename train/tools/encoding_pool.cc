@@ -5,9 +5,12 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/check.h"
 #include "common/json.h"
 #include "common/status_macros.h"
+#include "common/text.h"
+#include "train/tokenizer/utf8.h"
 
 namespace trainyard {
 namespace {
@@ -18,13 +21,33 @@ absl::Status AtLine(const DocumentBlock& block, const DocumentPart& part,
                                                   ": ", status.message()));
 }
 
+// The parser counts lines within the line that it got.
+absl::Status WithoutLine(const absl::Status& status) {
+  absl::string_view message = status.message();
+  if (absl::ConsumeSuffix(&message, " in line 1")) absl::ConsumeSuffix(&message, ",");
+  return absl::Status(status.code(), message);
+}
+
 absl::StatusOr<std::string> TextOfLine(absl::string_view line, const std::string& field) {
-  const nlohmann::json json = ParseJson(line);
-  if (!json.is_object()) return absl::InvalidArgumentError("wanted an object of JSON, found none");
+  std::string valid;
+  if (!IsUtf8(line)) {
+    valid = ReplaceMalformed(line);
+    line = valid;
+  }
+  nlohmann::json json = ParseJson(line);
+  if (json.is_discarded()) {
+    auto of_python = ParsePythonJson(line);  // It is slower, and says what it found.
+    if (!of_python.ok()) return WithoutLine(of_python.status());
+    json = *std::move(of_python);
+  }
+  if (!json.is_object()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("wanted an object of JSON, found one of the type ", json.type_name()));
+  }
   const auto text = json.find(field);
   if (text != json.end() && text->is_string()) return text->get<std::string>();
   return absl::InvalidArgumentError(
-      absl::StrCat("wanted a text in the field ", field, ", found ",
+      absl::StrCat("wanted a text in the field ", VisibleUtf8(ValidUtf8(field)), ", found ",
                    text == json.end() ? "no such field" : absl::StrCat("a ", text->type_name())));
 }
 

@@ -43,7 +43,8 @@ class EncodingPool {
   int64_t waiting() const { return added_ - taken_; }  // Blocks that were added and not taken.
 
   // Waits for the block that was added first of those that were not taken. There must be one.
-  // INVALID_ARGUMENT: a line is no JSON, or has no text in the field; names file and line.
+  // DATA_LOSS: a line is no JSON. INVALID_ARGUMENT: it is no object, or has no text in the field.
+  // Both name the file and the line.
   absl::StatusOr<EncodedBlock> Take();
 
  private:

@@ -193,9 +193,48 @@ TEST_F(TokenizeCorpusTest, ErrorsNameTheFileAndTheLine) {
   EXPECT_THAT(Run(options).status().message(), HasSubstr("in.jsonl:1: wanted"));
   options.inputs = {Write("bad.jsonl", "nonsense\n")};
   options.prefix = Path("third");
-  EXPECT_THAT(Run(options).status().message(), HasSubstr("bad.jsonl:1: wanted an object"));
+  EXPECT_THAT(Run(options).status().message(),
+              HasSubstr("bad.jsonl:1: wanted JSON, found something else"));
   options.after = "no such token";
   EXPECT_THAT(Run(options).status().message(), HasSubstr("\"no such token\""));
+}
+
+TEST_F(TokenizeCorpusTest, NumbersThatAreNotFiniteAndMalformedBytesEndNoRun) {
+  auto options = Options(Write("in.jsonl",
+                               "{\"text\": \"a\", \"score\": NaN}\n"
+                               "{\"text\": \"b\xFF\", \"score\": -Infinity}\n"),
+                         "out");
+  options.split = DocumentSplit::kJsonLines;
+  const auto corpus = Run(options);
+  ASSERT_TRUE(corpus.ok()) << corpus.status();
+  EXPECT_THAT(Lengths("out", *corpus), ElementsAre(1, 4));
+  EXPECT_EQ(Read("out.bin"), std::string("a\0b\0\xEF\0\xBF\0\xBD\0", 10));
+}
+
+TEST_F(TokenizeCorpusTest, ALineThatIsNoJsonIsRefusedWithWhatWasFound) {
+  const std::pair<const char*, const char*> refused[] = {
+      {R"({"text": "a\ud83d"})", "wanted JSON, found something else"},
+      {R"({"text": "a", "id": 1e999})", "wanted JSON, found a number that is too large"},
+      {R"({"text": "a")", "wanted JSON, found a text that ends within a value"},
+      {R"(["text"])", "wanted an object of JSON, found one of the type array"}};
+  int number = 0;
+  for (const auto& [line, message] : refused) {
+    const std::string name = absl::StrCat("in", ++number, ".jsonl");
+    auto options =
+        Options(Write(name, absl::StrCat("{\"text\": \"b\"}\n", line, "\n")), name + ".out");
+    options.split = DocumentSplit::kJsonLines;
+    EXPECT_THAT(Run(options).status().message(), HasSubstr(absl::StrCat(name, ":2: ", message)));
+    EXPECT_THAT(Run(options).status().message(), Not(HasSubstr("in line")));
+  }
+}
+
+// With blocks of equal size, the end of the document would be looked for in 10^13 bytes.
+TEST_F(TokenizeCorpusTest, ADocumentOfManyBlocksIsReadInLinearTime) {
+  auto options = Options(Write("in.txt", std::string(4 << 20, 'a') + "\n\nb"), "out");
+  options.block_bytes = 1;
+  const auto corpus = Run(options);
+  ASSERT_TRUE(corpus.ok()) << corpus.status();
+  EXPECT_THAT(Lengths("out", *corpus), ElementsAre((4 << 20) + 2, 1));
 }
 
 TEST_F(TokenizeCorpusTest, ASecondRunOnAPrefixIsRefused) {

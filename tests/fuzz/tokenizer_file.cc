@@ -17,7 +17,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Read(absl::string_view kind, absl::st
   if (kind == "json") return ReadTokenizerJson(bytes);
   if (kind == "tekken") return ReadTekken(bytes);
   if (kind == "sentencepiece") return ReadSentencePiece(bytes);
-  return ReadTiktoken(bytes, kind);
+  return ReadTiktoken(bytes, kind, TiktokenSize::kAny);
 }
 
 }  // namespace

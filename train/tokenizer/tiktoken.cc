@@ -37,6 +37,7 @@ constexpr char kO200kRest[] = R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n
 // What is known of a file by its name.
 struct KnownTiktoken {
   const char* name;
+  int64_t ranks;  // How many the published file has.
   std::string expression;
   std::vector<std::pair<const char*, int32_t>> specials;
   int numbered = 0;         // How many <|extra_0|>, ... follow the last special token.
@@ -45,10 +46,11 @@ struct KnownTiktoken {
 
 const std::vector<KnownTiktoken>& KnownFiles() {
   static const std::vector<KnownTiktoken>& known = *new std::vector<KnownTiktoken>{
-      {"r50k_base", kGpt2Expression, {{"<|endoftext|>", 50256}}},
-      {"gpt2", kGpt2Expression, {{"<|endoftext|>", 50256}}},
-      {"p50k_base", kGpt2Expression, {{"<|endoftext|>", 50256}}},
+      {"r50k_base", 50256, kGpt2Expression, {{"<|endoftext|>", 50256}}},
+      {"gpt2", 50256, kGpt2Expression, {{"<|endoftext|>", 50256}}},
+      {"p50k_base", 50280, kGpt2Expression, {{"<|endoftext|>", 50256}}},
       {"cl100k_base",
+       100256,
        absl::StrCat(kContractions, kWord, "{1,3}", kRest),
        {{"<|endoftext|>", 100257},
         {"<|fim_prefix|>", 100258},
@@ -56,9 +58,11 @@ const std::vector<KnownTiktoken>& KnownFiles() {
         {"<|fim_suffix|>", 100260},
         {"<|endofprompt|>", 100276}}},
       {"o200k_base",
+       199998,
        absl::StrCat(kSmallWord, kContractions, "?|", kLargeWord, kContractions, "?", kO200kRest),
        {{"<|endoftext|>", 199999}, {"<|endofprompt|>", 200018}}},
       {"qwen",
+       151643,
        absl::StrCat(kContractions, kWord, kRest),
        {{"<|endoftext|>", 151643}, {"<|im_start|>", 151644}, {"<|im_end|>", 151645}},
        205,
@@ -155,10 +159,26 @@ absl::StatusOr<std::vector<AddedToken>> ReadTekkenSpecials(const nlohmann::json*
   return read;
 }
 
+// Without its last ranks, or some in between, a file would give other ids.
+absl::Status CheckRanks(const Vocabulary& words, const KnownTiktoken& known, TiktokenSize size) {
+  for (int64_t id = 0; id < words.end(); ++id) {
+    if (words.TextOf(int32_t(id)) != nullptr) continue;
+    const bool special = std::any_of(known.specials.begin(), known.specials.end(),
+                                     [id](const auto& one) { return one.second == id; });
+    if (special) continue;  // Of p50k_base, one stands between the others.
+    return absl::InvalidArgumentError(
+        absl::StrCat("wanted a token for each rank, found none for ", id, ": the file is damaged"));
+  }
+  if (size == TiktokenSize::kAny || words.size() == known.ranks) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("wanted the ", known.ranks, " ranks of ", known.name, ", found ", words.size(),
+                   ": the file is cut, or has the name of another one"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> ReadTiktoken(absl::string_view text,
-                                                        absl::string_view name) {
+                                                        absl::string_view name, TiktokenSize size) {
   ASSIGN_OR_RETURN(const KnownTiktoken* const known, FindKnown(name));
   Vocabulary words;
   for (int64_t number = 1; !text.empty(); ++number) {
@@ -175,6 +195,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ReadTiktoken(absl::string_view text,
     if (added.ok()) continue;
     return absl::InvalidArgumentError(absl::StrCat("line ", number, ": ", added.message()));
   }
+  RETURN_IF_ERROR(CheckRanks(words, *known, size));
   PipelineParts parts;
   for (const auto& [content, id] : known->specials) {
     parts.added.push_back({.id = id, .content = content, .special = true});

@@ -11,13 +11,19 @@
 
 namespace trainyard {
 
+enum class TiktokenSize {
+  kPublished,
+  kAny,  // Files of tests are small.
+};
+
 // Reads lines of base64 and a rank, which is the id. Such a file says neither how texts are cut nor
 // which special tokens there are: `name` does, the file's own without .tiktoken. Known are
 // r50k_base, gpt2, p50k_base, cl100k_base, o200k_base and qwen. Special tokens in a text are
 // encoded as such (allowed_special="all" of `tiktoken`). INVALID_ARGUMENT names the line, or the
-// names that are known.
-absl::StatusOr<std::unique_ptr<Tokenizer>> ReadTiktoken(absl::string_view text,
-                                                        absl::string_view name);
+// names that are known, or says that the file is cut: it must have as many ranks as the published
+// one.
+absl::StatusOr<std::unique_ptr<Tokenizer>> ReadTiktoken(
+    absl::string_view text, absl::string_view name, TiktokenSize size = TiktokenSize::kPublished);
 
 // Whether the text of a JSON file is one of tekken.
 bool IsTekken(absl::string_view text);

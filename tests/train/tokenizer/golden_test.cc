@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -18,16 +17,11 @@
 #include "absl/strings/str_split.h"
 #include "common/crc32.h"
 #include "common/files.h"
-#include "train/tokenizer/open_tokenizer.h"
+#include "tests/train/tokenizer/golden_file.h"
 #include "train/tokenizer/utf8.h"
 
 namespace trainyard {
 namespace {
-
-std::string GoldenTokenizers() {
-  const char* const source = std::getenv("TRAINYARD_SOURCE");
-  return absl::StrCat(source == nullptr ? "." : source, "/tests/golden/tokenizers");
-}
 
 std::vector<std::string> LinesOf(const std::string& name) {
   const auto text = ReadFile(GoldenTokenizers() + "/" + name);
@@ -66,7 +60,7 @@ std::string Checksum(const std::vector<int32_t>& ids, const std::string& text) {
 class GoldenTokenizer : public ::testing::TestWithParam<std::string> {
  protected:
   GoldenTokenizer() {
-    auto opened = OpenTokenizer(GoldenTokenizers() + "/" + GetParam());
+    auto opened = OpenGolden(GetParam());
     EXPECT_TRUE(opened.ok()) << opened.status();
     if (opened.ok()) opened_ = *std::move(opened);
   }

@@ -13,7 +13,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "train/tokenizer/byte_tokenizer.h"
-#include "train/tokenizer/open_tokenizer.h"
 
 namespace trainyard {
 namespace {
@@ -37,15 +36,13 @@ std::string Streamed(const Tokenizer& tokenizer, const std::vector<int32_t>& ids
 }
 
 TEST(TextStream, PiecesMakeTheTextOfAllTokens) {
-  const char* const source = std::getenv("TRAINYARD_SOURCE");
   const std::string text =
       "It's 12 o'clock; \xE6\xB1\x89\xE5\xAD\x97 \xF0\x9F\x91\xA9\xE2\x80\x8D"
       "\xF0\x9F\x91\xA6, gr\xC3\xBC\xC3\x9F  dich";
   for (const char* file : {"gpt2.json", "llama3.json", "llama2.json", "mistral.json", "gemma.json",
                            "never.json", "llama2_spm.model", "cl100k_base.tiktoken"}) {
     SCOPED_TRACE(file);
-    const auto opened = OpenTokenizer(
-        absl::StrCat(source == nullptr ? "." : source, "/tests/golden/tokenizers/", file));
+    const auto opened = OpenGolden(file);
     ASSERT_TRUE(opened.ok()) << opened.status();
     const std::vector<int32_t> ids = IdsOf(*opened->tokenizer, text);
     const std::string whole = opened->tokenizer->Decode(ids, Specials::kKeep).value();

@@ -10,6 +10,13 @@ namespace trainyard {
 namespace {
 
 constexpr size_t kMostNodes = 10'000;
+constexpr size_t kMostPatternBytes = 16 << 10;
+
+absl::Status CheckSize(absl::string_view pattern) {
+  if (pattern.size() <= kMostPatternBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "wanted an expression of at most ", kMostPatternBytes, " bytes, found ", pattern.size()));
+}
 
 // The first byte of a code point in UTF-8.
 uint8_t LeadByte(uint32_t code_point) {
@@ -130,6 +137,7 @@ class ExpressionCompiler {
 };
 
 absl::StatusOr<Expression> Expression::Compile(absl::string_view pattern) {
+  RETURN_IF_ERROR(CheckSize(pattern));
   ASSIGN_OR_RETURN(const std::vector<ExpressionSequence> options, ParseExpression(pattern));
   auto compiled = ExpressionCompiler().Compile(options);
   if (compiled.ok()) return compiled;
@@ -138,6 +146,7 @@ absl::StatusOr<Expression> Expression::Compile(absl::string_view pattern) {
 }
 
 absl::StatusOr<Expression> Expression::Literally(absl::string_view text) {
+  RETURN_IF_ERROR(CheckSize(text));
   if (!IsUtf8(text)) return absl::InvalidArgumentError("wanted UTF-8");
   ExpressionSequence sequence;
   for (size_t at = 0; at < text.size(); at += Utf8Bytes(text[at])) {

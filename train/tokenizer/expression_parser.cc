@@ -62,6 +62,9 @@ class ExpressionParser {
         return term;
       case '\\': {
         ASSIGN_OR_RETURN(term.set, Escape());
+        if (!ignores_case_) return term;
+        if (IsCharacter(term.set)) return Literal(term.set.ranges()[0].first);
+        if (IsOfOneCase(term.set)) return Refuse("no class of one case after (?i");
         return term;
       }
       case '*':
@@ -76,7 +79,11 @@ class ExpressionParser {
       default:
         break;
     }
-    const uint32_t c = Take();
+    return Literal(Take());
+  }
+
+  absl::StatusOr<ExpressionTerm> Literal(uint32_t c) {
+    ExpressionTerm term;
     if (!ignores_case_) {
       term.set.Add(c, c);
       return term;
@@ -216,6 +223,19 @@ class ExpressionParser {
     return a.Without(b.Complement());
   }
 
+  static bool IsCharacter(const CodePointRanges& set) {
+    return set.ranges().size() == 1 && set.ranges()[0].first == set.ranges()[0].second;
+  }
+
+  // Whether the set has a letter without its other case.
+  static bool IsOfOneCase(const CodePointRanges& set) {
+    const CodePointSet letters(set);
+    for (uint8_t c = 'a'; c <= 'z'; ++c) {
+      if (letters.ContainsAscii(c) != letters.ContainsAscii(c ^ 0x20)) return true;
+    }
+    return false;
+  }
+
   // Adds a character, a range of two, or what an escape stands for.
   absl::Status AddClassMember(CodePointRanges& set) {
     CodePointRanges one;
@@ -225,8 +245,7 @@ class ExpressionParser {
       const uint32_t c = Take();
       one.Add(c, c);
     }
-    const bool is_character =
-        one.ranges().size() == 1 && one.ranges()[0].first == one.ranges()[0].second;
+    const bool is_character = IsCharacter(one);
     const bool is_range = is_character && left_.size() > 1 && left_[0] == '-' && left_[1] != ']';
     if (!is_range) {
       // What a - after a class means depends on the library.

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_format.h"
+
 namespace trainyard {
 namespace {
 
@@ -67,6 +69,25 @@ TEST(Expression, IgnoringCaseIncludesTheLongSAndTheKelvinSign) {
               ElementsAre("'S", "'\xC5\xBF", "'\xE2\x84\xAA"));
   EXPECT_THAT(Matches("(?i)'ll|x", "'Ll X"), ElementsAre("'Ll", "X"));
   EXPECT_THAT(Matches("(?i:a)b", "Ab AB"), ElementsAre("Ab"));
+}
+
+TEST(Expression, IgnoringCaseHoldsForEscapesToo) {
+  EXPECT_THAT(Matches(R"((?i:\x73))", "sS\xC5\xBF"), ElementsAre("s", "S", "\xC5\xBF"));
+  EXPECT_THAT(Matches(R"((?i:\s\p{L}))", " A b"), ElementsAre(" A", " b"));
+  for (const char* pattern : {R"((?i:s\x73))", R"((?i:\x{E9}))", R"((?i:\p{Lu}))"}) {
+    EXPECT_THAT(Expression::Compile(pattern).status().message(), HasSubstr("wanted")) << pattern;
+  }
+}
+
+TEST(Expression, LongPatternsAreRefusedBeforeTheyAreRead) {
+  const std::string most(16 << 10, 'a'), more = most + "a";
+  EXPECT_TRUE(Expression::Literally(most.substr(0, 5000)).ok());
+  EXPECT_THAT(Expression::Literally(more).status().message(), HasSubstr("at most 16384 bytes"));
+  EXPECT_THAT(Expression::Compile(more).status().message(), HasSubstr("at most 16384 bytes"));
+  // Takes quadratic time in the number of ranges: 100 s for 10 MB.
+  std::string ranges = "[";
+  for (int i = 0; i < 1'000'000; ++i) ranges += absl::StrFormat("\\u%04x", 0x2000 + i % 20000 * 2);
+  EXPECT_THAT(Expression::Compile(ranges + "]").status().message(), HasSubstr("at most 16384"));
 }
 
 TEST(Expression, RefusesByNameWhatItDoesNotKnow) {

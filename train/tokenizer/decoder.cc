@@ -71,7 +71,11 @@ std::string Unmark(const UnmarkStep& step, absl::string_view token, bool first) 
 }  // namespace
 
 absl::StatusOr<std::string> Decoder::Decode(std::vector<std::string> tokens) const {
+  size_t bytes = 0;
+  for (const std::string& token : tokens) bytes += token.size();
+  const size_t most_bytes = MostBytesMadeOf(bytes);
   for (const Step& step : steps_) {
+    size_t left_bytes = most_bytes;  // For the tokens of this step that are not yet made.
     if (std::holds_alternative<ByteFallbackStep>(step)) {
       tokens = FallBack(std::move(tokens));
       continue;
@@ -86,7 +90,8 @@ absl::StatusOr<std::string> Decoder::Decode(std::vector<std::string> tokens) con
       } else if (const auto* const unmark = std::get_if<UnmarkStep>(&step)) {
         tokens[i] = Unmark(*unmark, tokens[i], i == 0);
       } else if (const auto* const replace = std::get_if<ReplaceStep>(&step)) {
-        ASSIGN_OR_RETURN(tokens[i], ReplaceAll(tokens[i], *replace));
+        ASSIGN_OR_RETURN(tokens[i], ReplaceAll(tokens[i], *replace, left_bytes));
+        left_bytes -= tokens[i].size();
       } else if (auto bytes = BytesOfAlphabet(tokens[i])) {
         tokens[i] = *std::move(bytes);
       }

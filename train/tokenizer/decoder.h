@@ -37,7 +37,8 @@ class Decoder {
     steps_.emplace_back(std::in_place_type<T>, std::move(step));
   }
 
-  // Joins the tokens, after each step has changed them in turn.
+  // Joins the tokens, after each step has changed them in turn. RESOURCE_EXHAUSTED as of
+  // Normalizer::Apply.
   absl::StatusOr<std::string> Decode(std::vector<std::string> tokens) const;
 
  private:

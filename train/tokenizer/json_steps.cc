@@ -347,10 +347,18 @@ absl::StatusOr<Decoder> ReadDecoder(const Json& json) {
         "decoder: wanted one, found none: texts that were encoded would not come back");
   }
   Decoder decoder;
-  RETURN_IF_ERROR(ForEachStep(json, "decoder", "decoders",
-                              [&](const Json& step, const std::string& path, const auto& type) {
-                                return ReadDecoderStep(step, path, type, decoder);
-                              }));
+  bool after_bytes = false;
+  RETURN_IF_ERROR(ForEachStep(
+      json, "decoder", "decoders",
+      [&](const Json& step, const std::string& path, const std::string& type) -> absl::Status {
+        // `tokenizers` join the bytes of all tokens into one token.
+        if (after_bytes && type != "Fuse") {
+          return absl::InvalidArgumentError(
+              absl::StrCat(path, ": wanted nothing but Fuse after ByteLevel, found ", type));
+        }
+        after_bytes |= type == "ByteLevel";
+        return ReadDecoderStep(step, path, type, decoder);
+      }));
   return decoder;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 #include "common/check.h"
 
@@ -66,6 +67,7 @@ void Merger::JoinMany(std::vector<int32_t>& symbols) {
   const auto later = [](const Candidate& a, const Candidate& b) {
     return a.rank != b.rank ? a.rank > b.rank : a.left > b.left;
   };
+  CHECK(symbols.size() <= size_t(std::numeric_limits<int32_t>::max())) << symbols.size();
   const int32_t count = int32_t(symbols.size());
   symbols_.clear();
   heap_.clear();

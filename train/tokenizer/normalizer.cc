@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
@@ -110,25 +111,39 @@ absl::StatusOr<std::string> FormStep::Apply(absl::string_view text) const {
   return InForm(text, form_);
 }
 
-absl::StatusOr<std::string> ReplaceAll(absl::string_view text, const ReplaceStep& step) {
+size_t MostBytesMadeOf(size_t bytes) {
+  // NFKD makes 11 bytes of one, and a mark for a space has 3.
+  return std::min<size_t>(16 * bytes + 1024, std::numeric_limits<int32_t>::max());
+}
+
+absl::Status TooLong(size_t most_bytes) {
+  return absl::ResourceExhaustedError(absl::StrCat("the tokenizer makes more than ", most_bytes,
+                                                   " bytes of a text that is much shorter"));
+}
+
+absl::StatusOr<std::string> ReplaceAll(absl::string_view text, const ReplaceStep& step,
+                                       size_t most_bytes) {
   std::string replaced;
-  replaced.reserve(text.size() + text.size() / 2);
+  replaced.reserve(std::min(text.size() + text.size() / 2, most_bytes));
   Expression::Finder finder(*step.what, text);
   size_t done = 0;
   for (TextRange match; finder.Next(match); done = match.end) {
     replaced.append(text.data() + done, match.begin - done);
     replaced += step.with;
+    if (replaced.size() > most_bytes) return TooLong(most_bytes);
   }
   if (finder.gave_up()) {
     return absl::ResourceExhaustedError(
         absl::StrCat("an expression takes too many steps on a text of ", text.size(), " bytes"));
   }
   replaced.append(text.data() + done, text.size() - done);
+  if (replaced.size() > most_bytes) return TooLong(most_bytes);
   return replaced;
 }
 
 absl::StatusOr<absl::string_view> Normalizer::Apply(absl::string_view text,
                                                     std::string& memory) const {
+  const size_t most_bytes = MostBytesMadeOf(text.size());
   for (const Step& step : steps_) {
     if (const auto* const form = std::get_if<FormStep>(&step)) {
       if (form->LeavesAlone(text)) continue;
@@ -137,8 +152,9 @@ absl::StatusOr<absl::string_view> Normalizer::Apply(absl::string_view text,
       if (text.empty()) continue;
       memory = absl::StrCat(prepend->text, text);
     } else {
-      ASSIGN_OR_RETURN(memory, ReplaceAll(text, std::get<ReplaceStep>(step)));
+      ASSIGN_OR_RETURN(memory, ReplaceAll(text, std::get<ReplaceStep>(step), most_bytes));
     }
+    if (memory.size() > most_bytes) return TooLong(most_bytes);
     text = memory;
   }
   return text;

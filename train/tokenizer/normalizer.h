@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <utility>
@@ -52,14 +53,21 @@ class Normalizer {
   bool empty() const { return steps_.empty(); }
 
   // Returns the normalized text: valid UTF-8 as `text` must be. It is `text` itself, or lies in
-  // `memory`. RESOURCE_EXHAUSTED: an expression takes too many steps.
+  // `memory`. RESOURCE_EXHAUSTED: an expression takes too many steps, or the text becomes longer
+  // than MostBytesMadeOf.
   absl::StatusOr<absl::string_view> Apply(absl::string_view text, std::string& memory) const;
 
  private:
   std::vector<Step> steps_;
 };
 
-// Replaces all matches. RESOURCE_EXHAUSTED as above.
-absl::StatusOr<std::string> ReplaceAll(absl::string_view text, const ReplaceStep& step);
+// What steps may make of a text at most. Else a few lines of a tokenizer.json could fill the
+// memory.
+size_t MostBytesMadeOf(size_t bytes);
+absl::Status TooLong(size_t most_bytes);  // RESOURCE_EXHAUSTED.
+
+// Replaces all matches. RESOURCE_EXHAUSTED as above, with the limit `most_bytes`.
+absl::StatusOr<std::string> ReplaceAll(absl::string_view text, const ReplaceStep& step,
+                                       size_t most_bytes);
 
 }  // namespace trainyard

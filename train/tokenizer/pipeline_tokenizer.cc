@@ -15,7 +15,7 @@ class PipelineEncoder final : public Encoder {
       : tokenizer_(tokenizer), words_(*tokenizer.parts_.bpe) {}
 
   absl::Status Encode(absl::string_view text, std::vector<int32_t>& ids) override {
-    if (text.size() > size_t(std::numeric_limits<int32_t>::max())) {
+    if (text.size() > kMostBytes) {
       return absl::OutOfRangeError(
           absl::StrCat("wanted a text of less than 2 GiB, found ", text.size(), " bytes"));
     }
@@ -51,10 +51,15 @@ class PipelineEncoder final : public Encoder {
       }
       RETURN_IF_ERROR(
           parts.pre_tokenizer.Cut(PartOf(text, piece), begins && piece.range.begin == 0, memory_));
-      for (const absl::string_view word : memory_.words) words_.Encode(word, ids);
+      for (const absl::string_view word : memory_.words) {
+        if (word.size() > kMostBytes) return TooLong(kMostBytes);
+        words_.Encode(word, ids);
+      }
     }
     return absl::OkStatus();
   }
+
+  static constexpr size_t kMostBytes = std::numeric_limits<int32_t>::max();
 
   const PipelineTokenizer& tokenizer_;
   WordEncoder words_;

@@ -153,6 +153,9 @@ absl::Status PreTokenizer::Cut(absl::string_view text, bool begins, Memory& memo
       for (const absl::string_view word : memory.words) {
         RETURN_IF_ERROR(Split(*split, word, memory));
       }
+      // If what was at the front is left out, no word is the first one.
+      begins = begins && !memory.words.empty() && !memory.next.empty() &&
+               memory.next[0].data() == memory.words[0].data();
     } else if (const auto* const metaspace = std::get_if<MetaspaceStep>(&steps_[i])) {
       RETURN_IF_ERROR(Metaspace(*metaspace, begins, memory, memory.texts[i]));
     } else {

@@ -1,6 +1,7 @@
 #include "train/tokenizer/tokenizer_json.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -106,7 +107,8 @@ absl::Status CheckBytes(const Bpe& bpe) {
 absl::StatusOr<BpeOptions> ReadBpeOptions(JsonPart& part, bool byte_level,
                                           const Vocabulary& tokens) {
   BpeOptions options{.byte_level = byte_level};
-  options.byte_fallback = part.Flag("byte_fallback", false) && !byte_level;
+  options.byte_fallback = part.Flag("byte_fallback", false);
+  if (options.byte_fallback && byte_level) part.Refuse("byte_fallback", "false with ByteLevel");
   options.fuse_unk = part.Flag("fuse_unk", false);
   options.ignore_merges = part.Flag("ignore_merges", false);
   const Json* const unk = part.Any("unk_token");
@@ -157,6 +159,7 @@ absl::StatusOr<std::vector<AddedToken>> ReadAddedTokens(const Json& json, Vocabu
   std::vector<AddedToken> added;
   const int64_t model_size = tokens.size();
   int64_t largest = -1;
+  std::map<std::string, Json> seen;  // The whole entries, by content.
   for (size_t i = 0; i < json.size(); ++i) {
     JsonPart part(json[i], absl::StrCat("added_tokens[", i, "]"));
     AddedToken token;
@@ -176,6 +179,13 @@ absl::StatusOr<std::vector<AddedToken>> ReadAddedTokens(const Json& json, Vocabu
                                                      " for ", Shown(token.content), ", found ", id,
                                                      ": the vocabulary is another one"));
     }
+    const auto [before, is_new] = seen.emplace(token.content, json[i]);
+    if (!is_new && before->second != json[i]) {
+      return absl::InvalidArgumentError(absl::StrCat("added_tokens[", i, "]: wanted ",
+                                                     Shown(token.content),
+                                                     " once, found it again with other flags"));
+    }
+    if (!is_new) continue;
     if (!known) RETURN_IF_ERROR(tokens.Add(token.content, id));
     largest = std::max(largest, id);
     token.id = int32_t(id);

@@ -113,6 +113,65 @@ TEST(TokenizerJson, VocabulariesThatContradictThemselvesAreRefused) {
   EXPECT_THAT(RefusalOf(bytes), HasSubstr("found none for 0x00"));
 }
 
+// Catches a file of 2 KB that makes 16^10 bytes of one.
+TEST(TokenizerJson, StepsThatMakeATextMuchLongerAreStopped) {
+  Json step = Json::parse(R"({"type": "Replace", "pattern": {"String": "a"}})");
+  step["content"] = std::string(16, 'a');
+  Json json = SmallTokenizer();
+  json["normalizer"] = {{"type", "Sequence"}, {"normalizers", std::vector<Json>(10, step)}};
+  auto tokenizer = ReadTokenizerJson(json.dump());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  std::vector<int32_t> ids;
+  EXPECT_EQ((*tokenizer)->NewEncoder()->Encode("a", ids).code(),
+            absl::StatusCode::kResourceExhausted);
+  json = SmallTokenizer();
+  json["normalizer"] = {{"type", "Prepend"}, {"prepend", std::string(5000, 'a')}};
+  tokenizer = ReadTokenizerJson(json.dump());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ((*tokenizer)->NewEncoder()->Encode("a", ids).code(),
+            absl::StatusCode::kResourceExhausted);
+  json = SmallTokenizer();
+  json["decoder"] = {{"type", "Sequence"}, {"decoders", std::vector<Json>(10, step)}};
+  tokenizer = ReadTokenizerJson(json.dump());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ((*tokenizer)->Decode(std::vector<int32_t>{1, 1}, Specials::kKeep).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+// As in `tokenizers`: the first word is the one at the first byte of the text.
+TEST(TokenizerJson, MetaspaceFirstMarksNoWordAfterTextThatIsLeftOut) {
+  Json json = SmallTokenizer();
+  json["pre_tokenizer"] = Json::parse(R"({"type": "Sequence", "pretokenizers": [
+      {"type": "WhitespaceSplit"},
+      {"type": "Metaspace", "replacement": "_", "prepend_scheme": "first", "split": false}]})");
+  json["model"]["vocab"]["_"] = 7;
+  json["added_tokens"][0]["id"] = 8;
+  const auto tokenizer = ReadTokenizerJson(json.dump());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  std::vector<int32_t> marked, unmarked;
+  ASSERT_TRUE((*tokenizer)->NewEncoder()->Encode("a b", marked).ok());
+  EXPECT_THAT(marked, ElementsAre(7, 1, 2));
+  ASSERT_TRUE((*tokenizer)->NewEncoder()->Encode(" a b", unmarked).ok());
+  EXPECT_THAT(unmarked, ElementsAre(1, 2));
+}
+
+TEST(TokenizerJson, WhatTokenizersReadInAnotherWayIsRefused) {
+  Json json = SmallTokenizer();
+  json["added_tokens"].push_back(json["added_tokens"][0]);
+  EXPECT_EQ(RefusalOf(json), "accepted");
+  json["added_tokens"][1]["lstrip"] = true;
+  EXPECT_THAT(RefusalOf(json), HasSubstr("added_tokens[1]: wanted \"<s>\" once"));
+  EXPECT_THAT(RefusalWith("/decoder", R"({"type": "Sequence", "decoders": [
+                {"type": "ByteLevel"}, {"type": "Fuse"},
+                {"type": "Strip", "content": "a", "start": 1, "stop": 0}]})"),
+              HasSubstr("decoder.decoders[2]: wanted nothing but Fuse after ByteLevel"));
+  json = SmallTokenizer();
+  json["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", false}};
+  EXPECT_EQ(RefusalOf(json), "accepted");
+  json["model"]["byte_fallback"] = true;
+  EXPECT_THAT(RefusalOf(json), HasSubstr("model.byte_fallback: wanted false with ByteLevel"));
+}
+
 TEST(TokenizerJson, MalformedPartsBecomeTheReplacementCharacterAsInPython) {
   EXPECT_EQ(ReplaceMalformed("a\xE2\x82z"), "a\xEF\xBF\xBDz");  // One part.
   EXPECT_EQ(ReplaceMalformed("\xED\xA0\x80"), "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD");

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "train/tokenizer/unicode_inert.h"
 #include "train/tokenizer/utf8.h"
 
 namespace trainyard {
@@ -26,6 +27,7 @@ utf8proc_option_t FormOptions(NormalForm form) {
 }
 
 absl::StatusOr<std::string> InForm(absl::string_view text, NormalForm form) {
+  if (text.empty()) return std::string();
   utf8proc_uint8_t* made = nullptr;
   const utf8proc_ssize_t bytes =
       utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
@@ -39,6 +41,15 @@ absl::StatusOr<std::string> InForm(absl::string_view text, NormalForm form) {
   return formed;
 }
 
+const CodePointSet& InertCharacters() {
+  static const CodePointSet& inert = *[] {
+    CodePointRanges ranges;
+    for (const auto& [first, last] : kInertInForms) ranges.Add(first, last);
+    return new CodePointSet(ranges);
+  }();
+  return inert;
+}
+
 // Characters that are in the form, do not change places with a neighbour, and do not join the one
 // before them.
 CodePointRanges StableCharacters(NormalForm form) {
@@ -49,7 +60,7 @@ CodePointRanges StableCharacters(NormalForm form) {
   for (uint32_t c = 0x11A8; c <= 0x11C2; ++c) changes[c] = true;
   std::array<utf8proc_int32_t, kMostParts> parts;
   for (uint32_t c = 0x80; c < kCodePoints; ++c) {
-    if (changes[c]) continue;
+    if (changes[c] || InertCharacters().Contains(c)) continue;
     if (utf8proc_get_property(utf8proc_int32_t(c))->combining_class != 0) changes[c] = true;
     int last_class = 0;
     const utf8proc_ssize_t count =
@@ -63,6 +74,9 @@ CodePointRanges StableCharacters(NormalForm form) {
     if (c >= kFirstHangul && c <= kLastHangul) continue;
     // What a character ends with joins what stands before it.
     for (utf8proc_ssize_t i = 1; i < count; ++i) changes[size_t(parts[size_t(i)])] = true;
+  }
+  for (const auto& [first, last] : kInertInForms) {
+    for (uint32_t c = first; c <= last; ++c) changes[c] = false;
   }
   CodePointRanges stable;
   for (uint32_t first = 0; first < kCodePoints;) {
@@ -108,7 +122,19 @@ bool FormStep::LeavesAlone(absl::string_view text) const {
 }
 
 absl::StatusOr<std::string> FormStep::Apply(absl::string_view text) const {
-  return InForm(text, form_);
+  std::string made;
+  size_t begin = 0;  // Of the part after the last inert character.
+  for (size_t at = 0, end = 0; at < text.size(); at = end) {
+    end = at + Utf8Bytes(text[at]);
+    if (uint8_t(text[at]) < 0x80 || !InertCharacters().Contains(DecodeUtf8(text.data() + at))) {
+      continue;
+    }
+    ASSIGN_OR_RETURN(const std::string part, InForm(text.substr(begin, at - begin), form_));
+    absl::StrAppend(&made, part, text.substr(at, end - at));
+    begin = end;
+  }
+  ASSIGN_OR_RETURN(const std::string rest, InForm(text.substr(begin), form_));
+  return begin == 0 ? rest : absl::StrCat(made, rest);
 }
 
 size_t MostBytesMadeOf(size_t bytes) {

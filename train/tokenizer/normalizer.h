@@ -18,8 +18,8 @@ namespace trainyard {
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 
-// Puts texts into a normal form (UAX #15), by the tables of utf8proc: Unicode 15. Immutable and
-// thread-safe.
+// Puts texts into a normal form (UAX #15) as Hugging Face's `tokenizers` do, by tables of Unicode
+// 9: characters that came later stay as they are, where they are. Immutable and thread-safe.
 class FormStep {
  public:
   explicit FormStep(NormalForm form);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <grpcpp/grpcpp.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -60,6 +61,18 @@ class ControllerProcess {
   int OpenFiles() const {
     using Files = std::filesystem::directory_iterator;
     return int(std::distance(Files(absl::StrCat("/proc/", process_->pid(), "/fd")), Files()));
+  }
+
+  // The threads that run before all others: SCHED_FIFO.
+  int ThreadsThatRunFirst() const {
+    int count = 0;
+    using Threads = std::filesystem::directory_iterator;
+    for (const auto& thread : Threads(absl::StrCat("/proc/", process_->pid(), "/task"))) {
+      pid_t id = 0;
+      CHECK(absl::SimpleAtoi(thread.path().filename().string(), &id));
+      count += ::sched_getscheduler(id) == SCHED_FIFO ? 1 : 0;
+    }
+    return count;
   }
 
   Credential credential() const {

@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -13,6 +14,7 @@
 #include <functional>
 #include <future>
 #include <iostream>
+#include <thread>
 #include <vector>
 
 #include "tests/security/controller_process.h"
@@ -89,6 +91,27 @@ TEST(HostilePeers, DescriptorsRunOutAndTheServiceIsBack) {
     EXPECT_TRUE(after.ok()) << after.error_message() << "\n" << controller.log();
   }
   EXPECT_THAT(controller.log(), ::testing::HasSubstr("accepting_again"));
+}
+
+// A controller that this test starts may do what the test may.
+bool MayRunFirst() {
+  int refused = 0;
+  std::thread([&] {
+    sched_param priority{};
+    priority.sched_priority = 1;
+    refused = ::pthread_setschedparam(::pthread_self(), SCHED_FIFO, &priority);
+  }).join();
+  return refused == 0;
+}
+
+// Bug it must catch: on a busy machine, the guard waits for a processor while a flood has one.
+TEST(HostilePeers, TheGuardRunsFirstWhereItMay) {
+  const ControllerProcess controller(256);
+  if (!MayRunFirst()) {
+    EXPECT_EQ(controller.ThreadsThatRunFirst(), 0);
+    return;
+  }
+  EXPECT_TRUE(WaitUntil([&] { return controller.ThreadsThatRunFirst() == 1; }));
 }
 
 TEST(HostilePeers, WhoDoesNotFinishItsHandshakeIsCutOff) {

@@ -142,7 +142,7 @@ absl::StatusOr<Expression> Expression::Compile(absl::string_view pattern) {
   auto compiled = ExpressionCompiler().Compile(options);
   if (compiled.ok()) return compiled;
   return absl::InvalidArgumentError(
-      absl::StrCat(compiled.status().message(), ": ", Shown(pattern)));
+      absl::StrCat(compiled.status().message(), ": ", Shown(ValidUtf8(pattern))));
 }
 
 absl::StatusOr<Expression> Expression::Literally(absl::string_view text) {

@@ -360,7 +360,7 @@ class ExpressionParser {
     return absl::InvalidArgumentError(
         absl::StrCat("wanted ", wanted, ", found ",
                      at == pattern_.size() ? "the end" : absl::StrCat("'", found, "'"), " at byte ",
-                     at, " of the expression ", Shown(pattern_)));
+                     at, " of the expression ", Shown(ValidUtf8(pattern_))));
   }
 
   const absl::string_view pattern_;

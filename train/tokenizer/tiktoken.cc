@@ -79,9 +79,9 @@ absl::StatusOr<const KnownTiktoken*> FindKnown(absl::string_view name) {
   std::string wanted;
   for (const std::string& one : names) absl::StrAppend(&wanted, wanted.empty() ? "" : ", ", one);
   const std::string nearest = NearestName(name, names);
-  return absl::InvalidArgumentError(
-      absl::StrCat("wanted a file name that says how texts are cut, one of ", wanted, ", found ",
-                   Shown(name), nearest.empty() ? "" : absl::StrCat("; nearest ", nearest)));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "wanted a file name that says how texts are cut, one of ", wanted, ", found ",
+      Shown(ValidUtf8(name)), nearest.empty() ? "" : absl::StrCat("; nearest ", nearest)));
 }
 
 // All pairs of tokens that are a token together.
@@ -104,8 +104,8 @@ MergeTable AllMerges(const Vocabulary& words) {
 absl::Status AddRank(Vocabulary& words, absl::string_view base64, int64_t id) {
   std::string token;
   if (!absl::Base64Unescape(base64, &token) || token.empty() || token.size() > kMostTokenBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("wanted 1 to ", kMostTokenBytes, " bytes in base64, found ", Shown(base64)));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "wanted 1 to ", kMostTokenBytes, " bytes in base64, found ", Shown(ValidUtf8(base64))));
   }
   return words.Add(token, id);
 }
@@ -190,8 +190,8 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ReadTiktoken(absl::string_view text,
     absl::Status added =
         space != absl::string_view::npos && absl::SimpleAtoi(line.substr(space + 1), &rank)
             ? AddRank(words, line.substr(0, space), rank)
-            : absl::InvalidArgumentError(
-                  absl::StrCat("wanted base64, a space and a rank, found ", Shown(line)));
+            : absl::InvalidArgumentError(absl::StrCat("wanted base64, a space and a rank, found ",
+                                                      Shown(ValidUtf8(line))));
     if (added.ok()) continue;
     return absl::InvalidArgumentError(absl::StrCat("line ", number, ": ", added.message()));
   }

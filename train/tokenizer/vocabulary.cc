@@ -8,14 +8,15 @@ namespace trainyard {
 
 absl::Status Vocabulary::Store(absl::string_view token, int64_t id) {
   if (id < 0 || id >= kMostTokens) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "token ", Shown(token), ": wanted an id of 0 to ", kMostTokens - 1, ", found ", id));
+    return absl::InvalidArgumentError(absl::StrCat("token ", Shown(ValidUtf8(token)),
+                                                   ": wanted an id of 0 to ", kMostTokens - 1,
+                                                   ", found ", id));
   }
   if (size_t(id) >= tokens_.size()) tokens_.resize(size_t(id) + 1);
   if (const std::string* const other = TextOf(int32_t(id))) {
-    return absl::InvalidArgumentError(absl::StrCat("token ", Shown(token),
+    return absl::InvalidArgumentError(absl::StrCat("token ", Shown(ValidUtf8(token)),
                                                    ": wanted an id of its own, found ", id,
-                                                   ", the id of ", Shown(*other)));
+                                                   ", the id of ", Shown(ValidUtf8(*other))));
   }
   tokens_[size_t(id)] = std::make_unique<const std::string>(token);
   return absl::OkStatus();
@@ -24,7 +25,7 @@ absl::Status Vocabulary::Store(absl::string_view token, int64_t id) {
 absl::Status Vocabulary::Add(absl::string_view token, int64_t id) {
   if (const auto other = Find(token)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "token ", Shown(token), ": wanted it once, found it as ", *other, " and ", id));
+        "token ", Shown(ValidUtf8(token)), ": wanted it once, found it as ", *other, " and ", id));
   }
   return AddSecond(token, id);
 }

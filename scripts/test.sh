@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds everything, runs every test, a shortened quickstart among them.
-# On two cores and without a compiler cache this takes some 50 minutes; half an hour is the goal.
+# On two cores and without a compiler cache this takes 35 minutes (README); half an hour is the goal.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 started=$SECONDS

@@ -107,8 +107,9 @@ absl::Status JobBook::LoadJob(const StoredJob& stored) {
   if (const auto last = store_.LastStep(job.number, job.epoch); last.ok()) {
     NoteStep(*last, job.progress);
   }
-  const Snapshot continued = StoredContinued(job.spec->facts);
-  // The release that stored the job may not have known them.
+  // The release that stored the job may not have known the batches.
+  const bool asks = !job.claimed || job.earlier_batches.empty();
+  const Snapshot continued = asks ? StoredContinued(job.spec->facts) : nullptr;
   if (continued != nullptr && job.earlier_batches.empty()) {
     job.earlier_batches = continued->Batches();
   }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs what proves each family of models, and writes the figures into the table of README.md.
+"""Runs what proves each family of models, and writes the figures into the table of docs/families.md.
 
   scripts/families_table.py --python PYTHON
 
@@ -89,9 +89,9 @@ def main():
     revision = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], check=True, capture_output=True,
                               text=True).stdout.strip()
     made = f"\nMeasured on {datetime.date.today()} at revision {revision}, by `scripts/families_table.py`.\n\n"
-    readme = ROOT / "README.md"
-    before, rest = readme.read_text().split(BEGIN)
-    readme.write_text(before + BEGIN + table + made + END + rest.split(END)[1])
+    page = ROOT / "docs/families.md"
+    before, rest = page.read_text().split(BEGIN)
+    page.write_text(before + BEGIN + table + made + END + rest.split(END)[1])
 
 
 if __name__ == "__main__":

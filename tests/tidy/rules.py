@@ -266,13 +266,13 @@ def metric_names(tree):
         yield f"docs/metrics.md: {name} is in the catalogue but nothing exports it"
 
 
-def readme_map(tree):
-    mapped = set(re.findall(r"^\| `([\w.]+)/` ", tree.text("README.md"), re.M))
+def folders_map(tree):
+    mapped = set(re.findall(r"^\| `([\w.]+)/` ", tree.text("docs/ARCHITECTURE.md"), re.M))
     present = {p.parts[0] for p in tree.paths if len(p.parts) > 1 and not p.parts[0].startswith(".")}
     for name in sorted(present - mapped):
-        yield f"README.md: the map lacks {name}/"
+        yield f"docs/ARCHITECTURE.md: the map lacks {name}/"
     for name in sorted(mapped - present):
-        yield f"README.md: the map names {name}/, which does not exist"
+        yield f"docs/ARCHITECTURE.md: the map names {name}/, which does not exist"
 
 
 def todos(tree):
@@ -318,4 +318,4 @@ def mutations(tree):
 
 
 ALL = [columns, document_columns, file_length, functions, include_directions, folder_cycles, generated_headers, exceptions, banned, mutexes_guard, mutable_globals,
-       op_files, ops_apart, products_bound_once, tests_are_built, no_disabled_tests, proto_enums, metric_names, readme_map, todos, headers_once, opening_comment, mutations]
+       op_files, ops_apart, products_bound_once, tests_are_built, no_disabled_tests, proto_enums, metric_names, folders_map, todos, headers_once, opening_comment, mutations]

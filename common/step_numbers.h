@@ -67,6 +67,8 @@ void VisitFields(V& v, PhaseSeconds& phases) {
 }
 
 // These are the same on every rank. An absent number is unknown, or was not measured in this step.
+// Each member is a double or an optional double: gauges, rows of the store and exports hold nothing
+// else.
 struct StepNumbers {
   double loss = 0;       // Mean over the global batch's tokens; NaN: not finite.
   double grad_norm = 0;  // Before clipping; NaN: not finite.

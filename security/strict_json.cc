@@ -1,6 +1,5 @@
 #include "security/strict_json.h"
 
-#include <cstdint>
 #include <set>
 #include <vector>
 
@@ -8,18 +7,6 @@
 #include "absl/strings/str_cat.h"
 
 namespace trainyard {
-namespace {
-
-// The value of a digit, or -1.
-int Base64UrlDigit(char c) {
-  if (c >= 'A' && c <= 'Z') return c - 'A';
-  if (c >= 'a' && c <= 'z') return c - 'a' + 26;
-  if (c >= '0' && c <= '9') return c - '0' + 52;
-  if (c == '-') return 62;
-  return c == '_' ? 63 : -1;
-}
-
-}  // namespace
 
 absl::StatusOr<nlohmann::json> ParseStrictJson(absl::string_view text, absl::string_view what) {
   using Event = nlohmann::json::parse_event_t;
@@ -48,27 +35,11 @@ const std::string* StringMember(const nlohmann::json& object, const char* name) 
 }
 
 absl::StatusOr<std::string> DecodeBase64Url(absl::string_view text) {
-  std::string bytes;
-  bytes.reserve(text.size() / 4 * 3 + 2);
-  uint32_t bits = 0;
-  int num_bits = 0;
-  for (const char c : text) {
-    const int digit = Base64UrlDigit(c);
-    if (digit < 0) {
-      return absl::InvalidArgumentError(
-          "wanted base64url without padding (A-Z a-z 0-9 - _), found other characters");
-    }
-    bits = bits << 6 | uint32_t(digit);
-    num_bits += 6;
-    if (num_bits >= 8) {
-      num_bits -= 8;
-      bytes.push_back(char(bits >> num_bits & 0xff));
-    }
-  }
-  if (num_bits >= 6 || (bits & ((1u << num_bits) - 1)) != 0) {
-    return absl::InvalidArgumentError("wanted base64url, found a text that ends within a byte");
-  }
-  return bytes;
+  std::string bytes, again;
+  if (absl::WebSafeBase64Unescape(text, &bytes)) absl::WebSafeBase64Escape(bytes, &again);
+  if (again == text) return bytes;
+  return absl::InvalidArgumentError(
+      "wanted base64url without padding (A-Z a-z 0-9 - _), of whole bytes");
 }
 
 }  // namespace trainyard

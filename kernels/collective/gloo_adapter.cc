@@ -4,6 +4,9 @@
 #include <gloo/transport/tcp/device.h>
 #include <net/if.h>
 #include <netdb.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -14,10 +17,10 @@
 #include <exception>
 #include <map>
 #include <numeric>
-#include <random>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/check.h"
@@ -83,19 +86,19 @@ class Store final : public ::gloo::rendezvous::Store {
 
 // Returns 256 random bits that nobody can guess.
 std::string RandomHex() {
-  std::random_device device;
-  std::string text;
-  for (int i = 0; i < 8; ++i) absl::StrAppend(&text, absl::Hex(device(), absl::kZeroPad8));
-  return text;
+  std::string bytes(32, '\0');
+  CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()), int(bytes.size())) == 1);
+  return absl::BytesToHexString(bytes);
 }
 
-// The answer of rank `from` to rank `to`: similar to HMAC, two rounds of SHA-256 with the secret in
-// front.
+// The answer of rank `from` to rank `to`: HMAC-SHA256 (RFC 2104).
 std::string ProofOf(const std::string& secret, int from, int to, const std::string& question) {
-  Sha256 inner, outer;
-  inner.Update(absl::StrCat(secret, " ", from, " ", to, " ", question));
-  outer.Update(absl::StrCat(secret, " ", inner.HexDigest()));
-  return outer.HexDigest();
+  const std::string text = absl::StrCat(from, " ", to, " ", question);
+  std::string proof(32, '\0');
+  CHECK(HMAC(EVP_sha256(), secret.data(), int(secret.size()),
+             reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+             reinterpret_cast<unsigned char*>(proof.data()), nullptr) != nullptr);
+  return absl::BytesToHexString(proof);
 }
 
 class GlooCollective final : public Collective {
@@ -418,11 +421,9 @@ class GlooWorld final : public CollectiveWorld {
         std::make_unique<GlooCollective>(mesh_, name, members, rank_in_group, std::move(channels));
     const std::string description =
         absl::StrCat("group ", name, " {", absl::StrJoin(members, ","), "}");
-    Sha256 digest;
-    digest.Update(description);
     absl::Status status;
     try {
-      if (group->Agree(digest.HexDigest(), options_.connect_timeout)) return group;
+      if (group->Agree(Sha256Of(description), options_.connect_timeout)) return group;
       status = absl::FailedPreconditionError(absl::StrCat(
           description, ": a member joins another group where world rank ", rank(), " joins this"));
     } catch (const std::exception& error) {

@@ -67,7 +67,7 @@ struct ScheduleKind {
   std::string ChunksWanted() const;  // "2", "at least 2".
 };
 std::span<const ScheduleKind> AllSchedules();
-const ScheduleKind* FindSchedule(absl::string_view name);  // Null if there is none.
+const ScheduleKind* FindSchedule(absl::string_view name);  // CHECKs that it is in the table.
 
 // Returns the stage of each part, in the order of the model. Does not depend on the number of
 // micro-batches.

@@ -3,15 +3,11 @@
 
 #include "train/generate/generate.h"
 
-#include <unistd.h>
-
-#include <cerrno>
-
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "cli/become_trainer.h"
 #include "cli/errors.h"
 #include "cli/verbs/verbs.h"
-#include "common/files.h"
 #include "common/status_macros.h"
 #include "train/checkpoint/load.h"
 
@@ -32,20 +28,10 @@ absl::Status CheckTemperature(const Arguments& arguments) {
 
 absl::Status RunGenerate(const Context& context) {
   RETURN_IF_ERROR(CheckTemperature(context.arguments));
-  const std::string trainer = context.surroundings.binary_directory + "/trainyard-trainer";
   const std::string& path = context.arguments.Text("CHECKPOINT");
   RETURN_IF_ERROR(FindCheckpoints(path).status());
-  std::vector<std::string> argv = {trainer, "--generate", path};
-  for (const char* option : {"--prompt", "--tokens", "--temperature", "--seed"}) {
-    argv.push_back(option);
-    argv.push_back(context.arguments.Text(option));
-  }
-  std::vector<char*> words;
-  for (std::string& word : argv) words.push_back(word.data());
-  words.push_back(nullptr);
-  // This process becomes the trainer, so its output and exit code are those of this command.
-  execv(trainer.c_str(), words.data());
-  return ErrnoStatus(errno, "run", trainer);
+  return BecomeTrainer(context, {"--generate", path},
+                       {"--prompt", "--tokens", "--temperature", "--seed"});
 }
 
 }  // namespace

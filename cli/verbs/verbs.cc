@@ -20,6 +20,7 @@ const std::vector<Verb>& Verbs() {
       FlopsVerb(),
       RecipesVerb(),
       GenerateVerb(),
+      EvaluateVerb(),
       ImportVerb(),
       ExportVerb(),
       CheckpointListVerb(),

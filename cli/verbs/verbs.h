@@ -17,6 +17,7 @@ Verb CheckpointInspectVerb();
 Verb CheckpointListVerb();
 Verb CheckpointVerifyVerb();
 Verb CompletionVerb();
+Verb EvaluateVerb();
 Verb EventsVerb();
 Verb ExportStepsVerb();
 Verb ExportVerb();

@@ -88,6 +88,7 @@ TEST(Interface, TheVerbsAndTheirOptionsStay) {
           kFormats + kQuiet +
           "\n"
           "generate CHECKPOINT --prompt=TEXT --tokens=N(200) --temperature=T(0.8) --seed=S(1)\n"
+          "evaluate CHECKPOINT --data=FILE --field=NAME(text) --choices=FILE --window=N\n"
           "import DIR --to=CKPT --ignore=KEY" +
           kFormats + kQuiet +
           "\n"

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "kernels/device/backend.h"
+#include "train/generate/inference_model.h"
 
 namespace trainyard {
 
@@ -20,18 +21,16 @@ inline constexpr int64_t kMaxGeneratedTokens = 1'000'000;
 inline constexpr double kMaxTemperature = 100;  // Above, all tokens are about equally likely.
 
 struct GenerateOptions {
-  std::string checkpoint;    // A checkpoint, or a job's checkpoint.directory.
+  InferenceModel::Options model;
   std::string prompt;        // May be empty.
   int64_t tokens = 200;      // Number of tokens to write.
   double temperature = 0.8;  // 0: the most likely token; 1: as trained.
   uint64_t seed = 1;         // The same seed writes the same text.
-  int64_t window = 0;        // Tokens that the model sees at once; 0: as in training.
-  int threads = 1;
 };
 
 // Calls `write` with each character when it is sampled. Bytes that belong to no character are
 // written as '?', so the output is UTF-8. In all, `tokens` tokens are sampled. Errors: those of
-// FindCheckpoint and of TokenizerOf. INVALID_ARGUMENT: a setting is out of range.
+// InferenceModel::Load. INVALID_ARGUMENT: a setting is out of range.
 absl::Status Generate(const GenerateOptions& options, const Backend& backend,
                       const std::function<void(absl::string_view)>& write);
 

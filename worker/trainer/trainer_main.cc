@@ -1,6 +1,6 @@
 // trainyard-trainer: one rank of a training job (docs/formats.md has its config). It also serves
-// the other programs, which have no kernels: it measures the matrix rate, and generates text from a
-// model.
+// the other programs, which have no kernels: it measures the matrix rate, generates text from a
+// model, and evaluates a model.
 //
 // A DeviceError is caught here and nowhere else.
 
@@ -29,6 +29,7 @@
 #include "train/config/continued_run.h"
 #include "train/config/resolve_model.h"
 #include "train/config/validate.h"
+#include "train/generate/evaluate.h"
 #include "train/generate/generate.h"
 #include "train/step/rank_engine.h"
 #include "worker/sandbox/sandbox.h"
@@ -46,7 +47,10 @@ struct Flags {
   std::string config;
   bool measure = false;
   std::vector<std::string> allow;
-  GenerateOptions generate;  // Empty checkpoint: not requested.
+  std::string generate, evaluate;  // A checkpoint; empty: not requested.
+  InferenceModel::Options model;   // For both.
+  GenerateOptions text;
+  std::string data, choices, field = "text";  // For --evaluate.
   std::string fault;
   std::string device = "auto";
   std::string dump;  // A job spec; empty: not requested.
@@ -103,6 +107,36 @@ int WriteText(const GenerateOptions& options) {
   const absl::Status status = Generate(options, CpuBackend(), write);
   if (!status.ok()) return Fail(status);
   if (!(std::cout << std::endl)) return Fail(absl::InternalError("cannot write standard output"));
+  return 0;
+}
+
+// Prints one object of JSON.
+int Evaluate(const Flags& flags) {
+  absl::StatusOr<InferenceModel> model = InferenceModel::Load(flags.model, CpuBackend());
+  if (!model.ok()) return Fail(model.status());
+  nlohmann::ordered_json json;
+  if (!flags.data.empty()) {
+    const absl::StatusOr<TextScore> text = ScoreText(*model, flags.data, flags.field);
+    if (!text.ok()) return Fail(text.status());
+    json["text"] = {{"documents", text->documents},
+                    {"tokens", text->tokens},
+                    {"bytes", text->bytes},
+                    {"loss", text->loss()},
+                    {"perplexity", text->perplexity()},
+                    {"bits_per_byte", text->bits_per_byte()}};
+  }
+  if (!flags.choices.empty()) {
+    const absl::StatusOr<ChoiceScore> score = ScoreChoices(*model, flags.choices);
+    if (!score.ok()) return Fail(score.status());
+    const double questions = double(score->questions);
+    json["choices"] = {{"questions", score->questions},
+                       {"accuracy", double(score->right) / questions},
+                       {"accuracy_by_length", double(score->right_by_length) / questions},
+                       {"cut", score->cut}};
+  }
+  if (!(std::cout << json.dump(2) << std::endl)) {
+    return Fail(absl::InternalError("cannot write standard output"));
+  }
   return 0;
 }
 
@@ -230,24 +264,28 @@ int Train(const Flags& flags) {
 
 int Main(int argc, char** argv) {
   Flags flags;
-  flags.generate.threads = DefaultThreads();
+  flags.model.threads = DefaultThreads();
   CLI::App app("Trains one rank of a job; alone, without a rank section in CONFIG, a whole job.");
   app.set_version_flag("--version", absl::StrCat(Version(), " (", Revision(), ")"));
   auto* config = app.add_option("CONFIG", flags.config, "The trainer's config file");
   app.add_flag("--measure", flags.measure,
                "Print the matrix rate of each dtype, in FLOP/s, as JSON");
-  app.add_option("--generate", flags.generate.checkpoint,
-                 "Write text with this checkpoint's model");
-  app.add_option("--prompt", flags.generate.prompt, "The beginning of the text");
-  app.add_option("--tokens", flags.generate.tokens, "How many tokens to write");
-  app.add_option("--temperature", flags.generate.temperature, "0 always takes the likeliest token");
-  app.add_option("--seed", flags.generate.seed, "The same seed writes the same text");
-  app.add_option("--window", flags.generate.window, "Tokens that the model sees at once");
+  app.add_option("--generate", flags.generate, "Write text with this checkpoint's model");
+  app.add_option("--prompt", flags.text.prompt, "The beginning of the text");
+  app.add_option("--tokens", flags.text.tokens, "How many tokens to write");
+  app.add_option("--temperature", flags.text.temperature, "0 always takes the likeliest token");
+  app.add_option("--seed", flags.text.seed, "The same seed writes the same text");
+  app.add_option("--window", flags.model.window, "Tokens that the model sees at once");
+  app.add_option("--evaluate", flags.evaluate, "Print how well this checkpoint's model predicts");
+  app.add_option("--data", flags.data,
+                 "For --evaluate: a text, or .jsonl with a text in each line");
+  app.add_option("--field", flags.field, "For --data: the field of a line that has the text");
+  app.add_option("--choices", flags.choices, "For --evaluate: .jsonl with a question in each line");
   auto* dump = app.add_option(
       "--dump-program", flags.dump,
       "Print a rank's program of this job spec (- is standard input), after each pass");
   app.add_option("--rank", flags.dump_rank, "For --dump-program")->needs(dump);
-  app.add_option("--threads", flags.generate.threads, "For --measure and --generate")
+  app.add_option("--threads", flags.model.threads, "For --measure, --generate and --evaluate")
       ->check(CLI::Range(1, 1024));
   app.add_option(
       "--device", flags.device,
@@ -263,17 +301,21 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  const int modes = int(config->count() > 0) + int(flags.measure) +
-                    int(!flags.generate.checkpoint.empty()) + int(!flags.dump.empty());
+  const int modes = int(config->count() > 0) + int(flags.measure) + int(!flags.generate.empty()) +
+                    int(!flags.evaluate.empty()) + int(!flags.dump.empty());
   if (modes != 1) {
-    std::cerr << "error: wanted one of CONFIG, --measure, --generate and --dump-program" << '\n';
+    std::cerr << "error: wanted one of CONFIG, --measure, --generate, --evaluate and --dump-program"
+              << '\n';
     return 2;
   }
   EnsurePassiveWaiting(argv);
   PrepareForCuda();
   if (!flags.dump.empty()) return Dump(flags);
-  if (flags.measure) return Measure(flags.generate.threads);
-  if (!flags.generate.checkpoint.empty()) return WriteText(flags.generate);
+  if (flags.measure) return Measure(flags.model.threads);
+  flags.model.checkpoint = flags.generate.empty() ? flags.evaluate : flags.generate;
+  flags.text.model = flags.model;
+  if (!flags.generate.empty()) return WriteText(flags.text);
+  if (!flags.evaluate.empty()) return Evaluate(flags);
   return Train(flags);
 }
 

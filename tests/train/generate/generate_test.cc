@@ -23,7 +23,7 @@ std::string TextOf(int64_t vocab_multiple) {
   CHECK(RunJob(job)[0].status.ok());
   std::string text;
   const absl::Status status =
-      Generate({.checkpoint = job.checkpoint->directory,
+      Generate({.model = {.checkpoint = job.checkpoint->directory},
                 .prompt = "a",
                 .tokens = 40,
                 .temperature = 1,
@@ -64,9 +64,9 @@ class ImportedModel : public ::testing::Test {
 
   static absl::StatusOr<std::string> Text(const std::string& checkpoint) {
     std::string text;
-    const absl::Status status =
-        Generate({.checkpoint = checkpoint, .prompt = "bcb", .tokens = 12, .temperature = 2},
-                 CpuBackend(), [&](absl::string_view more) { absl::StrAppend(&text, more); });
+    const absl::Status status = Generate(
+        {.model = {.checkpoint = checkpoint}, .prompt = "bcb", .tokens = 12, .temperature = 2},
+        CpuBackend(), [&](absl::string_view more) { absl::StrAppend(&text, more); });
     if (!status.ok()) return status;
     return text;
   }

@@ -1,0 +1,51 @@
+// A trained model that computes logits, with its tokenizer. Generation and evaluation use it.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/device/backend.h"
+#include "models/program/executable.h"
+#include "train/tokenizer/tokenizer.h"
+
+namespace trainyard {
+
+class InferenceModel {
+ public:
+  struct Options {
+    std::string checkpoint;  // A checkpoint, or a job's checkpoint.directory.
+    int64_t window = 0;      // Tokens that the model sees at once; 0: as in training.
+    int threads = 1;
+  };
+
+  // Loads the newest good checkpoint, and logs why newer ones were refused. Weights are widened to
+  // f32; weights in f64 stay in f64. Errors: those of FindCheckpoint and of TokenizerOf.
+  // INVALID_ARGUMENT: the model reads no text, or is not made for such a window.
+  static absl::StatusOr<InferenceModel> Load(const Options& options, const Backend& backend);
+
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  int64_t window() const { return window_; }
+
+  // Replays the whole window for these tokens, of which there are 1 to window().
+  void Run(std::span<const int32_t> tokens);
+  // What may follow the token `i` of the last Run: a logit for each id of the model's vocabulary,
+  // which may have more ids than the tokenizer.
+  std::span<const float> Logits(size_t i) const;
+
+ private:
+  void ReadLogits();
+
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<Executable> executable_;
+  int64_t window_ = 0;
+  size_t vocab_ = 0;           // Of the model.
+  size_t columns_ = 0;         // Those after the vocabulary are padding.
+  std::vector<float> logits_;  // [window, columns]
+};
+
+}  // namespace trainyard

@@ -132,6 +132,16 @@ inline void Check(const AttentionDims& dims) {
   Check(dims.mask);
 }
 
+// The rows of k and v. They are as many as those of q, but for a forward part of one sequence, whose
+// keys and values may lie in a tensor of their own.
+template <typename Args>
+int64_t KeyRows(const Args& args) {
+  if constexpr (requires { args.part, args.write; }) {
+    if (args.q.rows == args.dims.sequence) return args.k.rows;
+  }
+  return args.q.rows;
+}
+
 // Checks the arguments that forward and backward share, whole or in parts.
 template <typename Args>
 void CheckAttentionInputs(const Args& args) {
@@ -144,8 +154,9 @@ void CheckAttentionInputs(const Args& args) {
   CHECK(rows > 0 && rows % dims.sequence == 0)
       << "attention sequence: " << dims.sequence << " does not divide the rows of q " << args.q;
   ExpectView("attention q", args.q, dtype, rows, dims.query_columns());
-  ExpectView("attention k", args.k, dtype, rows, dims.key_columns());
-  ExpectView("attention v", args.v, dtype, rows, dims.value_columns());
+  const int64_t key_rows = KeyRows(args);
+  ExpectView("attention k", args.k, dtype, key_rows, dims.key_columns());
+  ExpectView("attention v", args.v, dtype, key_rows, dims.value_columns());
   ExpectElements("attention lse", args.lse, AccumulateOfDType(dtype), rows * dims.heads);
   if (args.sinks.data != nullptr) {
     ExpectElements("attention sinks", args.sinks, dtype, dims.heads);

@@ -18,6 +18,8 @@
 // With bf16 tensors a device may round each part's out' and gradients to bf16 before it adds them
 // up.
 //
+// Forward over one sequence may have keys and values in a tensor with another number of rows.
+//
 // Letters: B sequences, L rows of each on this rank; a, g, d, e as in attention.h. Bitwise
 // deterministic as attention.h says; the order of the parts affects rounding. Source:
 // Liu et al. 2023, arXiv:2310.01889; merging: Dao et al. 2022, arXiv:2205.14135.
@@ -82,13 +84,14 @@ struct AttentionPartBackwardArgs {
   Write write_dsinks = Write::kOverwrite;
 };
 
-inline void Check(const AttentionPart& part, int64_t rows) {
+// `rows` and `key_rows` are those of one sequence.
+inline void Check(const AttentionPart& part, int64_t rows, int64_t key_rows) {
   CHECK(part.q_begin >= 0 && part.q_rows > 0 && part.q_begin + part.q_rows <= rows)
       << "attention_part q_begin: " << part.q_rows << " rows from " << part.q_begin << " of "
       << rows;
-  CHECK(part.kv_begin >= 0 && part.kv_rows > 0 && part.kv_begin + part.kv_rows <= rows)
+  CHECK(part.kv_begin >= 0 && part.kv_rows > 0 && part.kv_begin + part.kv_rows <= key_rows)
       << "attention_part kv_begin: " << part.kv_rows << " rows from " << part.kv_begin << " of "
-      << rows;
+      << key_rows;
   CHECK(part.q_position >= 0 && part.kv_position >= 0)
       << "attention_part q_position: " << part.q_position << " and kv_position " << part.kv_position
       << ", legal are 0 and up";
@@ -97,7 +100,7 @@ inline void Check(const AttentionPart& part, int64_t rows) {
 
 inline void Check(const AttentionPartForwardArgs& args) {
   CheckAttentionInputs(args);
-  Check(args.part, args.dims.sequence);
+  Check(args.part, args.dims.sequence, KeyRows(args) / (args.q.rows / args.dims.sequence));
   ExpectMatrix("attention out", args.out, AccumulateOfDType(args.q.dtype), args.q.rows,
                args.dims.out_columns());
 }
@@ -105,7 +108,7 @@ inline void Check(const AttentionPartForwardArgs& args) {
 inline void Check(const AttentionPartBackwardArgs& args) {
   CheckAttentionInputs(args);
   CheckSinkGradient(args);
-  Check(args.part, args.dims.sequence);
+  Check(args.part, args.dims.sequence, args.dims.sequence);
   const int64_t rows = args.q.rows;
   const DType dtype = args.q.dtype, sums = AccumulateOfDType(dtype);
   ExpectMatrix("attention out", args.out, dtype, rows, args.dims.out_columns());

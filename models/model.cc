@@ -20,6 +20,7 @@ void RecordForward(Recorder& recorder, const Model& model, const RecordOptions& 
   program.context_exchange = options.context_exchange;
   program.expert_rows = options.expert_rows;
   program.deterministic = options.deterministic;
+  program.cache = options.cache;
   program.num_blocks = int(model.layers()) + 2;
 
   std::vector<InputSpec> inputs = model.inputs();
@@ -115,6 +116,9 @@ std::vector<ParameterStorage> DeclareParameters(const Model& model) {
 
 Program RecordInference(const Model& model, const RecordOptions& options) {
   Recorder recorder(options.precision, options.mesh, /*training=*/false);
+  CHECK(options.cache == 0 || (options.micro_batch == 1 && options.mesh.active().empty() &&
+                               options.cache <= model.max_sequence()))
+      << "a cache of " << options.cache << " tokens";
   RecordForward(recorder, model, options);
   if (options.fuse) Fuse(recorder.mutable_program(), List::kForward);
   RemoveDead(recorder.mutable_program());

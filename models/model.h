@@ -60,6 +60,11 @@ struct RecordOptions {
   bool documents = false;
   bool deterministic = true;  // False: see AttentionBackwardArgs.
   bool fuse = true;           // Whether ops are fused. Only tests that compare turn this off.
+  // > 0: an inference program of one sequence on one rank reads the next `sequence` tokens of a text,
+  // and keeps the keys and values of so many tokens, at most the model's max_sequence, from one
+  // replay to the next. The host writes the inputs that models/program/input.h names. Only models
+  // without convolved tokens (ModelFacts) can do so.
+  int64_t cache = 0;
 };
 
 struct TrainingOptions {

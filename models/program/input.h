@@ -43,6 +43,19 @@ inline InputSpec DocumentBegins(int64_t sequence) {
 inline constexpr char kSampleNumbers[] = "sample_numbers";
 inline InputSpec SampleNumbers() { return {.name = kSampleNumbers, .limit = int64_t{1} << 31}; }
 
+// The inputs of an inference program that keeps keys and values (RecordOptions::cache), and reads
+// the newest tokens of one text. `S` is the number of tokens that it keeps.
+inline constexpr char kCachePositions[] = "cache_positions";  // The position of each new token.
+// For each of the S rows of a cache, the new token whose keys and values it gets; -1: none. A row
+// must get them once after the caches were set to zero.
+inline constexpr char kCacheSources[] = "cache_sources";
+// The positions [begin, end) that a new token sees. The window of an attention follows the name of
+// its begins; 0: all earlier positions.
+inline constexpr char kCacheBegins[] = "cache_begins_";
+inline constexpr char kCacheEnds[] = "cache_ends";
+// The caches themselves, each followed by a number. The host sets them to zero before a text.
+inline constexpr char kCache[] = "cache_of_keys_";
+
 // Returns the input with this name, or null if none has the name.
 inline const InputSpec* FindInput(const std::vector<InputSpec>& inputs, absl::string_view name) {
   for (const InputSpec& input : inputs) {

@@ -120,6 +120,7 @@ struct Program {
   Mesh mesh;
   int64_t micro_batch = 0;    // Sequences.
   int64_t sequence = 0;       // Tokens of one sequence, on all context ranks.
+  int64_t cache = 0;          // As RecordOptions::cache.
   double expert_rows = 2;     // As RecordOptions::expert_rows.
   bool deterministic = true;  // As RecordOptions::deterministic.
   int num_blocks = 0;         // The whole model's: embedding, layers, head.

@@ -42,17 +42,21 @@ Value Recorder::InputOfChunk(const std::string& name) const {
 }
 
 Value Recorder::Read(absl::string_view name) {
-  if (const Value found = InputOfChunk(std::string(name)); found.valid()) return found;
   const InputSpec* const spec = FindInput(declared_, name);
   CHECK(spec != nullptr) << "the model reads " << name << ", which it does not declare";
-  const bool by_token = spec->unit == InputSpec::Unit::kToken;
+  return Read(*spec);
+}
+
+Value Recorder::Read(const InputSpec& input) {
+  if (const Value found = InputOfChunk(input.name); found.valid()) return found;
+  const bool by_token = input.unit == InputSpec::Unit::kToken;
   std::vector<int64_t> dims = {by_token ? program_.tokens() : program_.micro_batch};
-  if (spec->shape.rank() > 0) dims.push_back(spec->shape.elements());  // A unit is a row.
+  if (input.shape.rank() > 0) dims.push_back(input.shape.elements());  // A unit is a row.
   // Tokens are divided over the axes of the batch and, between pairs of linear layers, over the
   // tensor ranks. Samples are divided over the data axes only.
   constexpr AxisSet kSampleAxes = kBatchAxes - Axis::kContext;
-  return Input(spec->name, Shape(dims),
-               spec->kind == InputSpec::Kind::kInteger ? DType::kI32 : precision().activation,
+  return Input(input.name, Shape(dims),
+               input.kind == InputSpec::Kind::kInteger ? DType::kI32 : precision().activation,
                by_token ? kBatchAxes | kTensorAxes : kSampleAxes);
 }
 

@@ -59,6 +59,8 @@ class Recorder {
   // samples. Any block may read an input. Each chunk of the model has its own value for it, so
   // inputs do not cross the cuts.
   Value Read(absl::string_view name);
+  // Does the same for an input that the model need not declare.
+  Value Read(const InputSpec& input);
   // Adds an input that the host writes before each micro-batch. `varying`: the axes along which it
   // differs.
   Value Input(const std::string& name, const Shape& shape, DType dtype, AxisSet varying);

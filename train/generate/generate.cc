@@ -46,7 +46,8 @@ int64_t SampleToken(std::span<const float> logits, double temperature, double u)
 absl::Status Generate(const GenerateOptions& options, const Backend& backend,
                       const std::function<void(absl::string_view)>& write) {
   RETURN_IF_ERROR(Validate(options));
-  ASSIGN_OR_RETURN(InferenceModel model, InferenceModel::Load(options.model, backend));
+  ASSIGN_OR_RETURN(InferenceModel model,
+                   InferenceModel::Load(options.model, InferenceModel::Use::kGrowing, backend));
   const Tokenizer& tokenizer = model.tokenizer();
   // Without a prompt, the text begins after a line break.
   const std::string prompt = options.prompt.empty() ? "\n" : options.prompt;
@@ -54,10 +55,8 @@ absl::Status Generate(const GenerateOptions& options, const Backend& backend,
   RETURN_IF_ERROR(tokenizer.NewEncoder()->Encode(prompt, text));
   TextStream readable(tokenizer, text);
   for (int64_t i = 0; i < options.tokens; ++i) {
-    const size_t seen = std::min(text.size(), size_t(model.window()));
-    model.Run(std::span(text).last(seen));
     const double u = Uniform(options.seed, HashName("generate"), uint64_t(i));
-    const auto likely = model.Logits(seen - 1).first(size_t(tokenizer.vocab()));
+    const auto likely = model.After(text).first(size_t(tokenizer.vocab()));
     text.push_back(int32_t(SampleToken(likely, options.temperature, u)));
     ASSIGN_OR_RETURN(const std::string more, readable.Add(text.back()));
     write(more);

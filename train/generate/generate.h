@@ -1,7 +1,5 @@
 // Generates text with a trained model, one token after another. The tokens are those of the
-// tokenizer that the model was imported with, or bytes. Each token is sampled from the logits of a
-// replay of the whole window. This is simple and exact; a cache of keys and values would make it
-// faster.
+// tokenizer that the model was imported with, or bytes.
 
 #pragma once
 

@@ -45,15 +45,16 @@ int64_t WindowOf(const InferenceModel::Options& options, const RunState& state) 
                   FactsOf(state.model).max_sequence);
 }
 
-absl::StatusOr<std::unique_ptr<Executable>> LoadModel(const Checkpoint& checkpoint, int64_t window,
-                                                      const Backend& backend, int threads) {
+// `options` lacks the precision.
+absl::StatusOr<std::unique_ptr<Executable>> LoadModel(const Checkpoint& checkpoint,
+                                                      RecordOptions options, const Backend& backend,
+                                                      int threads) {
   const std::vector<StoredTensor>& tensors = checkpoint.manifest().tensors;
   const bool f64 = std::any_of(tensors.begin(), tensors.end(), [](const StoredTensor& tensor) {
     return tensor.kind == TensorKind::kParameter && tensor.dtype == DType::kF64;
   });
-  Program program =
-      RecordInference(*CreateModel(checkpoint.state().model),
-                      {.precision = f64 ? Precision::F64() : Precision::F32(), .sequence = window});
+  options.precision = f64 ? Precision::F64() : Precision::F32();
+  Program program = RecordInference(*CreateModel(checkpoint.state().model), options);
   const MemoryPlan plan = PlanMemory(program);
   ASSIGN_OR_RETURN(std::unique_ptr<Executable> executable,
                    Executable::Create(std::move(program), plan, backend, threads, {}));
@@ -64,37 +65,54 @@ absl::StatusOr<std::unique_ptr<Executable>> LoadModel(const Checkpoint& checkpoi
 
 }  // namespace
 
-absl::StatusOr<InferenceModel> InferenceModel::Load(const Options& options,
+absl::StatusOr<InferenceModel> InferenceModel::Load(const Options& options, Use use,
                                                     const Backend& backend) {
   InferenceModel loaded;
-  const auto use = [&](const Checkpoint& checkpoint) -> absl::Status {
+  const auto load = [&](const Checkpoint& checkpoint) -> absl::Status {
     const ModelConfig& model = checkpoint.state().model;
     RETURN_IF_ERROR(Validate(options, model));
     ASSIGN_OR_RETURN(loaded.tokenizer_, TokenizerOf(checkpoint.path(), FactsOf(model).vocab));
     loaded.vocab_ = size_t(FactsOf(model).vocab);
     loaded.window_ = WindowOf(options, checkpoint.state());
-    ASSIGN_OR_RETURN(loaded.executable_,
-                     LoadModel(checkpoint, loaded.window_, backend, options.threads));
+    RecordOptions record = {.sequence = loaded.window_};
+    if (use == Use::kGrowing && FactsOf(model).convolved_tokens == 0) {
+      record = {.sequence = std::min(loaded.window_, GrowingText::kAtOnce),
+                .cache = loaded.window_};
+    }
+    ASSIGN_OR_RETURN(loaded.executable_, LoadModel(checkpoint, record, backend, options.threads));
     return absl::OkStatus();
   };
-  ASSIGN_OR_RETURN(const ChosenCheckpoint chosen, FindCheckpoint(options.checkpoint, use));
+  ASSIGN_OR_RETURN(const ChosenCheckpoint chosen, FindCheckpoint(options.checkpoint, load));
   for (const std::string& reason : chosen.refused) {
     LogWarning("checkpoint_refused", {{"reason", reason}});
   }
   const Program& program = loaded.executable_->program();
-  loaded.columns_ = size_t(program.info(program.outputs.at("logits")).shape[1]);
-  loaded.logits_.resize(size_t(loaded.window_) * loaded.columns_);
+  const Shape& logits = program.info(program.outputs.at("logits")).shape;
+  loaded.columns_ = size_t(logits[1]);
+  loaded.logits_.resize(size_t(logits.elements()));
+  if (program.cache > 0) loaded.growing_.emplace(*loaded.executable_);
   return loaded;
 }
 
 void InferenceModel::Run(std::span<const int32_t> tokens) {
-  CHECK(!tokens.empty() && int64_t(tokens.size()) <= window_) << tokens.size();
+  CHECK(!growing_ && !tokens.empty() && int64_t(tokens.size()) <= window_) << tokens.size();
   // A token does not see those after it, because attention is causal.
   std::vector<int32_t> padded(static_cast<size_t>(window_));
   std::copy(tokens.begin(), tokens.end(), padded.begin());
   executable_->WriteInput("tokens", 0, padded);
   executable_->Run(Action::kForward);
   ReadLogits();
+}
+
+std::span<const float> InferenceModel::After(std::span<const int32_t> text) {
+  if (growing_) {
+    const int64_t row = growing_->Read(text);
+    ReadLogits();
+    return Logits(size_t(row));
+  }
+  const size_t seen = std::min(text.size(), size_t(window_));
+  Run(text.last(seen));
+  return Logits(seen - 1);
 }
 
 void InferenceModel::ReadLogits() {

@@ -1,9 +1,10 @@
-// A trained model that computes logits, with its tokenizer. Generation and evaluation use it.
+// A trained model that computes logits, with its tokenizer.
 
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/device/backend.h"
 #include "models/program/executable.h"
+#include "train/generate/growing_text.h"
 #include "train/tokenizer/tokenizer.h"
 
 namespace trainyard {
@@ -23,10 +25,14 @@ class InferenceModel {
     int threads = 1;
   };
 
+  // What the model will be asked: Run for texts that are known, or After for one that grows.
+  enum class Use { kWhole, kGrowing };
+
   // Loads the newest good checkpoint, and logs why newer ones were refused. Weights are widened to
   // f32; weights in f64 stay in f64. Errors: those of FindCheckpoint and of TokenizerOf.
   // INVALID_ARGUMENT: the model reads no text, or is not made for such a window.
-  static absl::StatusOr<InferenceModel> Load(const Options& options, const Backend& backend);
+  static absl::StatusOr<InferenceModel> Load(const Options& options, Use use,
+                                             const Backend& backend);
 
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   int64_t window() const { return window_; }
@@ -37,15 +43,21 @@ class InferenceModel {
   // which may have more ids than the tokenizer.
   std::span<const float> Logits(size_t i) const;
 
+  // What may follow a text, of which the model sees the last tokens: all if the window holds them,
+  // and else as GrowingText::Read says. Models with recurrent layers, whose state is not kept, read
+  // the last window() tokens anew each time.
+  std::span<const float> After(std::span<const int32_t> text);
+
  private:
   void ReadLogits();
 
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<Executable> executable_;
+  std::optional<GrowingText> growing_;  // If the program has a cache.
   int64_t window_ = 0;
   size_t vocab_ = 0;           // Of the model.
   size_t columns_ = 0;         // Those after the vocabulary are padding.
-  std::vector<float> logits_;  // [window, columns]
+  std::vector<float> logits_;  // [tokens of a replay, columns]
 };
 
 }  // namespace trainyard

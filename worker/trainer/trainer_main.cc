@@ -112,7 +112,8 @@ int WriteText(const GenerateOptions& options) {
 
 // Prints one object of JSON.
 int Evaluate(const Flags& flags) {
-  absl::StatusOr<InferenceModel> model = InferenceModel::Load(flags.model, CpuBackend());
+  absl::StatusOr<InferenceModel> model =
+      InferenceModel::Load(flags.model, InferenceModel::Use::kWhole, CpuBackend());
   if (!model.ok()) return Fail(model.status());
   nlohmann::ordered_json json;
   if (!flags.data.empty()) {

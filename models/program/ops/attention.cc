@@ -184,6 +184,7 @@ std::string ToString(const Heads& heads) {
 Value Attention(Recorder& recorder, Value qkv, const Heads& heads, const AttentionForm& form) {
   const ValueInfo info = recorder.info(qkv);
   CheckForm(recorder, info, heads, form);
+  if (recorder.program().cache > 0) return CachedAttention(recorder, qkv, heads, form);
   if (recorder.part().ranks > 1) return ContextAttention(recorder, qkv, heads, form);
   const int64_t tokens = info.shape[0];
   const AttentionTraits traits(recorder, heads, form);

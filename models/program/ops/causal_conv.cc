@@ -194,6 +194,7 @@ int64_t RowsOfPart(const Recorder& recorder) {
 }
 
 Value CausalConv(Recorder& recorder, Value x, Value weight, Value bias) {
+  CHECK(recorder.program().cache == 0) << "a cache keeps no state of recurrent layers";
   const ValueInfo info = recorder.info(x);
   std::vector<Value> inputs = {x, weight, bias};
   if (recorder.part().ranks > 1) {

@@ -64,6 +64,8 @@ Value Embedding(Recorder& recorder, Value table, Value tokens, double scale = 1,
                 int64_t padding = -1);
 // The positions, i32, of this rank's rows, if the tensor ranks divide the rows of `tokens`.
 Value Positions(Recorder& recorder, Value tokens);
+// The same of a program with a cache (RecordOptions::cache), which the host writes.
+Value CachePositions(Recorder& recorder);
 
 struct Heads {
   int64_t heads;     // On this rank.
@@ -148,6 +150,8 @@ struct AttentionForm {
 // context ranks. FLOPs count the pairs that the mask allows. If documents share sequences, the
 // pairs are not known when the program is recorded, and FLOPs count each sequence as one document.
 Value Attention(Recorder& recorder, Value qkv, const Heads& heads, const AttentionForm& form = {});
+// Attention in a program with a cache.
+Value CachedAttention(Recorder& recorder, Value qkv, const Heads& heads, const AttentionForm& form);
 // Attention with more than one context rank.
 Value ContextAttention(Recorder& recorder, Value qkv, const Heads& heads,
                        const AttentionForm& form = {});

@@ -29,7 +29,12 @@ class PositionsOp final : public Op {
 
 }  // namespace
 
+Value CachePositions(Recorder& recorder) {
+  return recorder.Read(InputSpec{.name = kCachePositions, .limit = recorder.program().cache});
+}
+
 Value Positions(Recorder& recorder, Value tokens) {
+  if (recorder.program().cache > 0) return CachePositions(recorder);
   const Mesh& mesh = recorder.mesh();
   const int64_t rows = recorder.info(tokens).shape.elements() / mesh.size(kTensorAxes);
   const auto op =

@@ -1,6 +1,7 @@
 #include "kernels/rope.h"
 
 #include "absl/strings/str_cat.h"
+#include "kernels/gather_rows.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
 
@@ -73,16 +74,38 @@ class RopeOp final : public Op {
   bool inverse_;
 };
 
+// Inputs: a table by position, positions. Output: a row of the table for each position.
+class RowsAtOp final : public Op {
+ public:
+  absl::string_view name() const override { return "rows_at"; }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    return binder.Kernel(GatherRowsArgs{.x = binder.tensor(instance.inputs[0]),
+                                        .rows = binder.tensor(instance.inputs[1]),
+                                        .y = binder.tensor(instance.outputs[0])});
+  }
+};
+
+Recorder::Output HalfRotation(const Recorder& recorder, int64_t rows, int64_t width) {
+  return {.shape = {rows, width / 2},
+          .dtype = recorder.precision().statistic,
+          .name = "rotation",
+          .differentiable = false};
+}
+
 }  // namespace
 
 Rotation RopeRotation(Recorder& recorder, int64_t sequence, int64_t width, const RopeTable& table) {
-  const Recorder::Output half{.shape = {sequence, width / 2},
-                              .dtype = recorder.precision().statistic,
-                              .name = "rotation",
-                              .differentiable = false};
+  const int64_t cache = recorder.program().cache;
+  const SequencePart part = cache > 0 ? SequencePart{.rows = cache} : recorder.part();
+  const Recorder::Output half = HalfRotation(recorder, cache > 0 ? cache : sequence, width);
   const std::vector<Value> rotation =
-      recorder.EmitConstants(std::make_shared<RopeTableOp>(table, recorder.part()), {half, half});
-  return {.cos = rotation[0], .sin = rotation[1]};
+      recorder.EmitConstants(std::make_shared<RopeTableOp>(table, part), {half, half});
+  if (cache == 0) return {.cos = rotation[0], .sin = rotation[1]};
+  const auto rows_at = [&](Value whole) {
+    return recorder.Emit(std::make_shared<RowsAtOp>(), {whole, CachePositions(recorder)},
+                         {HalfRotation(recorder, sequence, width)})[0];
+  };
+  return {.cos = rows_at(rotation[0]), .sin = rows_at(rotation[1])};
 }
 
 Value Rope(Recorder& recorder, Value qkv, const Heads& heads, const RopeTable& table) {

@@ -37,7 +37,8 @@ class Evaluate : public ::testing::Test {
   }
 
   InferenceModel Model(int64_t window = 0) const {
-    return *InferenceModel::Load({.checkpoint = directory_, .window = window}, CpuBackend());
+    return *InferenceModel::Load({.checkpoint = directory_, .window = window},
+                                 InferenceModel::Use::kWhole, CpuBackend());
   }
   std::string File(const std::string& name, const std::string& text) const {
     WriteBytes(directory_ + "-" + name, text);

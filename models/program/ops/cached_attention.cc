@@ -1,0 +1,103 @@
+// Attention of a text's newest tokens over all tokens so far. The keys and values of earlier replays
+// stay in memory. No gradients: only inference programs have a cache (RecordOptions::cache).
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "kernels/attention_part.h"
+#include "kernels/copy_columns.h"
+#include "kernels/gather_rows.h"
+#include "models/program/binder.h"
+#include "models/program/ops/attention_form.h"
+#include "models/program/ops/ops.h"
+
+namespace trainyard::ops {
+namespace {
+
+// Inputs: qkv, the inputs kCacheSources, begins and ends, and sinks if there are any. Outputs: out,
+// lse, the new keys and values, and the cache, to which it adds them.
+class CachedAttentionOp final : public Op {
+ public:
+  CachedAttentionOp(const Heads& heads, const AttentionTraits& traits)
+      : heads_(heads), traits_(traits) {}
+  absl::string_view name() const override { return "cached_attention"; }
+  std::string attributes() const override {
+    return absl::StrCat(ToString(heads_), traits_.ToString());
+  }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    const auto in = [&](size_t i) { return ConstTensor(binder.tensor(instance.inputs[i])); };
+    const auto out = [&](size_t i) { return binder.tensor(instance.outputs[i]); };
+    const Tensor kv = out(2), cache = out(3);
+    ConstTensor sources = in(1);
+    sources.shape = {cache.shape[0], 1};
+    const Call copy = binder.Kernel(CopyColumnsArgs{.x = in(0),
+                                                    .x_begin = heads_.query_columns(),
+                                                    .y = kv,
+                                                    .y_begin = 0,
+                                                    .columns = kv.shape[1]});
+    const Call keep =
+        binder.Kernel(GatherSumArgs{.z = kv, .place = sources, .y = cache, .write = Write::kAdd});
+    AttentionDims dims = traits_.DimsOf(heads_);
+    dims.mask = {.causal = false};  // Begins and ends say what a token sees.
+    const Call attend = binder.Kernel(AttentionPartForwardArgs{
+        .q = ConstMatrixView(in(0), 0, heads_.query_columns()),
+        .k = ConstMatrixView(ConstTensor(cache), 0, heads_.key_columns()),
+        .v = ConstMatrixView(ConstTensor(cache), heads_.key_columns(), heads_.value_columns()),
+        .dims = dims,
+        .part = {.q_begin = 0,
+                 .q_rows = heads_.sequence,
+                 .kv_begin = 0,
+                 .kv_rows = cache.shape[0],
+                 .mask = dims.mask},
+        .out = out(0),
+        .lse = out(1),
+        .write = Write::kOverwrite,
+        .sinks = traits_.sinks ? in(4) : ConstTensor(),
+        .document_begins = in(2),
+        .document_ends = in(3)});
+    return [copy, keep, attend](Exec& exec) {
+      copy(exec);
+      keep(exec);
+      attend(exec);
+    };
+  }
+
+ private:
+  const Heads heads_;
+  const AttentionTraits traits_;
+};
+
+}  // namespace
+
+Value CachedAttention(Recorder& recorder, Value qkv, const Heads& heads,
+                      const AttentionForm& form) {
+  const ValueInfo info = recorder.info(qkv);
+  const Program& program = recorder.program();
+  CHECK(AccumulateOfDType(info.dtype) == info.dtype && info.shape[0] == heads.sequence &&
+        form.mask.causal && !form.documents.begins.valid())
+      << "a cache is for causal attention in f32 or f64, and for one text; found " << info
+      << " of sequences of " << heads.sequence;
+  const int64_t rows = program.cache, columns = heads.key_columns() + heads.value_columns();
+  const auto of_tokens = [&](const std::string& name) {
+    return recorder.Read(InputSpec{.name = name, .limit = rows + 1});
+  };
+  std::vector<Value> inputs = {qkv,
+                               recorder.Read(InputSpec{.name = kCacheSources,
+                                                       .unit = InputSpec::Unit::kSample,
+                                                       .shape = {rows},
+                                                       .limit = heads.sequence}),
+                               of_tokens(absl::StrCat(kCacheBegins, form.mask.window)),
+                               of_tokens(kCacheEnds)};
+  if (form.sinks.valid()) inputs.push_back(form.sinks);
+  const Value cache = recorder.Input(absl::StrCat(kCache, program.inputs.size()), {rows, columns},
+                                     info.dtype, info.varying);
+  return recorder.Emit(
+      std::make_shared<CachedAttentionOp>(heads, AttentionTraits(recorder, heads, form)),
+      std::move(inputs),
+      {{.shape = {info.shape[0], heads.heads * heads.value_dim()},
+        .dtype = info.dtype,
+        .name = "mixed"},
+       Recorder::Output::Memory("lse", {1, heads.heads, heads.sequence}, info.dtype),
+       Recorder::Output::Memory("new keys and values", {info.shape[0], columns}, info.dtype),
+       Recorder::Output::Into(cache)})[0];
+}
+
+}  // namespace trainyard::ops

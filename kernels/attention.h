@@ -132,8 +132,8 @@ inline void Check(const AttentionDims& dims) {
   Check(dims.mask);
 }
 
-// The rows of k and v. They are as many as those of q, but for a forward part of one sequence, whose
-// keys and values may lie in a tensor of their own.
+// The rows of k and v. They are as many as those of q, but for a forward part of one sequence,
+// whose keys and values may lie in a tensor of their own.
 template <typename Args>
 int64_t KeyRows(const Args& args) {
   if constexpr (requires { args.part, args.write; }) {

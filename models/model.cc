@@ -9,8 +9,9 @@
 namespace trainyard {
 namespace {
 
-// Records the start, the layers, and the loss or the outputs.
-void RecordForward(Recorder& recorder, const Model& model, const RecordOptions& options) {
+// Records the start, the layers, and the loss or the outputs, as blocks from `first_block` on.
+void RecordForward(Recorder& recorder, const Model& model, const RecordOptions& options,
+                   int first_block = 0) {
   CHECK(options.micro_batch > 0 && options.sequence > 0 && options.sequence <= model.max_sequence())
       << "micro batch " << options.micro_batch << ", sequence " << options.sequence
       << " of at most " << model.max_sequence();
@@ -21,12 +22,13 @@ void RecordForward(Recorder& recorder, const Model& model, const RecordOptions& 
   program.expert_rows = options.expert_rows;
   program.deterministic = options.deterministic;
   program.cache = options.cache;
-  program.num_blocks = int(model.layers()) + 2;
+  program.num_blocks = first_block + int(model.layers()) + 2;
 
   std::vector<InputSpec> inputs = model.inputs();
   if (options.documents) inputs.push_back(DocumentBegins(options.sequence));
   inputs.push_back(SampleNumbers());
   recorder.Declare(std::move(inputs));
+  recorder.set_block(first_block);
   recorder.set_label("embed");
   Carried x = model.Start(recorder);
   const auto cut_here = [&] {
@@ -34,7 +36,7 @@ void RecordForward(Recorder& recorder, const Model& model, const RecordOptions& 
   };
   for (int64_t layer = 0; layer < model.layers(); ++layer) {
     if (cut_here()) x = recorder.Cut(x);
-    recorder.set_block(int(layer) + 1);
+    recorder.set_block(first_block + int(layer) + 1);
     x = model.Block(recorder, layer, x);
   }
   if (cut_here()) x = recorder.Cut(x);
@@ -46,11 +48,25 @@ void RecordForward(Recorder& recorder, const Model& model, const RecordOptions& 
     model.KeepOutputs(recorder, x);
   }
   program.chunks.back().last_block = program.num_blocks - 1;
+  program.num_parameters = 0;
   for (const ParameterStorage& storage : program.storages) {
     for (const ParameterSpec& spec : storage.parameters) {
       program.num_parameters += spec.shape.elements();
     }
   }
+}
+
+// Records the model once more, as a chunk of its own that reads one token and shares the caches.
+void RecordNextToken(Recorder& recorder, const Model& model, RecordOptions options) {
+  Program& program = recorder.mutable_program();
+  CHECK(options.micro_batch == 1 && options.mesh.active().empty() &&
+        options.cache <= model.max_sequence())
+      << "a cache of " << options.cache << " tokens";
+  program.outputs = {{kSeveralLogits, program.outputs.at("logits")}};
+  program.chunks.push_back({.first_block = program.num_blocks});
+  const int64_t sequence = std::exchange(options.sequence, 1);
+  RecordForward(recorder, model, options, program.num_blocks);
+  program.sequence = sequence;
 }
 
 // Returns a function that calls options.after_pass, if set, with the program after a pass.
@@ -116,10 +132,8 @@ std::vector<ParameterStorage> DeclareParameters(const Model& model) {
 
 Program RecordInference(const Model& model, const RecordOptions& options) {
   Recorder recorder(options.precision, options.mesh, /*training=*/false);
-  CHECK(options.cache == 0 || (options.micro_batch == 1 && options.mesh.active().empty() &&
-                               options.cache <= model.max_sequence()))
-      << "a cache of " << options.cache << " tokens";
   RecordForward(recorder, model, options);
+  if (options.cache > 0) RecordNextToken(recorder, model, options);
   if (options.fuse) Fuse(recorder.mutable_program(), List::kForward);
   RemoveDead(recorder.mutable_program());
   LayOutParameters(recorder.mutable_program());

@@ -41,6 +41,9 @@ class Model {
   virtual void KeepOutputs(Recorder& recorder, const Carried& carried) const = 0;
 };
 
+// The output "logits" of a program with a cache that has read several tokens.
+inline constexpr char kSeveralLogits[] = "logits of several";
+
 struct RecordOptions {
   Precision precision = Precision::F32();
   int64_t micro_batch = 1;  // In sequences.
@@ -60,10 +63,11 @@ struct RecordOptions {
   bool documents = false;
   bool deterministic = true;  // False: see AttentionBackwardArgs.
   bool fuse = true;           // Whether ops are fused. Only tests that compare turn this off.
-  // > 0: an inference program of one sequence on one rank reads the next `sequence` tokens of a text,
-  // and keeps the keys and values of so many tokens, at most the model's max_sequence, from one
-  // replay to the next. The host writes the inputs that models/program/input.h names. Only models
-  // without convolved tokens (ModelFacts) can do so.
+  // > 0: an inference program of one sequence on one rank keeps the keys and values of so many
+  // tokens, at most the model's max_sequence, from one replay to the next. Chunk 0 reads the next
+  // `sequence` tokens of a text, with the output kSeveralLogits, and chunk 1 the next token. The
+  // host writes the inputs that models/program/input.h names. Only models without convolved tokens
+  // (ModelFacts) can do so.
   int64_t cache = 0;
 };
 

@@ -94,30 +94,58 @@ void Begin(const T* sinks, int64_t head, SoftmaxState<A>& state) {
   std::fill_n(state.sum, kQueries, has_sink ? A(1) : A(0));
 }
 
+// Calls body(strip) for each strip of the part's queries.
+template <typename Body>
+void ForEachStrip(const Layout& at, const Body& body) {
+  for (int64_t i = 0; i < at.part.q_rows; i += kQueries) {
+    body(Strip{i, std::min(kQueries, at.part.q_rows - i)});
+  }
+}
+
+// Copies the keys and values that some query sees. The first of them is a multiple of kKeys.
+template <typename Products, typename T, typename O>
+void LoadKeys(const AttentionForwardCore<T, O>& core, const Layout& at,
+              const ForwardScratch<Products>& work) {
+  int64_t begin = at.part.kv_rows, end = 0;
+  ForEachStrip(at, [&](const Strip& strip) {
+    const Sight sees(at, core.documents, strip);
+    begin = std::min(begin, sees.begin);
+    end = std::max(end, sees.end);
+  });
+  if (begin >= end) return;
+  const auto load = [&](const Heads<const T>& from, const Width& width, const Operand<Products>& to,
+                        bool mixed) {
+    const Rows<const T> all = at.Keys(from, width);
+    const Rows<const T> seen = {all.data + begin * all.stride, all.stride, end - begin};
+    const Operand<Products> place = {to.dots + begin * width.padded / Products::kPer,
+                                     to.mix + begin / Products::kPer * width.padded};
+    LoadDots(seen, width, place);
+    if (mixed) LoadMix(seen, width, place);
+  };
+  load(core.k, at.key, work.keys, false);
+  load(core.v, at.value, work.values, true);
+}
+
 template <typename Products, typename T, typename O>
 void Forward(const AttentionForwardCore<T, O>& core, const Layout& at, std::byte* scratch) {
   using A = Accumulate<T>;
   const ForwardScratch<Products> work(at, scratch);
-  const Rows<const T> values = at.Keys(core.v, at.value);
-  LoadDots(at.Keys(core.k, at.key), at.key, work.keys);
-  LoadDots(values, at.value, work.values);
-  LoadMix(values, at.value, work.values);
+  LoadKeys(core, at, work);
   SoftmaxState<A> state;
   const Finish<O, A> finish = {state, at, core.write};
   for (int64_t head = at.first_head; head < at.first_head + at.group; ++head) {
     A* lse = core.lse + at.Statistic(head, 0);
     const HeadDropout dropout(core.dropout, at.q_first, head);
-    for (int64_t i = 0; i < at.part.q_rows; i += kQueries) {
-      const Strip strip = {i, std::min(kQueries, at.part.q_rows - i)};
+    ForEachStrip(at, [&](const Strip& strip) {
       LoadDots(at.Queries(core.q, at.key, head, strip), at.key, work.queries);
       Transpose<Products>(work.queries.dots, strip.count, at.key, work.strip);
       Begin(core.sinks, head, state);
       ForwardStrip(HeadStrip(at, core.documents, strip, dropout), at, work, state);
       const Rows<O> out = at.Queries(core.out, at.value, head, strip);
       for (int64_t q = 0; q < strip.count; ++q) {
-        finish(q, work.sums + q * at.value.padded, out.data + q * out.stride, lse[i + q]);
+        finish(q, work.sums + q * at.value.padded, out.data + q * out.stride, lse[strip.i + q]);
       }
-    }
+    });
   }
 }
 

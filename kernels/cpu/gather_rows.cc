@@ -1,5 +1,7 @@
 #include "kernels/gather_rows.h"
 
+#include <algorithm>
+
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/parallel.h"
 
@@ -25,6 +27,7 @@ void Sum(const Exec& exec, const GatherSumArgs& args) {
     constexpr int64_t kColumns = 256;  // At a time, so that their sums stay in the nearest cache.
     for (int64_t t = begin; t < end; ++t) {
       const int32_t* place = place_data + t * k;
+      if (add && std::all_of(place, place + k, [](int32_t of) { return of < 0; })) continue;
       for (int64_t first = 0; first < d; first += kColumns) {
         const int64_t columns = std::min(kColumns, d - first);
         T* out = y + t * d + first;

@@ -53,7 +53,8 @@ inline constexpr char kCacheSources[] = "cache_sources";
 // its begins; 0: all earlier positions.
 inline constexpr char kCacheBegins[] = "cache_begins_";
 inline constexpr char kCacheEnds[] = "cache_ends";
-// The caches themselves, each followed by a number. The host sets them to zero before a text.
+// The caches themselves, each followed by a number. The host sets them to zero before a text. All
+// other inputs exist once for each chunk.
 inline constexpr char kCache[] = "cache_of_keys_";
 
 // Returns the input with this name, or null if none has the name.

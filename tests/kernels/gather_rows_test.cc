@@ -51,7 +51,8 @@ constexpr int64_t kTokens = 70, kChoices = 6;
 Array<int32_t> Places(int64_t tokens) {
   auto place = Zeros<int32_t>({tokens, kChoices});
   for (int64_t i = 0; i < tokens * kChoices; ++i) {
-    place.v[size_t(i)] = i % 5 == 2 ? -1 : int32_t(i * 11 % (tokens * kChoices));
+    const bool none = i % 5 == 2 || i / kChoices % 4 == 1;  // Some tokens have no place at all.
+    place.v[size_t(i)] = none ? -1 : int32_t(i * 11 % (tokens * kChoices));
   }
   return place;
 }

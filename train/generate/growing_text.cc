@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/check.h"
+#include "models/model.h"
 #include "models/program/input.h"
 
 namespace trainyard {
@@ -20,7 +21,7 @@ GrowingText::GrowingText(Executable& executable)
   Forget();
 }
 
-int64_t GrowingText::Read(std::span<const int32_t> text) {
+GrowingText::Place GrowingText::Read(std::span<const int32_t> text) {
   CHECK(!text.empty());
   const int64_t size = int64_t(text.size()), half = std::max<int64_t>(1, cache_ / 2);
   const int64_t begin = size <= cache_ ? 0 : (size - cache_ + half - 1) / half * half;
@@ -30,13 +31,12 @@ int64_t GrowingText::Read(std::span<const int32_t> text) {
              visible.begin());
   // A row of the cache is written once, so the last token must be a new one.
   if (same < seen_.size() || same == visible.size()) Forget();
-  int64_t rows = 0;
+  size_t next = 0;
   while (seen_.size() < visible.size()) {
-    const size_t next = std::min(size_t(at_once_), visible.size() - seen_.size());
+    next = std::min(size_t(at_once_), visible.size() - seen_.size());
     ReadNew(visible.subspan(seen_.size(), next));
-    rows = int64_t(next);
   }
-  return rows - 1;
+  return {next == 1 ? "logits" : kSeveralLogits, int64_t(next) - 1};
 }
 
 void GrowingText::Forget() {
@@ -49,9 +49,11 @@ void GrowingText::Forget() {
 }
 
 void GrowingText::ReadNew(std::span<const int32_t> tokens) {
-  const size_t rows = size_t(at_once_);
-  // Rows beyond the tokens are not kept. They see the first position.
-  std::vector<int32_t> padded(rows), positions(rows), ends(rows, 1), sources(size_t(cache_), -1);
+  const int chunk = tokens.size() == 1 ? 1 : 0;
+  const size_t rows = chunk == 1 ? 1 : size_t(at_once_);
+  // Rows beyond the tokens are not kept. They see what the last token sees.
+  std::vector<int32_t> padded(rows), positions(rows), sources(size_t(cache_), -1);
+  std::vector<int32_t> ends(rows, int32_t(seen_.size() + tokens.size()));
   for (size_t i = 0; i < tokens.size(); ++i) {
     const size_t position = seen_.size() + i;
     padded[i] = tokens[i];
@@ -59,8 +61,10 @@ void GrowingText::ReadNew(std::span<const int32_t> tokens) {
     ends[i] = int32_t(position) + 1;
     sources[position] = int32_t(i);
   }
-  executable_.WriteInput("tokens", 0, padded);
-  for (const auto& [name, value] : executable_.program().inputs) {
+  const Program& program = executable_.program();
+  for (const auto& [name, value] : program.inputs) {
+    if (program.chunk_of(program.info(value).block) != chunk) continue;
+    if (name == "tokens") executable_.WriteInput(value, 0, padded);
     if (name == kCachePositions) executable_.WriteInput(value, 0, positions);
     if (name == kCacheSources) executable_.WriteInput(value, 0, sources);
     if (name == kCacheEnds) executable_.WriteInput(value, 0, ends);
@@ -72,7 +76,7 @@ void GrowingText::ReadNew(std::span<const int32_t> tokens) {
     for (size_t i = 0; window > 0 && i < rows; ++i) begins[i] = std::max(0, ends[i] - window);
     executable_.WriteInput(value, 0, begins);
   }
-  executable_.Run(Action::kForward);
+  executable_.Run(Action::kForward, {.chunk = chunk});
   seen_.insert(seen_.end(), tokens.begin(), tokens.end());
 }
 

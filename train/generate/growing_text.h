@@ -4,8 +4,8 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "models/program/executable.h"
@@ -14,18 +14,21 @@ namespace trainyard {
 
 class GrowingText {
  public:
-  // The tokens that one replay reads. On a CPU, several take hardly longer than one, because most of
-  // the time goes into reading the weights.
-  static constexpr int64_t kAtOnce = 8;
+  // The most tokens that one replay reads, if there are several.
+  static constexpr int64_t kAtOnce = 32;
 
-  // `executable` was recorded with RecordOptions::cache, for kAtOnce tokens or fewer, and is loaded.
+  // `executable` was recorded with RecordOptions::cache for at most kAtOnce tokens, and is loaded.
   explicit GrowingText(Executable& executable);
 
   // Reads the tokens that the text has beyond those of the last call. If the text has more tokens
   // than the cache, the model sees the last ones of it: at least half as many as the cache holds,
-  // beginning at a multiple of that. Returns the row of the output "logits" that belongs to the
-  // last token. The text must not be empty.
-  int64_t Read(std::span<const int32_t> text);
+  // beginning at a multiple of that. Returns where the logits of the last token are. The text must
+  // not be empty.
+  struct Place {
+    std::string output;  // Of the program.
+    int64_t row;
+  };
+  Place Read(std::span<const int32_t> text);
 
  private:
   void Forget();

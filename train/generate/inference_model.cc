@@ -87,9 +87,7 @@ absl::StatusOr<InferenceModel> InferenceModel::Load(const Options& options, Use 
     LogWarning("checkpoint_refused", {{"reason", reason}});
   }
   const Program& program = loaded.executable_->program();
-  const Shape& logits = program.info(program.outputs.at("logits")).shape;
-  loaded.columns_ = size_t(logits[1]);
-  loaded.logits_.resize(size_t(logits.elements()));
+  loaded.columns_ = size_t(program.info(program.outputs.at("logits")).shape[1]);
   if (program.cache > 0) loaded.growing_.emplace(*loaded.executable_);
   return loaded;
 }
@@ -101,27 +99,28 @@ void InferenceModel::Run(std::span<const int32_t> tokens) {
   std::copy(tokens.begin(), tokens.end(), padded.begin());
   executable_->WriteInput("tokens", 0, padded);
   executable_->Run(Action::kForward);
-  ReadLogits();
+  ReadLogits("logits");
 }
 
 std::span<const float> InferenceModel::After(std::span<const int32_t> text) {
   if (growing_) {
-    const int64_t row = growing_->Read(text);
-    ReadLogits();
-    return Logits(size_t(row));
+    const GrowingText::Place place = growing_->Read(text);
+    ReadLogits(place.output);
+    return Logits(size_t(place.row));
   }
   const size_t seen = std::min(text.size(), size_t(window_));
   Run(text.last(seen));
   return Logits(seen - 1);
 }
 
-void InferenceModel::ReadLogits() {
-  if (executable_->program().precision.product({.kind = ProductKind::kHead}).result !=
-      DType::kF64) {
-    return executable_->ReadOutput("logits", 0, logits_.data(), logits_.size() * sizeof(float));
+void InferenceModel::ReadLogits(const std::string& output) {
+  const ValueInfo& info = executable_->program().info(executable_->program().outputs.at(output));
+  logits_.resize(size_t(info.shape.elements()));
+  if (info.dtype != DType::kF64) {
+    return executable_->ReadOutput(output, 0, logits_.data(), logits_.size() * sizeof(float));
   }
   std::vector<double> wide(logits_.size());
-  executable_->ReadOutput("logits", 0, wide.data(), wide.size() * sizeof(double));
+  executable_->ReadOutput(output, 0, wide.data(), wide.size() * sizeof(double));
   std::transform(wide.begin(), wide.end(), logits_.begin(), [](double x) { return float(x); });
 }
 

@@ -49,7 +49,7 @@ class InferenceModel {
   std::span<const float> After(std::span<const int32_t> text);
 
  private:
-  void ReadLogits();
+  void ReadLogits(const std::string& output);
 
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<Executable> executable_;
@@ -57,7 +57,7 @@ class InferenceModel {
   int64_t window_ = 0;
   size_t vocab_ = 0;           // Of the model.
   size_t columns_ = 0;         // Those after the vocabulary are padding.
-  std::vector<float> logits_;  // [tokens of a replay, columns]
+  std::vector<float> logits_;  // [tokens of the last replay, columns]
 };
 
 }  // namespace trainyard

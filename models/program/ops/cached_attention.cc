@@ -1,5 +1,8 @@
-// Attention of a text's newest tokens over all tokens so far. The keys and values of earlier replays
-// stay in memory. No gradients: only inference programs have a cache (RecordOptions::cache).
+// Attention of a text's newest tokens over all tokens so far. The keys and values of earlier
+// replays stay in memory. No gradients: only inference programs have a cache
+// (RecordOptions::cache).
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "kernels/attention_part.h"
@@ -65,6 +68,21 @@ class CachedAttentionOp final : public Op {
   const AttentionTraits traits_;
 };
 
+// Returns the cache of the attention that is recorded next. The chunks of a program share caches.
+Value CacheOf(Recorder& recorder, const Shape& shape, const ValueInfo& like) {
+  const Program& program = recorder.program();
+  const int first = program.chunks.back().first_block;
+  const auto number = std::count_if(
+      program.instances.begin(), program.instances.end(), [&](const Instance& instance) {
+        return instance.block >= first &&
+               dynamic_cast<const CachedAttentionOp*>(instance.op.get()) != nullptr;
+      });
+  const std::string name = absl::StrCat(kCache, number);
+  const auto shared = program.inputs.find(name);
+  if (shared != program.inputs.end()) return shared->second;
+  return recorder.Input(name, shape, like.dtype, like.varying);
+}
+
 }  // namespace
 
 Value CachedAttention(Recorder& recorder, Value qkv, const Heads& heads,
@@ -87,8 +105,7 @@ Value CachedAttention(Recorder& recorder, Value qkv, const Heads& heads,
                                of_tokens(absl::StrCat(kCacheBegins, form.mask.window)),
                                of_tokens(kCacheEnds)};
   if (form.sinks.valid()) inputs.push_back(form.sinks);
-  const Value cache = recorder.Input(absl::StrCat(kCache, program.inputs.size()), {rows, columns},
-                                     info.dtype, info.varying);
+  const Value cache = CacheOf(recorder, {rows, columns}, info);
   return recorder.Emit(
       std::make_shared<CachedAttentionOp>(heads, AttentionTraits(recorder, heads, form)),
       std::move(inputs),

@@ -41,15 +41,20 @@ std::vector<std::string> FamiliesThatKeep() {
 }
 
 std::unique_ptr<Executable> Bound(const Model& model, const RecordOptions& options) {
-  return Bind(RecordInference(model, options), /*seed=*/3);
+  Program program = RecordInference(model, options);
+  const MemoryPlan plan = PlanMemory(program);
+  auto executable = *Executable::Create(std::move(program), plan, CpuBackend(), 1, {});
+  executable->WriteStepState({.seed = 3});
+  executable->Run(Action::kInit);
+  executable->Run(Action::kPrepare);
+  return executable;
 }
 
-// The logits of a row.
-std::vector<double> Row(const Executable& executable, int64_t row) {
-  const ValueInfo& info = executable.program().info(executable.program().outputs.at("logits"));
+std::vector<double> Row(const Executable& executable, const GrowingText::Place& place) {
+  const ValueInfo& info = executable.program().info(executable.program().outputs.at(place.output));
   std::vector<double> all(size_t(info.shape.elements()));
-  executable.ReadOutput("logits", 0, all.data(), all.size() * sizeof(double));
-  const auto begin = all.begin() + row * info.shape[1];
+  executable.ReadOutput(place.output, 0, all.data(), all.size() * sizeof(double));
+  const auto begin = all.begin() + place.row * info.shape[1];
   return {begin, begin + info.shape[1]};
 }
 
@@ -69,7 +74,8 @@ class GrowingTextTest : public ::testing::TestWithParam<std::string> {
     seen.resize(kWindow);
     whole_->WriteInput("tokens", 0, seen);
     whole_->Run(Action::kForward);
-    EXPECT_THAT(got, ::testing::Pointwise(::testing::DoubleNear(1e-10), Row(*whole_, last)))
+    EXPECT_THAT(got,
+                ::testing::Pointwise(::testing::DoubleNear(1e-10), Row(*whole_, {"logits", last})))
         << tokens.size() << " tokens";
   }
 

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 
+#include "absl/strings/str_cat.h"
 #include "common/files.h"
 
 namespace trainyard::cli {
@@ -14,8 +15,9 @@ absl::Status BecomeTrainer(const Context& context, std::vector<std::string> argu
   arguments.insert(arguments.begin(), trainer);
   for (const char* option : options) {
     if (!context.arguments.Has(option)) continue;
-    arguments.emplace_back(option);
-    arguments.push_back(context.arguments.Text(option));
+    for (const std::string& value : context.arguments.List(option)) {
+      arguments.push_back(absl::StrCat(option, "=", value));
+    }
   }
   std::vector<char*> words;
   for (std::string& word : arguments) words.push_back(word.data());

@@ -14,24 +14,30 @@
 namespace trainyard::cli {
 namespace {
 
-// Reported here as a usage error. The trainer would report a failure.
-absl::Status CheckTemperature(const Arguments& arguments) {
-  double temperature = 0;
-  const std::string text = arguments.Text("--temperature");
-  if (!absl::SimpleAtod(text, &temperature) ||
-      !(temperature >= 0 && temperature <= kMaxTemperature)) {
-    return UsageError(
-        absl::StrCat("--temperature: wanted 0 to ", kMaxTemperature, ", found '", text, "'"));
+// Reported here as usage errors. The trainer would report failures.
+absl::Status CheckSampling(const Arguments& arguments) {
+  struct Limit {
+    const char* option;
+    double most;
+  };
+  for (const auto& [option, most] :
+       {Limit{"--temperature", kMaxTemperature}, Limit{"--top-p", 1}, Limit{"--min-p", 1}}) {
+    double value = 0;
+    const std::string text = arguments.Text(option);
+    if (!absl::SimpleAtod(text, &value) || !(value >= 0 && value <= most)) {
+      return UsageError(absl::StrCat(option, ": wanted 0 to ", most, ", found '", text, "'"));
+    }
   }
   return absl::OkStatus();
 }
 
 absl::Status RunGenerate(const Context& context) {
-  RETURN_IF_ERROR(CheckTemperature(context.arguments));
+  RETURN_IF_ERROR(CheckSampling(context.arguments));
   const std::string& path = context.arguments.Text("CHECKPOINT");
   RETURN_IF_ERROR(FindCheckpoints(path).status());
   return BecomeTrainer(context, {"--generate", path},
-                       {"--prompt", "--tokens", "--temperature", "--seed"});
+                       {"--prompt", "--tokens", "--temperature", "--top-k", "--top-p", "--min-p",
+                        "--stop", "--seed"});
 }
 
 }  // namespace
@@ -49,6 +55,13 @@ Verb GenerateVerb() {
                                "200", {0, uint64_t(kMaxGeneratedTokens)}),
                   TextOption("--temperature", "T",
                              "0 always takes the likeliest token; 1 samples as trained", "0.8"),
+                  NumberOption("--top-k", "K", "only the K likeliest tokens; 0: all", "0"),
+                  TextOption("--top-p", "P",
+                             "only the fewest tokens that together have the probability P", "1"),
+                  TextOption("--min-p", "P",
+                             "only tokens with at least the part P of the largest probability",
+                             "0"),
+                  ListOption("--stop", "TEXT", "ends before this text; may be repeated"),
                   NumberOption("--seed", "S", "the same seed writes the same text", "1")},
       .offers = kNothing,
       .examples =

@@ -276,7 +276,13 @@ int Main(int argc, char** argv) {
   app.add_option("--generate", flags.generate, "Write text with this checkpoint's model");
   app.add_option("--prompt", flags.text.prompt, "The beginning of the text");
   app.add_option("--tokens", flags.text.tokens, "How many tokens to write");
-  app.add_option("--temperature", flags.text.temperature, "0 always takes the likeliest token");
+  Sampling& sampling = flags.text.sampling;
+  app.add_option("--temperature", sampling.temperature, "0 always takes the likeliest token");
+  app.add_option("--top-k", sampling.top_k, "Only so many of the likeliest tokens; 0: all");
+  app.add_option("--top-p", sampling.top_p, "Only tokens that together have this probability");
+  app.add_option("--min-p", sampling.min_p, "Only tokens with this part of the largest one");
+  app.add_option("--stop", flags.text.stop, "The text ends before this one; may be repeated")
+      ->allow_extra_args(false);
   app.add_option("--seed", flags.text.seed, "The same seed writes the same text");
   app.add_option("--window", flags.model.window, "Tokens that the model sees at once");
   app.add_option("--evaluate", flags.evaluate, "Print how well this checkpoint's model predicts");

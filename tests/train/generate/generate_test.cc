@@ -26,7 +26,7 @@ std::string TextOf(int64_t vocab_multiple) {
       Generate({.model = {.checkpoint = job.checkpoint->directory},
                 .prompt = "a",
                 .tokens = 40,
-                .temperature = 1,
+                .sampling = {.temperature = 1},
                 .seed = 3},
                CpuBackend(), [&](absl::string_view more) { absl::StrAppend(&text, more); });
   EXPECT_TRUE(status.ok()) << status;
@@ -64,9 +64,12 @@ class ImportedModel : public ::testing::Test {
 
   static absl::StatusOr<std::string> Text(const std::string& checkpoint) {
     std::string text;
-    const absl::Status status = Generate(
-        {.model = {.checkpoint = checkpoint}, .prompt = "bcb", .tokens = 12, .temperature = 2},
-        CpuBackend(), [&](absl::string_view more) { absl::StrAppend(&text, more); });
+    const absl::Status status =
+        Generate({.model = {.checkpoint = checkpoint},
+                  .prompt = "bcb",
+                  .tokens = 12,
+                  .sampling = {.temperature = 2}},
+                 CpuBackend(), [&](absl::string_view more) { absl::StrAppend(&text, more); });
     if (!status.ok()) return status;
     return text;
   }

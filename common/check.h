@@ -7,21 +7,17 @@
 
 #pragma once
 
-#include <cstdlib>
-#include <iostream>
+#include <ostream>
 #include <sstream>
 
 namespace trainyard::internal {
 
+// Its code is in check.cc: kernels that are compiled for several types and instruction sets would
+// have copies of it for each of their checks.
 class CheckFailure {
  public:
-  CheckFailure(const char* file, int line, const char* condition) {
-    text_ << file << ':' << line << ": CHECK failed: " << condition << ' ';
-  }
-  [[noreturn]] ~CheckFailure() {
-    std::cerr << text_.str() << std::endl;
-    std::abort();
-  }
+  CheckFailure(const char* file, int line, const char* condition);
+  [[noreturn]] ~CheckFailure();
   std::ostream& stream() { return text_; }
 
  private:

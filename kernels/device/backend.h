@@ -6,6 +6,7 @@
 #pragma once
 
 #include <any>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>

@@ -6,6 +6,7 @@
 
 #include "cli/message_json.h"
 #include "cli/output.h"
+#include "common/json.h"
 
 namespace trainyard::cli {
 
@@ -13,7 +14,7 @@ namespace trainyard::cli {
 // returns false: the caller prints the table.
 inline bool PrintedAsJson(const google::protobuf::Message& message, Output& output) {
   if (output.format() == Format::kJson) output.Text(ProtobufJson(message));
-  if (output.format() == Format::kJsonLines) output.Line(PlainJson(message).dump());
+  if (output.format() == Format::kJsonLines) output.Line(JsonText(PlainJson(message)));
   return output.format() != Format::kTable;
 }
 
@@ -22,7 +23,7 @@ template <typename Items>
 bool PrintedAsJson(const google::protobuf::Message& list, const Items& items, Output& output) {
   if (output.format() == Format::kJson) output.Text(ProtobufJson(list));
   if (output.format() == Format::kJsonLines) {
-    for (const auto& item : items) output.Line(PlainJson(item).dump());
+    for (const auto& item : items) output.Line(JsonText(PlainJson(item)));
   }
   return output.format() != Format::kTable;
 }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/errors.h"
 #include "cli/progress.h"
+#include "common/json.h"
 #include "common/status_macros.h"
 #include "train/checkpoint/claim.h"
 #include "train/checkpoint/lineage.h"
@@ -58,11 +59,11 @@ absl::Status CheckImport(const std::vector<RunChange>& changes) {
 
 // Returns a resolved job (train/config/resolved_job.h) as a spec. A spec leaves out what is absent.
 std::string SpecOf(const std::string& resolved) {
-  Json json = Json::parse(resolved, nullptr, false);
+  Json json = ParseJson<Json>(resolved);
   if (!json.is_object()) return "";
   json.erase("format");
   RemoveNulls(json);
-  return json.dump();
+  return JsonText(json);
 }
 
 }  // namespace
@@ -143,12 +144,13 @@ absl::StatusOr<SpecDocument> ContinuedRun::Spec(const std::string& path,
                                               ? SpecDocument::Parse("spec of " + name_, spec_, {})
                                               : SpecDocument::Read(path, {}));
   const std::string by = "--continue";
-  RETURN_IF_ERROR(document.Set(absl::StrCat("checkpoint.directory=", Json(directory_).dump()), by));
+  RETURN_IF_ERROR(
+      document.Set(absl::StrCat("checkpoint.directory=", JsonText(Json(directory_))), by));
   for (const std::string& set : sets) {
     RETURN_IF_ERROR(document.Set(set, absl::StrCat("--set ", set)));
   }
   const Json continues = {{"job", job_}, {"epoch", epoch_}, {"allow", allow}};
-  RETURN_IF_ERROR(document.Set(absl::StrCat("continues=", continues.dump()), by));
+  RETURN_IF_ERROR(document.Set(absl::StrCat("continues=", JsonText(continues)), by));
   return document;
 }
 

@@ -4,6 +4,7 @@
 #include "cli/errors.h"
 #include "cli/format.h"
 #include "cli/message_json.h"
+#include "common/json.h"
 
 namespace trainyard::cli {
 namespace {
@@ -58,7 +59,7 @@ void ProgressPrinter::Show(const v1::Job& job) {
   if (output_.quiet()) return;
   if (output_.format() != Format::kTable) {
     output_.Text(output_.format() == Format::kJson ? ProtobufJson(job)
-                                                   : PlainJson(job).dump() + "\n");
+                                                   : JsonText(PlainJson(job)) + "\n");
     return;
   }
   const std::string state = StateLine(job);

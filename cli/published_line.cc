@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/format.h"
+#include "common/json.h"
 #include "common/status_macros.h"
 
 namespace trainyard::cli {
@@ -36,7 +37,7 @@ void PrintForPeople(const nlohmann::ordered_json& line, Output& output) {
     row.push_back(value);
   };
   const auto number = [&](const char* title, const char* key) {
-    add(title, line.contains(key) ? line.at(key).dump() : "-");
+    add(title, line.contains(key) ? JsonText(line.at(key)) : "-");
   };
   const auto real = [&](const char* title, const char* key, int digits) {
     add(title, line.contains(key) ? FormatNumber(line.at(key).get<double>(), digits) : "-");
@@ -109,7 +110,7 @@ absl::Status PrintPublishedLine(Client& client, const std::string& job_id, const
   if (output.format() == Format::kTable) {
     PrintForPeople(line, output);
   } else {
-    output.Line(line.dump(output.format() == Format::kJson ? 2 : -1));
+    output.Line(JsonText(line, output.format() == Format::kJson ? 2 : -1));
   }
   return absl::OkStatus();
 }

@@ -10,6 +10,7 @@
 #include "cli/errors.h"
 #include "cli/spec_message.h"
 #include "common/files.h"
+#include "common/json.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "models/arch/config_json.h"
@@ -171,7 +172,7 @@ absl::Status SpecDocument::ResolveImport() {
   }
   YamlNode& section = FindOrMake(root_, "model");
   Remove(&section, {"overrides"});
-  ASSIGN_OR_RETURN(FindOrMake(section, "architecture"), ParseYaml(ToJson(*model).dump()));
+  ASSIGN_OR_RETURN(FindOrMake(section, "architecture"), ParseYaml(JsonText(ToJson(*model))));
   imported_ = *std::move(model);
   return absl::OkStatus();
 }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/json.h"
 #include "train/config/fields.h"
 #include "train/config/read_model.h"
 
@@ -74,7 +75,7 @@ const FieldDescriptor* FieldOf(const Descriptor& message, const std::string& key
 }
 
 absl::Status FillMessage(const YamlNode& node, v1::JobSpec& spec) {
-  const std::string json = ToJson(node, *v1::JobSpec::descriptor()).dump();
+  const std::string json = JsonText(ToJson(node, *v1::JobSpec::descriptor()));
   const auto filled = google::protobuf::util::JsonStringToMessage(json, &spec);
   if (filled.ok()) return absl::OkStatus();
   return absl::InvalidArgumentError(

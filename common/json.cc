@@ -168,7 +168,14 @@ absl::StatusOr<nlohmann::json> ParsePythonJson(absl::string_view text) {
   return ParseUnique(json, rewritten);
 }
 
+template <typename Json>
+std::string JsonText(const Json& value, int indent) {
+  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
 template nlohmann::json ParseJson(absl::string_view text);
 template nlohmann::ordered_json ParseJson(absl::string_view text);
+template std::string JsonText(const nlohmann::json& value, int indent);
+template std::string JsonText(const nlohmann::ordered_json& value, int indent);
 
 }  // namespace trainyard

@@ -1,9 +1,11 @@
-// Reads JSON from others, with checks that nlohmann::json lacks.
+// Reads JSON from others, with checks that nlohmann::json lacks, and writes JSON. Sources that read
+// or write JSON take seconds less to compile with these functions than with the library's own.
 
 #pragma once
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -27,6 +29,11 @@ absl::StatusOr<nlohmann::json> ParseUniqueJson(absl::string_view text);
 // Infinity, -Infinity and NaN. They become objects, {"__float__": "Infinity"}, as later releases of
 // `transformers` write them.
 absl::StatusOr<nlohmann::json> ParsePythonJson(absl::string_view text);
+
+// Returns the value as text, in lines that are indented by `indent` spaces a level, or in one line.
+// Bytes that are no UTF-8 become U+FFFD.
+template <typename Json>
+std::string JsonText(const Json& value, int indent = -1);
 
 // Reads a whole number. Returns false and leaves `out` alone if the value is not a whole number or
 // does not fit T. nlohmann::json by itself would read 2^32 as the uint32_t 0, and accept 1e300.

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/open_checkpoint.h"
 #include "cli/verbs/verbs.h"
+#include "common/json.h"
 #include "common/status_macros.h"
 
 namespace trainyard::cli {
@@ -24,7 +25,7 @@ absl::Status RunCheckpointDigest(const Context& context) {
   } else {
     const nlohmann::ordered_json json = {
         {"digest", digest}, {"path", checkpoint.path()}, {"step", checkpoint.state().step}};
-    context.output.Line(json.dump(context.output.format() == Format::kJson ? 2 : -1));
+    context.output.Line(JsonText(json, context.output.format() == Format::kJson ? 2 : -1));
   }
   return absl::OkStatus();
 }

@@ -6,6 +6,7 @@
 #include "cli/format.h"
 #include "cli/open_checkpoint.h"
 #include "cli/verbs/verbs.h"
+#include "common/json.h"
 #include "common/status_macros.h"
 #include "models/arch/config_json.h"
 
@@ -60,13 +61,13 @@ void Print(const ordered_json& json, Output& output) {
   for (const auto& [key, value] : json.items()) {
     if (key == "tensors") continue;
     output.Line(absl::StrCat(key, std::string(16 - key.size(), ' '),
-                             value.is_string() ? value.get<std::string>() : value.dump()));
+                             value.is_string() ? value.get<std::string>() : JsonText(value)));
   }
   std::vector<std::vector<std::string>> rows;
   for (const ordered_json& tensor : json.at("tensors")) {
     rows.push_back({tensor.at("name").get<std::string>(),
                     tensor.contains("frozen") ? "frozen" : tensor.at("kind").get<std::string>(),
-                    tensor.at("dtype").get<std::string>(), tensor.at("shape").dump()});
+                    tensor.at("dtype").get<std::string>(), JsonText(tensor.at("shape"))});
   }
   output.Line("");
   output.Table({{"TENSOR"}, {"KIND"}, {"DTYPE"}, {"SHAPE"}}, rows);
@@ -81,7 +82,7 @@ absl::Status RunCheckpointInspect(const Context& context) {
   if (context.output.format() == Format::kTable) {
     Print(json, context.output);
   } else {
-    context.output.Line(json.dump(context.output.format() == Format::kJson ? 2 : -1));
+    context.output.Line(JsonText(json, context.output.format() == Format::kJson ? 2 : -1));
   }
   return absl::OkStatus();
 }

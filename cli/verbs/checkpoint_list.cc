@@ -6,6 +6,7 @@
 #include "cli/verbs/verbs.h"
 #include "common/bytes.h"
 #include "common/files.h"
+#include "common/json.h"
 #include "common/roots.h"
 #include "common/status_macros.h"
 #include "train/checkpoint/load.h"
@@ -57,9 +58,9 @@ absl::Status RunCheckpointList(const Context& context) {
   }
   Output& output = context.output;
   if (output.format() == Format::kJson) {
-    output.Line(all.dump(2));
+    output.Line(JsonText(all, 2));
   } else if (output.format() == Format::kJsonLines) {
-    for (const ordered_json& json : all) output.Line(json.dump());
+    for (const ordered_json& json : all) output.Line(JsonText(json));
   } else {
     std::vector<std::vector<std::string>> rows;
     for (const ordered_json& json : all) {

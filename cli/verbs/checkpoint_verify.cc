@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/verbs/verbs.h"
 #include "common/bytes.h"
+#include "common/json.h"
 #include "common/status_macros.h"
 #include "train/checkpoint/load.h"
 
@@ -26,7 +27,7 @@ absl::Status RunCheckpointVerify(const Context& context) {
                                          {"step", checkpoint.state().step},
                                          {"size_bytes", bytes},
                                          {"good", true}};
-    output.Line(json.dump(output.format() == Format::kJson ? 2 : -1));
+    output.Line(JsonText(json, output.format() == Format::kJson ? 2 : -1));
   } else if (!output.quiet()) {
     output.Line(absl::StrCat("good  ", checkpoint.path(), "  (", FormatBytes(double(bytes)), ")"));
   }

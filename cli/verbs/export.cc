@@ -10,6 +10,7 @@
 #include "cli/open_checkpoint.h"
 #include "cli/verbs/verbs.h"
 #include "common/bytes.h"
+#include "common/json.h"
 #include "common/status_macros.h"
 #include "train/hf/pending_directory.h"
 
@@ -65,7 +66,7 @@ absl::Status RunExport(const Context& context) {
                                        {"size_bytes", exported.size_bytes},
                                        {"carried", exported.carried},
                                        {"changed_keys", exported.changed_keys}};
-  output.Line(json.dump(output.format() == Format::kJson ? 2 : -1));
+  output.Line(JsonText(json, output.format() == Format::kJson ? 2 : -1));
   return absl::OkStatus();
 }
 

@@ -12,6 +12,7 @@
 #include "cli/errors.h"
 #include "cli/format.h"
 #include "cli/verbs/verbs.h"
+#include "common/json.h"
 #include "common/status_macros.h"
 #include "models/arch/conventions.h"
 #include "models/arch/registry.h"
@@ -151,9 +152,9 @@ absl::Status RunFlops(const Context& context) {
   }
   Output& output = context.output;
   if (output.format() == Format::kJson) {
-    output.Line(json.dump(2));
+    output.Line(JsonText(json, 2));
   } else if (output.format() == Format::kJsonLines) {
-    output.Line(json.dump());
+    output.Line(JsonText(json));
   } else {
     PrintForPeople(json, flops, output);
   }

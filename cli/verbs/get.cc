@@ -10,6 +10,7 @@
 #include "cli/progress.h"
 #include "cli/verbs/verbs.h"
 #include "common/bytes.h"
+#include "common/json.h"
 #include "common/status_macros.h"
 #include "train/config/read_model.h"
 
@@ -37,7 +38,7 @@ std::string ModelText(const v1::Model& model) {
   const v1::Architecture& changed = preset ? model.overrides() : model.architecture();
   const auto fields = PlainJson(changed);
   for (const auto& [name, value] : fields.items()) {
-    if (name != "family" && name != kFieldsBeside) add(name, value.dump());
+    if (name != "family" && name != kFieldsBeside) add(name, JsonText(value));
   }
   if (!model.import().empty()) add("import", model.import());
   for (const auto& [name, value] :

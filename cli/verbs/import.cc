@@ -9,6 +9,7 @@
 #include "cli/errors.h"
 #include "cli/verbs/verbs.h"
 #include "common/bytes.h"
+#include "common/json.h"
 #include "common/status_macros.h"
 #include "models/arch/config_json.h"
 #include "train/hf/pending_directory.h"
@@ -31,7 +32,7 @@ absl::Status RunImport(const Context& context) {
       json["path"] = to;
       json["size_bytes"] = imported.size_bytes;
     }
-    output.Line(json.dump(output.format() == Format::kJson ? 2 : -1));
+    output.Line(JsonText(json, output.format() == Format::kJson ? 2 : -1));
     return absl::OkStatus();
   }
   const std::string model =

@@ -5,6 +5,7 @@
 #include "cli/client.h"
 #include "cli/format.h"
 #include "cli/verbs/verbs.h"
+#include "common/json.h"
 #include "common/status_macros.h"
 #include "train/config/validate.h"
 
@@ -37,7 +38,7 @@ absl::Status RunLogs(const Context& context) {
           if (context.output.format() == Format::kJson) {
             *all.add_lines() = line;
           } else if (context.output.format() == Format::kJsonLines) {
-            context.output.Line(PlainJson(line).dump());
+            context.output.Line(JsonText(PlainJson(line)));
           } else {
             context.output.Line(
                 absl::StrCat(FormatTimestamp(line.time()), " [", line.rank(), "] ", line.text()));

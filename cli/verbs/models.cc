@@ -8,6 +8,7 @@
 #include "cli/format.h"
 #include "cli/verbs/verbs.h"
 #include "common/bytes.h"
+#include "common/json.h"
 #include "common/status_macros.h"
 #include "models/arch/config_json.h"
 #include "models/arch/conventions.h"
@@ -73,7 +74,7 @@ void PrintTable(const std::vector<ordered_json>& models, Output& output) {
 void PrintOne(const ordered_json& model, Output& output) {
   for (const auto& [key, value] : model.items()) {
     output.Line(absl::StrCat(key, std::string(key.size() < 18 ? 18 - key.size() : 1, ' '),
-                             value.is_string() ? value.get<std::string>() : value.dump()));
+                             value.is_string() ? value.get<std::string>() : JsonText(value)));
   }
 }
 
@@ -114,9 +115,9 @@ absl::Status ListFields(const std::string& name, Output& output) {
                       {"help", field.rule.help}});
   }
   if (output.format() == Format::kJsonLines) {
-    for (const ordered_json& field : fields) output.Line(field.dump());
+    for (const ordered_json& field : fields) output.Line(JsonText(field));
   } else if (output.format() == Format::kJson) {
-    output.Line(fields.dump(2));
+    output.Line(JsonText(fields, 2));
   } else {
     output.Table({{"FIELD"}, {"DEFAULT"}, {"LEGAL"}, {"ABOUT"}}, rows);
   }
@@ -141,9 +142,9 @@ absl::Status RunModels(const Context& context) {
   }
   Output& output = context.output;
   if (output.format() == Format::kJsonLines) {
-    for (const ordered_json& model : models) output.Line(model.dump());
+    for (const ordered_json& model : models) output.Line(JsonText(model));
   } else if (output.format() == Format::kJson) {
-    output.Line((wanted.empty() ? ordered_json(models) : models[0]).dump(2));
+    output.Line(JsonText((wanted.empty() ? ordered_json(models) : models[0]), 2));
   } else if (wanted.empty()) {
     PrintTable(models, output);
   } else {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/recipe.h"
 #include "cli/verbs/verbs.h"
+#include "common/json.h"
 #include "common/status_macros.h"
 
 namespace trainyard::cli {
@@ -29,7 +30,7 @@ absl::Status PrintOne(const std::vector<Recipe>& recipes, const std::string& nam
     }
     nlohmann::ordered_json json = Describe(recipe);
     json["spec"] = recipe.text;
-    output.Line(json.dump(output.format() == Format::kJson ? 2 : -1));
+    output.Line(JsonText(json, output.format() == Format::kJson ? 2 : -1));
     return absl::OkStatus();
   }
   const std::string nearest = NearestRecipe(recipes, name);
@@ -74,9 +75,9 @@ absl::Status RunRecipes(const Context& context) {
   if (output.format() == Format::kJson) {
     nlohmann::ordered_json all = nlohmann::ordered_json::array();
     for (const Recipe& recipe : listed) all.push_back(Describe(recipe));
-    output.Line(all.dump(2));
+    output.Line(JsonText(all, 2));
   } else if (output.format() == Format::kJsonLines) {
-    for (const Recipe& recipe : listed) output.Line(Describe(recipe).dump());
+    for (const Recipe& recipe : listed) output.Line(JsonText(Describe(recipe)));
   } else {
     std::vector<std::vector<std::string>> rows;
     for (const Recipe& recipe : listed) {

@@ -7,6 +7,7 @@
 #include "cli/format.h"
 #include "cli/plot.h"
 #include "cli/verbs/verbs.h"
+#include "common/json.h"
 #include "common/status_macros.h"
 
 namespace trainyard::cli {
@@ -68,7 +69,7 @@ absl::Status RunSteps(const Context& context) {
         for (const v1::StepRecord& record : response.steps()) {
           request.set_after_step(record.step());
           if (output.format() == Format::kJsonLines) {
-            output.Line(PlainJson(record).dump());
+            output.Line(JsonText(PlainJson(record)));
           } else {
             *all.add_steps() = record;
           }

@@ -44,10 +44,10 @@ bool IsId(absl::string_view id) {
 std::string ToJson(const StoredGrant& grant) {
   std::string message;
   (void)MessageToJsonString(grant.grant, &message);
-  nlohmann::json json = {{"grant", nlohmann::json::parse(message)}};
+  nlohmann::json json = {{"grant", ParseJson<nlohmann::json>(message)}};
   if (!grant.secret_hash.empty()) json["secret_sha256"] = grant.secret_hash;
   if (!grant.key_hash.empty()) json["key_sha256"] = grant.key_hash;
-  return json.dump(2) + "\n";
+  return JsonText(json, 2) + "\n";
 }
 
 absl::StatusOr<StoredGrant> GrantFromJson(const std::string& text) {
@@ -61,7 +61,7 @@ absl::StatusOr<StoredGrant> GrantFromJson(const std::string& text) {
   };
   StoredGrant grant{
       .grant = {}, .secret_hash = hash("secret_sha256"), .key_hash = hash("key_sha256")};
-  const auto parsed = JsonStringToMessage(json["grant"].dump(), &grant.grant);
+  const auto parsed = JsonStringToMessage(JsonText(json["grant"]), &grant.grant);
   if (!parsed.ok()) return absl::InvalidArgumentError(std::string(parsed.message()));
   // Roles are compared by number. A number without a name could include any role.
   if (!v1::Role_IsValid(grant.grant.role())) {

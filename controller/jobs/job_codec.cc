@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/json.h"
 #include "common/json_fields.h"
 #include "common/status_macros.h"
 #include "controller/jobs/job_fields.h"
@@ -19,7 +20,7 @@ template <typename T>
 std::string Encode(const T& value) {
   Json json;
   WriteFields(json, value);
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return JsonText(json);
 }
 
 absl::Status Damaged(absl::string_view how) {
@@ -40,13 +41,13 @@ absl::StatusOr<T> Decode(const Json& json) {
 std::string EncodeFacts(const JobFacts& facts) { return Encode(facts); }
 
 absl::StatusOr<JobFacts> DecodeFacts(const std::string& text) {
-  return Decode<JobFacts>(Json::parse(text, nullptr, false));
+  return Decode<JobFacts>(ParseJson<Json>(text));
 }
 
 std::string EncodeJob(const Job& job) { return Encode(job); }
 
 absl::StatusOr<Job> DecodeJob(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = ParseJson<Json>(text);
   ASSIGN_OR_RETURN(Job job, Decode<Job>(json));
   // The first releases stored none of these, and later ones all.
   const auto later = {"resumes", "claimed", "epoch_floor", "storage_faults", "strikes"};

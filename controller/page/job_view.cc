@@ -4,6 +4,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/json.h"
 #include "common/status_macros.h"
 #include "controller/page/views.h"
 #include "controller/page/words.h"
@@ -184,9 +185,7 @@ Html Log(const Job& job, int64_t rank, const std::vector<LogRecord>& lines) {
 Html SpecOf(const Job& job, const Json& spec) {
   Html html;
   html << "<section><h2>Spec</h2><pre tabindex=\"0\">"_html
-       << (spec.is_discarded() ? job.spec->config
-                               : spec.dump(2, ' ', false, Json::error_handler_t::replace))
-       << "</pre></section>"_html;
+       << (spec.is_discarded() ? job.spec->config : JsonText(spec, 2)) << "</pre></section>"_html;
   return html;
 }
 
@@ -200,7 +199,7 @@ absl::StatusOr<Page> JobPage(const Sources& sources, const HttpRequest& request,
   ASSIGN_OR_RETURN(const int64_t rank, RankOf(request, *job));
   Store& store = sources.book.store();
   const uint64_t last = job->progress.furthest_step;
-  const Json spec = Json::parse(job->spec->config, nullptr, false);
+  const Json spec = ParseJson<Json>(job->spec->config);
   ASSIGN_OR_RETURN(const std::vector<StepRecord> steps,
                    store.SampleSteps(job->number, Spread(last, kMostSamples)));
   ASSIGN_OR_RETURN(const std::vector<StepRecord> validations, Validations(sources, *job, spec));

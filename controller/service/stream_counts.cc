@@ -8,6 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/strip.h"
+#include "common/json.h"
 #include "controller/service/connection_users.h"
 
 namespace trainyard::controller {
@@ -21,7 +22,7 @@ constexpr int64_t kMayBeLate = 64;
 
 json Parse(char* text) {
   if (text == nullptr) return json::object();
-  json parsed = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  json parsed = ParseJson<json>(text);
   ::gpr_free(text);
   return parsed.is_object() ? parsed : json::object();
 }

@@ -109,7 +109,7 @@ void BindStep(Statement& insert, uint64_t job, const StepRecord& r) {
   ForEachNumber(r, [&](const StepNumber& row, const auto& number) {
     FindColumn(row.name) >= 0 ? bind(row.name, number) : Put(numbers, row.name, number);
   });
-  bind.Text("numbers", numbers.is_null() ? "" : numbers.dump());
+  bind.Text("numbers", numbers.is_null() ? "" : JsonText(numbers));
 }
 
 std::string SelectSteps() {

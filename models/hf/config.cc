@@ -347,7 +347,7 @@ class ConfigReader {
 
   void CheckFixed(const HfFixed& fixed, Place& place) {
     const Found found = Find(fixed.key, {&place});
-    const Json wanted = Json::parse(fixed.value);
+    const Json wanted = ParseJson<Json>(fixed.value);
     const bool empty = wanted == false || wanted == Json::array();
     if (found.value == nullptr && found.null && !empty) {
       return Refuse(found.path, Wanted(fixed.value, "null"));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/json.h"
 #include "common/status_macros.h"
 #include "models/hf/config.h"
 #include "models/hf/field_json.h"
@@ -53,7 +54,7 @@ void WriteRope(const HfTable& table, const ModelConfig& config, Json& json) {
   for (const HfKey& key : scaling->keys) {
     object[key.key] = JsonOf(FindField(config, key.field).value);
   }
-  for (const HfFixed& fixed : scaling->fixed) object[fixed.key] = Json::parse(fixed.value);
+  for (const HfFixed& fixed : scaling->fixed) object[fixed.key] = ParseJson<Json>(fixed.value);
 }
 
 // Leaves out a loss that `transformers` does not have: a field of a run may be lost.
@@ -82,7 +83,7 @@ Json Whole(const HfTable& table, const ModelConfig& config) {
   }
   if (table.balance) WriteBalance(*table.balance, config, json);
   if (!table.rope_keys.empty()) WriteRope(table, config, json);
-  for (const HfFixed& fixed : table.fixed) json[fixed.key] = Json::parse(fixed.value);
+  for (const HfFixed& fixed : table.fixed) json[fixed.key] = ParseJson<Json>(fixed.value);
   for (const HfDerived& derived : table.derived) {
     if (derived.written) json[derived.key] = derived.value(config);
   }

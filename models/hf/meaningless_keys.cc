@@ -4,6 +4,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "common/json.h"
+
 namespace trainyard {
 namespace {
 
@@ -104,7 +106,7 @@ const HfIgnored* FindIgnored(const HfTable& table, const std::string& key) {
 
 bool MeansNothing(const HfIgnored* row, const Json& value) {
   if (value.is_null()) return true;
-  if (row != nullptr && row->value != nullptr) return value == Json::parse(row->value);
+  if (row != nullptr && row->value != nullptr) return value == ParseJson<Json>(row->value);
   return row != nullptr || value == false;
 }
 

@@ -187,7 +187,7 @@ std::string SafetensorsHeader(const std::vector<SafetensorsEntry>& entries) {
         {"dtype", Name(entry.dtype)}, {"shape", entry.shape}, {"data_offsets", {begin, end}}};
   }
   CHECK(json.size() == entries.size() + 1) << "two tensors have one name";
-  std::string text = json.dump();
+  std::string text = JsonText(json);
   text.resize((text.size() + 7) / 8 * 8, ' ');
   const auto length = std::bit_cast<std::array<char, 8>>(uint64_t{text.size()});
   return std::string(length.begin(), length.end()) + text;

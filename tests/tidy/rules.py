@@ -44,6 +44,8 @@ BANNED = [  # (pattern, where it is allowed, what to do instead)
      r"^common/(?:clock|log)\.cc$|^kernels/collective/collective\.cc$|^worker/trainer/rank_process\.cc$|^cli/client\.h$|^tests/",
      "wait by RealClock().Monotonic(): the wall clock jumps"),
     (r"\bstd::(?:endl|rand|shared_mutex)\b", r"^common/check\.cc$|_main\.cc$", "'\\n', common/rng.h, common/mutex.h"),
+    (r"\.dump\(|\b\w*[Jj]son::parse\(", r"^common/(?:python_)?json\.cc$|^security/strict_json\.cc$|^bench/|^tests/",
+     "JsonText and ParseJson of common/json.h, which are compiled once"),
     (r"\bstd::(?:(?:recursive_|timed_)?mutex|lock_guard|unique_lock|scoped_lock|condition_variable(?:_any)?)\b",
      r"^common/mutex\.h$|^tests/", "common/mutex.h, whose marks scripts/sanitize.sh locks checks"),
 ]

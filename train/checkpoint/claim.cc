@@ -51,7 +51,7 @@ absl::StatusOr<Owner> ReadOwner(const std::string& directory, const std::string&
     return Taken(directory, absl::StrCat("has a bad owner file (", text.status().message(), ")"));
   }
   RETURN_IF_ERROR(text.status());
-  const OrderedJson json = OrderedJson::parse(*text, nullptr, false);
+  const OrderedJson json = ParseJson<OrderedJson>(*text);
   const auto number = [&](const char* name, int64_t absent) {
     int64_t value = absent;
     const bool read = !json.contains(name) || ReadInteger(json[name], value);
@@ -117,8 +117,7 @@ class OwnerWriter {
   absl::Status Write(const Owner& owner) {
     OrderedJson json = {{"version", kOwnerVersion}, {"job_id", owner.job_id}};
     if (owner.number > 1) json["number"] = owner.number, json["after_epoch"] = owner.after_epoch;
-    const std::string text =
-        json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+    const std::string text = JsonText(json) + "\n";
     ASSIGN_OR_RETURN(const std::unique_ptr<OutputFile> file, storage_.Create(temporary_));
     RETURN_IF_ERROR(file->Append(text.data(), text.size()));
     return file->Sync();

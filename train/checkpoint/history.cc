@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "train/checkpoint/paths.h"
@@ -124,7 +125,7 @@ void ReadHistory(const std::string& directory, const Lineage& lineage, int64_t a
       use(stretch->epoch, held->second);
     };
     for (std::string line; std::getline(file, line);) {
-      const auto json = nlohmann::json::parse(line, nullptr, false);
+      const auto json = ParseJson<nlohmann::json>(line);
       if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) {
         damaged += !line.empty();
         continue;

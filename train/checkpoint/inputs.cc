@@ -93,7 +93,7 @@ absl::StatusOr<InputFingerprint> TakeFingerprint(const std::string& field, const
 std::string ToJson(const RecordedInputs& inputs) {
   OrderedJson json = {{"version", kInputsVersion}};
   WriteFields(json, inputs);
-  return json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+  return JsonText(json, 1) + "\n";
 }
 
 absl::StatusOr<RecordedInputs> ParseInputs(const std::string& text) {

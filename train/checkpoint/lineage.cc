@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/canonical.h"
 #include "common/epochs.h"
+#include "common/json.h"
 #include "common/json_fields.h"
 #include "common/log.h"
 #include "common/status_macros.h"
@@ -51,12 +52,12 @@ absl::Status Superseded(const std::string& directory, int64_t epoch, int64_t lat
 // Returns the checkpoint that an epoch's file names. INVALID_ARGUMENT: the file is damaged.
 // UNIMPLEMENTED: a newer Trainyard wrote it.
 absl::StatusOr<std::optional<Continued>> Parse(const std::string& text, int64_t epoch) {
-  const OrderedJson json = OrderedJson::parse(text, nullptr, false);
+  const OrderedJson json = ParseJson<OrderedJson>(text);
   if (json.is_object() && json.contains("version") && json["version"].is_number_integer() &&
       json["version"] > kLineageVersion) {
     return absl::UnimplementedError(absl::StrCat(
         kLineageName, " of epoch ", epoch, ": wanted version ", kLineageVersion, ", found ",
-        json["version"].dump(), ": run the newer Trainyard that wrote the checkpoints"));
+        JsonText(json["version"]), ": run the newer Trainyard that wrote the checkpoints"));
   }
   if (json.is_object() && json.contains("version") && json["version"] == kLineageVersion &&
       json.contains("continues")) {
@@ -130,7 +131,7 @@ absl::Status WriteLineage(const std::string& directory, int64_t epoch,
   if (initialised_from && ValidUtf8(initialised_from->path) == initialised_from->path) {
     WriteFields(json["initialised_from"], *initialised_from);
   }
-  const std::string text = json.dump() + "\n";
+  const std::string text = JsonText(json) + "\n";
   {
     ASSIGN_OR_RETURN(const std::unique_ptr<OutputFile> file, storage.Create(temporary));
     RETURN_IF_ERROR(file->Append(text.data(), text.size()));

@@ -6,6 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/json.h"
 #include "common/json_fields.h"
 #include "common/sha256.h"
 #include "common/status_macros.h"
@@ -102,21 +103,20 @@ std::string ToJson(const Manifest& manifest) {
   WriteFields(json, Contents{manifest.state, ToJson(manifest.state.model), manifest.tensors});
   // The opening brace is on the first line, which is not hashed. Text that is not UTF-8 is
   // replaced, because the library would throw.
-  const std::string rest =
-      json.dump(1, ' ', false, OrderedJson::error_handler_t::replace).substr(1) + "\n";
+  const std::string rest = JsonText(json, 1).substr(1) + "\n";
   return absl::StrCat(kFirstLine, Sha256Of(rest), kFirstLineEnd, rest);
 }
 
 std::string ToString(const CheckpointLayout& layout) {
   OrderedJson json;
   WriteFields(json, layout);
-  return json.dump();
+  return JsonText(json);
 }
 
 std::string TensorsToJson(const std::vector<StoredTensor>& tensors) {
   OrderedJson list;
   WriteFields(list, tensors);
-  return list.dump();
+  return JsonText(list);
 }
 
 absl::StatusOr<std::vector<StoredTensor>> ParseTensors(absl::string_view text) {

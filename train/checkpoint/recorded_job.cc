@@ -36,7 +36,7 @@ absl::StatusOr<RecordedJob> Parse(const std::string& text) {
       !json.contains("job") || !json["job"].is_object()) {
     return absl::InvalidArgumentError("not a record of a job");
   }
-  return RecordedJob{json["job_id"].get<std::string>(), json["job"].dump()};
+  return RecordedJob{json["job_id"].get<std::string>(), JsonText(json["job"])};
 }
 
 }  // namespace
@@ -59,8 +59,8 @@ absl::Status WriteRecordedJob(const std::string& directory, int64_t epoch, const
                               Storage& storage) {
   const std::string path = PathOf(directory, epoch), temporary = path + ".tmp";
   const OrderedJson json = {
-      {"version", kJobVersion}, {"job_id", job.job_id}, {"job", OrderedJson::parse(job.job)}};
-  const std::string text = json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+      {"version", kJobVersion}, {"job_id", job.job_id}, {"job", ParseJson<OrderedJson>(job.job)}};
+  const std::string text = JsonText(json, 1) + "\n";
   {
     ASSIGN_OR_RETURN(const std::unique_ptr<OutputFile> file, storage.Create(temporary));
     RETURN_IF_ERROR(file->Append(text.data(), text.size()));

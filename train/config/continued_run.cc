@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/check.h"
+#include "common/json.h"
 #include "models/arch/fields.h"
 #include "models/hf/field_json.h"
 #include "models/layers/moe_config.h"
@@ -117,7 +118,7 @@ void Compare(const std::string& path, const OrderedJson& before, const OrderedJs
       Compare(absl::StrCat(path, "[", i, "]"), before[i], now[i], changes);
     }
   } else if (const auto effect = EffectOf(path)) {
-    changes.push_back({path, before.dump(), now.dump(), *effect});
+    changes.push_back({path, JsonText(before), JsonText(now), *effect});
   }
 }
 
@@ -161,8 +162,8 @@ std::vector<std::string> Allowable() {
 
 std::vector<RunChange> ChangesOfRun(const JobConfig& before, const JobConfig& now) {
   std::vector<RunChange> changes;
-  Compare("", OrderedJson::parse(ResolvedJobText(before)), OrderedJson::parse(ResolvedJobText(now)),
-          changes);
+  Compare("", ParseJson<OrderedJson>(ResolvedJobText(before)),
+          ParseJson<OrderedJson>(ResolvedJobText(now)), changes);
   const absl::StatusOr<ModelConfig> model = ResolveModel(now.model);
   CHECK(model.ok()) << model.status();
   const bool other_state =

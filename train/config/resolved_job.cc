@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "common/check.h"
+#include "common/json.h"
 #include "models/arch/config_json.h"
 #include "train/config/fields.h"
 #include "train/config/job_fields.h"
@@ -93,11 +94,11 @@ std::string ResolvedJobText(JobConfig job) {
   FieldWriter writer(json);
   writer.Field("format", kResolvedJobFormat);
   VisitJob(writer, job);
-  return json.dump();
+  return JsonText(json);
 }
 
 bool IsResolvedJob(absl::string_view text) {
-  const OrderedJson json = OrderedJson::parse(text, nullptr, false);
+  const OrderedJson json = ParseJson<OrderedJson>(text);
   return json.is_object() && json.contains("format");
 }
 

@@ -146,8 +146,8 @@ absl::StatusOr<KeptFiles> FilesToKeep(const HfModel& model, const Roots& roots) 
   for (const HfWeight& weight : model.weights.all()) {
     dtypes[weight.layout.tensor] = weight.stored;
   }
-  files[kHfConfigName] = model.directory.config().dump(2) + "\n";
-  files[kImportName] = ImportJson(model, MostAndOthers(dtypes)).dump(1) + "\n";
+  files[kHfConfigName] = JsonText(model.directory.config(), 2) + "\n";
+  files[kImportName] = JsonText(ImportJson(model, MostAndOthers(dtypes)), 1) + "\n";
   return files;
 }
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/half.h"
+#include "common/json.h"
 #include "common/python_json.h"
 #include "common/status_macros.h"
 #include "models/hf/config.h"
@@ -215,7 +216,8 @@ absl::Status WriteShards(const std::string& path, const std::vector<ExportTensor
   if (counts.size() == 1) return absl::OkStatus();
   const Json index = {{"metadata", {{"total_size", exported.size_bytes}}},
                       {"weight_map", weight_map}};
-  return WriteFile(absl::StrCat(path, "/", kHfIndexName), index.dump(2) + "\n", writer.storage());
+  return WriteFile(absl::StrCat(path, "/", kHfIndexName), JsonText(index, 2) + "\n",
+                   writer.storage());
 }
 
 absl::StatusOr<Json> ConfigOf(const ModelConfig& model, const std::optional<HfOrigin>& origin) {
@@ -251,7 +253,7 @@ absl::StatusOr<Exported> ExportHf(const Checkpoint& checkpoint, const ExportOpti
   RETURN_IF_ERROR(
       WriteShards(pending.path(), tensors, TensorWriter(checkpoint, storage), options, exported));
   const std::string text =
-      origin && origin->bare_words ? DumpPythonJson(config, 2) : config.dump(2);
+      origin && origin->bare_words ? DumpPythonJson(config, 2) : JsonText(config, 2);
   RETURN_IF_ERROR(
       WriteFile(absl::StrCat(pending.path(), "/", kHfConfigName), text + "\n", storage));
   if (origin) {

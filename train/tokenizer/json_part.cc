@@ -12,7 +12,7 @@ std::string ShownJson(const nlohmann::json& json) {
   if (json.is_structured() && json.size() > 3) {
     return absl::StrCat(json.is_array() ? "a list of " : "an object of ", json.size());
   }
-  const std::string text = json.dump();
+  const std::string text = JsonText(json);
   return VisibleUtf8(text.size() > kShownJson ? absl::StrCat(CutUtf8(text, kShownJson), "...")
                                               : text);
 }

@@ -59,7 +59,7 @@ absl::StatusOr<MergeTable> ReadMerges(const Json& merges, const Vocabulary& toke
     if (left.empty() || right.empty() || !left_id || !right_id || !id) {
       return absl::InvalidArgumentError(
           absl::StrCat("model.merges[", rank, "]: wanted two tokens that are a token together, ",
-                       "found ", Shown(merges[rank].dump())));
+                       "found ", Shown(JsonText(merges[rank]))));
     }
     table.Add(*left_id, *right_id, {uint32_t(rank), *id});
   }

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/build_info.h"
 #include "common/files.h"
+#include "common/json.h"
 #include "common/json_fields.h"
 #include "common/sha256.h"
 #include "common/shown.h"
@@ -173,7 +174,7 @@ class CorpusRun {
     state_.tokens = writer_.tokens();
     nlohmann::json json;
     WriteFields(json, state_);
-    return WriteFileAtomic(options_.prefix + kStateSuffix, json.dump());
+    return WriteFileAtomic(options_.prefix + kStateSuffix, JsonText(json));
   }
 
   const CorpusOptions& options_;

@@ -50,7 +50,7 @@ std::string Encode(const Envelope& envelope) {
   Json json = {{"type", kTypes[envelope.message.index()]}};
   if (envelope.sequence != 0) json["sequence"] = envelope.sequence;
   std::visit([&](const auto& m) { WriteFields(json, m); }, envelope.message);
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return JsonText(json);
 }
 
 absl::StatusOr<Envelope> Decode(absl::string_view line) {

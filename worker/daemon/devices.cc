@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "common/fd.h"
 #include "common/files.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "nlohmann/json.hpp"
@@ -84,7 +85,7 @@ Rates Measure(const DeviceOptions& options, const CpuShare& share) {
     LogWarning("measure_failed", {{"error", output.status().message()}});
     return {};
   }
-  const Rates rates = ParseRates(json::parse(*output, nullptr, false));
+  const Rates rates = ParseRates(ParseJson<json>(*output));
   if (rates.empty()) {
     LogWarning("measure_failed", {{"found", *output}, {"wanted", "{\"f32\": flops, ...}"}});
   }
@@ -94,7 +95,7 @@ Rates Measure(const DeviceOptions& options, const CpuShare& share) {
 // Returns the content of the file. A file of another format is replaced.
 json ReadBest(const std::string& path) {
   const auto text = ReadFile(path, 1 << 20);
-  json best = text.ok() ? json::parse(*text, nullptr, false) : json();
+  json best = text.ok() ? ParseJson<json>(*text) : json();
   if (best.is_object() && best.value("version", json()) == kRatesVersion &&
       best.contains("rates") && best["rates"].is_object()) {
     return best;
@@ -115,7 +116,8 @@ Rates BestRates(const DeviceOptions& options, const CpuShare& share, uint32_t co
   }
   if (rates == before) return rates;
   kept = rates;
-  if (const auto status = WriteFileAtomic(options.best_rates, best.dump(2) + "\n"); !status.ok()) {
+  if (const auto status = WriteFileAtomic(options.best_rates, JsonText(best, 2) + "\n");
+      !status.ok()) {
     LogWarning("measure_not_kept", {{"error", status.message()}});
   }
   return rates;

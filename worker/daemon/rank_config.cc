@@ -51,7 +51,7 @@ absl::StatusOr<std::string> TrainerConfig(const RankConfig& config,
                {"recorded_epoch", config.order.recorded_epoch}};
   if (config.device.gpu) rank["device_uuid"] = config.device.gpu->uuid;
   const json whole = {{"version", 1}, {"job", std::move(job)}, {"rank", std::move(rank)}};
-  return whole.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+  return JsonText(whole, 2) + "\n";
 }
 
 }  // namespace trainyard

@@ -72,8 +72,7 @@ constexpr uint32_t kNoDevice = std::numeric_limits<uint32_t>::max();
 
 // CRC-32C of the object's text, as nlohmann::json prints an object: its keys in order, no spaces.
 std::string ChecksumOf(const json& object) {
-  return absl::StrFormat("%08x",
-                         Crc32c(object.dump(-1, ' ', false, json::error_handler_t::replace)));
+  return absl::StrFormat("%08x", Crc32c(JsonText(object)));
 }
 
 // Removes the checksum from the object. A file without a checksum is of an earlier release, or the
@@ -108,7 +107,7 @@ absl::StatusOr<json> ReadJson(const std::string& path) {
 // Readers see the whole file or none. It is not synced, because a power cut ends the rank, too.
 absl::Status WriteJson(const std::string& path, const json& value) {
   // Invalid UTF-8 in a trainer's message is replaced. By default the library would throw.
-  const std::string text = value.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+  const std::string text = JsonText(value, 2) + "\n";
   const std::string temporary = path + ".tmp";
   std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
   file << text;

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/files.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "train/checkpoint/lineage.h"
 
@@ -56,8 +57,7 @@ void WriteExitReport(const std::string& path, const ExitReport& report) {
   if (path.empty()) return;
   const nlohmann::json json = {
       {"version", 1}, {"cause", Name(report.cause)}, {"message", report.message}};
-  const absl::Status status = WriteFileAtomic(
-      path, json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  const absl::Status status = WriteFileAtomic(path, JsonText(json, 2) + "\n");
   if (!status.ok()) LogError("exit_report_failed", {{"error", status.message()}});
 }
 

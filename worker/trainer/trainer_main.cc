@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/build_info.h"
 #include "common/files.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "common/text.h"
@@ -91,7 +92,7 @@ int Measure(int threads) {
     if (!rate.ok()) return Fail(rate.status());
     rates[Name(dtype)] = *rate;
   }
-  std::cout << rates.dump() << '\n';
+  std::cout << JsonText(rates) << '\n';
   return 0;
 }
 
@@ -137,7 +138,7 @@ int Evaluate(const Flags& flags) {
                        {"accuracy_by_length", double(score->right_by_length) / questions},
                        {"cut", score->cut}};
   }
-  if (!(std::cout << json.dump(2) << std::endl)) {
+  if (!(std::cout << JsonText(json, 2) << std::endl)) {
     return Fail(absl::InternalError("cannot write standard output"));
   }
   return 0;

@@ -69,7 +69,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   bool end_array() override { return Close(); }
   bool key(string_t& key) override {
     if (read_ != nullptr && open_.back()->contains(key)) {
-      return Refuse("the key ", Shown(key), " twice, the second time in line ", LineAt(*read_));
+      return Refuse("the key ", Shown(key), " twice", InLine(", the second time", *read_));
     }
     key_ = std::move(key);
     return true;
@@ -81,19 +81,21 @@ class Builder final : public nlohmann::json_sax<Json> {
     if (end > text_.size()) return Refuse("a text that ends within a value");
     const bool too_large = dynamic_cast<const Json::out_of_range*>(&error) != nullptr;
     return Refuse(too_large ? "a number that is too large" : "something else",
-                  rewritten_ ? "" : absl::StrCat(", ", Shown(ValidUtf8(last)), ","), " in line ",
-                  LineAt(end));
+                  rewritten_ ? "" : absl::StrCat(", ", Shown(ValidUtf8(last))),
+                  InLine(rewritten_ ? "" : ",", end));
   }
 
   Json Take() { return std::move(root_); }
   const std::string& refusal() const { return refusal_; }
 
  private:
-  // Returns the line of the last of the text's first `end` characters.
-  int64_t LineAt(size_t end) const {
+  // Returns in which line the last of the text's first `end` characters is, with `before` before
+  // it. Returns "" for a text of one line.
+  std::string InLine(absl::string_view before, size_t end) const {
+    if (!absl::StrContains(text_, '\n')) return "";
     const auto breaks = std::count(text_.begin(), text_.begin() + std::ptrdiff_t(end), '\n');
     const bool at_break = end > 0 && text_[end - 1] == '\n';
-    return breaks + (at_break ? 0 : 1);
+    return absl::StrCat(before, " in line ", breaks + (at_break ? 0 : 1));
   }
   template <typename... Parts>
   bool Refuse(const Parts&... parts) {

@@ -22,7 +22,7 @@ Json ParseJson(absl::string_view text);
 
 // Does the same, and also refuses a text in which an object has a key twice. ParseJson takes the
 // last value; another reader of the text might take the first. Errors: DATA_LOSS, which says what
-// was found and, for a syntax error or a key that comes again, in which line.
+// was found and, for a syntax error or a key that comes again, in which of several lines.
 absl::StatusOr<nlohmann::json> ParseUniqueJson(absl::string_view text);
 
 // Does the same for a text from Python, which writes numbers that are not finite as the bare words

@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "common/check.h"
 #include "common/json.h"
 #include "common/status_macros.h"
@@ -21,13 +20,6 @@ absl::Status AtLine(const DocumentBlock& block, const DocumentPart& part,
                                                   ": ", status.message()));
 }
 
-// The parser counts lines within the line that it got.
-absl::Status WithoutLine(const absl::Status& status) {
-  absl::string_view message = status.message();
-  if (absl::ConsumeSuffix(&message, " in line 1")) absl::ConsumeSuffix(&message, ",");
-  return absl::Status(status.code(), message);
-}
-
 absl::StatusOr<std::string> TextOfLine(absl::string_view line, const std::string& field) {
   std::string valid;
   if (!IsUtf8(line)) {
@@ -36,9 +28,8 @@ absl::StatusOr<std::string> TextOfLine(absl::string_view line, const std::string
   }
   nlohmann::json json = ParseJson(line);
   if (json.is_discarded()) {
-    auto of_python = ParsePythonJson(line);  // It is slower, and says what it found.
-    if (!of_python.ok()) return WithoutLine(of_python.status());
-    json = *std::move(of_python);
+    // This parser is slower, and says what it found.
+    ASSIGN_OR_RETURN(json, ParsePythonJson(line));
   }
   if (!json.is_object()) {
     return absl::InvalidArgumentError(

@@ -29,13 +29,10 @@ absl::string_view Name(JobState state) {
   return "unknown";
 }
 
-void Job::Explain(std::string happened, std::string what_comes) {
-  state_reason = absl::StrCat(happened, what_comes);
+void Job::Explain(std::string what, std::string what_comes) {
+  state_reason = absl::StrCat(what, what_comes);
+  happened = std::move(what);
   consequence = std::move(what_comes);
-}
-
-absl::string_view Job::Happened() const {
-  return absl::string_view(state_reason).substr(0, state_reason.size() - consequence.size());
 }
 
 bool Job::AllRanksGone() const {

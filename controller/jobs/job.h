@@ -140,7 +140,8 @@ struct Job {
   std::shared_ptr<const Spec> spec;
   JobState state = JobState::kQueued;
   std::string state_reason;  // For people: what happened, then the consequence.
-  std::string consequence;   // The last part of state_reason; often empty.
+  std::string happened;      // The parts of state_reason. Both are often empty.
+  std::string consequence;
   uint64_t revision = 0;
   uint64_t epoch = 0;  // Attempt number; 0 before the first.
   uint32_t restarts = 0;
@@ -177,9 +178,7 @@ struct Job {
   ExitCause culprit = ExitCause::kNone;  // Why the attempt ended; kNone: no rank caused it.
   absl::Time attempt_end_time;
 
-  void Explain(std::string happened, std::string what_comes = "");
-  // The part of state_reason before the consequence. The view points into state_reason.
-  absl::string_view Happened() const;
+  void Explain(std::string what, std::string what_comes = "");
   bool AllRanksGone() const;
   // Whether the job's ranks may be placed: the job waits, and no rank of an earlier attempt is
   // alive.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/json.h"
 #include "common/json_fields.h"
@@ -57,9 +56,8 @@ absl::StatusOr<Job> DecodeJob(const std::string& text) {
   if (stored != 0 && stored != int64_t(later.size())) {
     return Damaged("what is known of earlier attempts is not whole");
   }
-  if (!absl::EndsWith(job.state_reason, job.consequence)) {
-    return Damaged("its state_reason does not end with its consequence");
-  }
+  // Earlier releases stored no parts, or the consequence alone.
+  if (job.happened.empty()) job.Explain(job.state_reason);
   return job;
 }
 

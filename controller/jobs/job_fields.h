@@ -58,7 +58,7 @@ void VisitFields(auto& v, Job& job) {
   v("stop_mode", job.stop_mode), v("outcome", job.outcome), v("culprit", job.culprit);
   v("attempt_end_time", job.attempt_end_time);
   v.Later("resumes", job.resumes), v.Later("claimed", job.claimed);
-  v.Seldom("consequence", job.consequence);
+  v.Seldom("happened", job.happened), v.Seldom("consequence", job.consequence);
   v.Later("epoch_floor", job.epoch_floor), v.Later("storage_faults", job.storage_faults);
   v.Later("strikes", job.strikes), v.Seldom("earlier_workers", job.earlier_workers);
   v.Seldom("continued_by", job.continued_by);

@@ -256,9 +256,9 @@ void RankExited(Job& job, const RankReported& report, absl::Time time) {
   } else if (NamesTheCulprit(job, report, time)) {
     job.culprit = report.cause;
     if (IsStrike(report.cause)) Strike(job, rank.worker_id);
-    job.Explain(absl::StrCat(reason, " (", job.Happened(), ")"), job.consequence);
+    job.Explain(absl::StrCat(reason, " (", job.happened, ")"), job.consequence);
   } else if (IsWitness(job, report)) {
-    job.Explain(absl::StrCat(job.Happened(), " (", reason, ")"), job.consequence);
+    job.Explain(absl::StrCat(job.happened, " (", reason, ")"), job.consequence);
   }
   Settle(job, time);
 }
@@ -359,7 +359,7 @@ absl::Status RanksLost(Job& job, const std::vector<uint32_t>& lost, const std::s
   Strike(job, job.ranks[lost.front()].worker_id);
   std::string reason = absl::StrCat(WhoIsRank(job, lost.front()), " ", how);
   if (job.culprit == ExitCause::kPeerLost && IsUndoing(job)) {
-    absl::StrAppend(&reason, " (", job.Happened(), ")");
+    absl::StrAppend(&reason, " (", job.happened, ")");
   }
   EndAttemptUncounted(job, reason, StopMode::kKill, time);
   Settle(job, time);

@@ -46,7 +46,7 @@ TEST(JobCodec, ReadsBackWhatItWrote) {
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(EncodeJob(*read), text);
   EXPECT_EQ(read->state_reason, "rank 1 \"died\"\n; no restart left");
-  EXPECT_EQ(read->Happened(), "rank 1 \"died\"\n");
+  EXPECT_EQ(read->happened, "rank 1 \"died\"\n");
   EXPECT_EQ(read->revision, job.revision);
   EXPECT_EQ(read->furthest_checkpoint, 80);
   EXPECT_EQ(read->progress.furthest_step, 90);
@@ -130,16 +130,18 @@ TEST(JobCodec, WhatTheFirstReleasesDidNotStoreIsThereAsAWholeOrNotAtAll) {
   EXPECT_TRUE(read->claimed) << "by its checkpoint of step 80";
 }
 
-// Releases before this one stored what comes of a reason with it alone.
-TEST(JobCodec, AReasonWithoutItsConsequenceIsAllThatHappened) {
+// Earlier releases stored the whole reason, and the last ones of them also its consequence.
+TEST(JobCodec, AReasonOfAnEarlierReleaseStaysAsItIs) {
   nlohmann::json row = nlohmann::json::parse(EncodeJob(FullJob()));
-  EXPECT_EQ(row.erase("consequence"), 1u);
-  const auto read = DecodeJob(row.dump());
-  ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(read->Happened(), FullJob().state_reason);
-
-  row["consequence"] = "; longer than all of the reason, and other words";
-  EXPECT_TRUE(absl::IsDataLoss(DecodeJob(row.dump()).status()));
+  EXPECT_EQ(row.erase("happened"), 1u);
+  for (const bool with_consequence : {true, false}) {
+    if (!with_consequence) row.erase("consequence");
+    const auto read = DecodeJob(row.dump());
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(read->state_reason, FullJob().state_reason);
+    EXPECT_EQ(read->happened, FullJob().state_reason);
+    EXPECT_EQ(read->consequence, "");
+  }
 }
 
 // Catches a reader that crashes on, or accepts, a damaged row.

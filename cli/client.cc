@@ -136,7 +136,7 @@ absl::Status FromGrpc(const grpc::Status& status) {
     google::rpc::BadRequest bad_request;
     if (!detail.UnpackTo(&bad_request)) continue;
     for (const auto& violation : bad_request.field_violations()) {
-      violations.Add(violation.field(), violation.description());
+      violations.Add({.field = violation.field(), .note = violation.description()});
     }
   }
   return violations.empty() ? absl::Status(code, message) : violations.ToStatus();

@@ -45,14 +45,12 @@ absl::Status CheckImport(const std::vector<RunChange>& changes) {
   for (const RunChange& change : changes) {
     if (change.field != "model.import") continue;
     const bool imported = change.before != R"("")";
-    refused.Add(
-        change.field,
-        absl::StrCat(
-            "wanted ", imported ? change.before + ", as in the run, or none" : "none", ", found ",
-            change.now, "; the run goes on with its own parameters, so leave ",
-            "model.import out (without a SPEC, the spec is that of the run). To begin with ",
-            "that model, submit the job without --continue, with another ",
-            "checkpoint.directory"));
+    refused.Add({.field = change.field,
+                 .wanted = imported ? change.before + ", as in the run, or none" : "none",
+                 .found = change.now,
+                 .note = "the run goes on with its own parameters, so leave model.import out "
+                         "(without a SPEC, the spec is that of the run). To begin with that model, "
+                         "submit the job without --continue, with another checkpoint.directory"});
   }
   return refused.ToStatus();
 }

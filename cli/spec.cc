@@ -153,12 +153,11 @@ absl::Status SpecDocument::ResolveImport() {
   if (choice.import_path.empty()) {
     const YamlNode* const given = root_.Find("model");
     if (given == nullptr || given->Find("import") == nullptr) return absl::OkStatus();
-    found.Add("model.import", Wanted("the path of a Hugging Face directory", "an empty path"));
-    return found.ToStatus();
+    return WrongField("model.import", "the path of a Hugging Face directory", "an empty path");
   }
   absl::StatusOr<ModelConfig> model = ReadHfConfig(choice.import_path, choice.ignore_keys);
   if (!model.ok()) {
-    found.Add("model.import", model.status().message());
+    found.Add({.field = "model.import", .note = std::string(model.status().message())});
     return found.ToStatus();
   }
   if (choice.overrides) {
@@ -166,7 +165,8 @@ absl::Status SpecDocument::ResolveImport() {
     model = Override(imported, *choice.overrides, found, "model.overrides");
     Validate(*model, found, "model.overrides");
     if (const auto differs = FirstDifference(imported, *model, MayDiffer::kAtStart)) {
-      found.Add("model.overrides", absl::StrCat("the weights are of another model: ", *differs));
+      found.Add({.field = "model.overrides",
+                 .note = absl::StrCat("the weights are of another model: ", *differs)});
     }
     RETURN_IF_ERROR(found.ToStatus());
   }
@@ -237,8 +237,8 @@ absl::Status SpecDocument::Explain(const absl::Status& status) const {
   }
   if (const auto first = OtherSet(violations)) violations.insert(violations.begin(), *first);
   std::vector<std::string> lines;
-  for (const auto& [field, description] : violations) {
-    lines.push_back(absl::StrCat(Place(field), ": ", field, ": ", description));
+  for (const FieldViolation& violation : violations) {
+    lines.push_back(absl::StrCat(Place(violation.field), ": ", violation.ToString()));
   }
   return absl::Status(status.code(), absl::StrJoin(lines, "\n"));
 }

@@ -1,39 +1,62 @@
 #include "common/interval.h"
 
-#include <vector>
+#include <algorithm>
+#include <cmath>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_split.h"
-#include "common/check.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 
 namespace trainyard {
+namespace {
 
-bool IsWithin(absl::string_view interval, double value) {
-  const std::vector<absl::string_view> parts = absl::StrSplit(interval, ' ');
-  double least = 0, most = 0;
-  const auto compares = [](absl::string_view sign) { return sign == "<" || sign == "<="; };
-  CHECK(parts.size() == 5 && absl::SimpleAtod(parts[0], &least) && compares(parts[1]) &&
-        parts[2] == "x" && compares(parts[3]) && absl::SimpleAtod(parts[4], &most))
-      << "no interval: " << interval;
-  const bool above = parts[1] == "<" ? least < value : least <= value;
-  const bool below = parts[3] == "<" ? value < most : value <= most;
-  return above && below;
+// As people write it: "1e6" and not "1e+06".
+std::string Text(double x) {
+  return absl::StrReplaceAll(absl::StrCat(x), {{"e+0", "e"}, {"e+", "e"}, {"e-0", "e-"}});
 }
 
-std::string NearestBound(absl::string_view interval, double value) {
-  const size_t x = interval.find(" x ");
-  // Of several intervals, the nearest bound may be one of another.
-  if (x == interval.npos || interval.substr(0, x).find(',') != interval.npos) return "";
-  const absl::string_view before = interval.substr(0, x), after = interval.substr(x + 3);
-  const absl::string_view least = before.substr(0, before.find(' '));
-  double bound = 0;
-  if (absl::EndsWith(before, "<=") && absl::SimpleAtod(least, &bound) && value < bound) {
-    return std::string(least);
+std::string Bracketed(const char* text) {
+  return text == nullptr ? "" : absl::StrCat(" (", text, ")");
+}
+
+}  // namespace
+
+bool Interval::Holds(double x) const {
+  return (x >= least && x > above && x <= most && x < below) || (zero != nullptr && x == 0);
+}
+
+std::string Interval::Words() const {
+  const double from = std::max(least, above), to = std::min(most, below);
+  std::string words;
+  if (zero != nullptr && from > 0) words = absl::StrCat("0", Bracketed(zero), ", or ");
+  if (from > -kNoEnd) {
+    absl::StrAppend(&words, Text(from), from == 0 ? Bracketed(zero) : "");
   }
-  if (!absl::StartsWith(after, "<= ")) return "";
-  const absl::string_view most = after.substr(3, after.find_first_of(" ,", 3) - 3);
-  return absl::SimpleAtod(most, &bound) && value > bound ? std::string(most) : "";
+  if (from < to) {
+    if (from > -kNoEnd) absl::StrAppend(&words, from == above ? " < " : " <= ");
+    absl::StrAppend(&words, "x");
+    if (to < kNoEnd) absl::StrAppend(&words, to == below ? " < " : " <= ", Text(to));
+  }
+  return words + Bracketed(note);
+}
+
+std::string Interval::Nearest(double x) const {
+  const double end = x < std::max(least, above) ? least : std::min(most, below - 0.01);
+  if (zero != nullptr && std::abs(x) < std::abs(x - end)) return "0";
+  return std::isfinite(end) && Holds(end) && !std::isnan(x) ? Text(end) : "";
+}
+
+std::string WholeNumbers::Words() const {
+  const std::string from_to = absl::StrCat(least, " to ", most);
+  const std::string words = least == most   ? absl::StrCat(least)
+                            : multiple == 1 ? from_to
+                            : multiple == 2
+                                ? absl::StrCat("an even number from ", from_to)
+                                : absl::StrCat("a multiple of ", multiple, " from ", from_to);
+  return words + Bracketed(note);
+}
+
+int64_t WholeNumbers::Nearest(int64_t x) const {
+  return std::clamp(x / multiple * multiple, least, most);
 }
 
 }  // namespace trainyard

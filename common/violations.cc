@@ -1,16 +1,25 @@
 #include "common/violations.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
+#include "common/check.h"
+#include "common/json_fields.h"
 
 namespace trainyard {
+
+void VisitFields(auto& v, FieldViolation& violation) {
+  v("field", violation.field), v("wanted", violation.wanted), v("found", violation.found);
+  v("nearest", violation.nearest), v("note", violation.note);
+}
+
 namespace {
 
+using Json = nlohmann::json;
+
 constexpr char kPayload[] = "trainyard/violations";
-constexpr char kNearest[] = "; nearest ";
 
 size_t EditDistance(absl::string_view a, absl::string_view b) {
   std::vector<size_t> row(b.size() + 1);
@@ -29,45 +38,64 @@ size_t EditDistance(absl::string_view a, absl::string_view b) {
 
 }  // namespace
 
-void Violations::Add(absl::string_view field, absl::string_view description) {
-  violations_.push_back({std::string(field), std::string(description)});
+std::string FieldViolation::Description() const {
+  std::vector<std::string> parts;
+  if (!wanted.empty()) {
+    parts.push_back(absl::StrCat("wanted ", wanted, found.empty() ? "" : ", found ", found));
+  }
+  if (!nearest.empty()) parts.push_back(absl::StrCat("nearest ", nearest));
+  if (!note.empty()) parts.push_back(note);
+  return absl::StrJoin(parts, "; ");
+}
+
+std::string FieldViolation::ToString() const { return absl::StrCat(field, ": ", Description()); }
+
+void Violations::Add(absl::string_view field, const absl::AlphaNum& wanted,
+                     const absl::AlphaNum& found, const absl::AlphaNum& nearest) {
+  Add({std::string(field), absl::StrCat(wanted), absl::StrCat(found), absl::StrCat(nearest)});
+}
+
+bool Violations::Check(absl::string_view field, int64_t value, const WholeNumbers& legal) {
+  if (legal.Holds(value)) return true;
+  return Add(field, legal.Words(), value, legal.Nearest(value)), false;
+}
+
+bool Violations::Check(absl::string_view field, double value, const Interval& legal) {
+  if (legal.Holds(value)) return true;
+  return Add(field, legal.Words(), value, legal.Nearest(value)), false;
+}
+
+void Violations::AddAll(const Violations& others) {
+  list_.insert(list_.end(), others.list_.begin(), others.list_.end());
 }
 
 absl::Status Violations::ToStatus() const {
-  if (violations_.empty()) return absl::OkStatus();
+  if (list_.empty()) return absl::OkStatus();
   absl::Status status = absl::InvalidArgumentError(
-      absl::StrJoin(violations_, "\n", [](std::string* out, const FieldViolation& v) {
-        absl::StrAppend(out, v.field, ": ", v.description);
+      absl::StrJoin(list_, "\n", [](std::string* out, const FieldViolation& violation) {
+        out->append(violation.ToString());
       }));
-  // The unit and record separators do not occur in a field's path, nor in our descriptions.
-  status.SetPayload(
-      kPayload,
-      absl::Cord(absl::StrJoin(violations_, "\x1e", [](std::string* out, const FieldViolation& v) {
-        absl::StrAppend(out, v.field, "\x1f", v.description);
-      })));
+  Json json;
+  WriteFields(json, list_);
+  status.SetPayload(kPayload,
+                    absl::Cord(json.dump(-1, ' ', false, Json::error_handler_t::replace)));
   return status;
 }
 
 std::vector<FieldViolation> Violations::FromStatus(const absl::Status& status) {
   std::vector<FieldViolation> list;
-  const auto payload = status.GetPayload(kPayload);
-  if (!payload) return list;
-  for (absl::string_view record : absl::StrSplit(std::string(*payload), '\x1e')) {
-    const std::pair<std::string, std::string> parts =
-        absl::StrSplit(record, absl::MaxSplits('\x1f', 1));
-    list.push_back({parts.first, parts.second});
+  if (const auto payload = status.GetPayload(kPayload)) {
+    const absl::Status read = ReadFields(Json::parse(std::string(*payload)), list);
+    CHECK(read.ok()) << read;
   }
   return list;
 }
 
-std::string Wanted(absl::string_view wanted, const absl::AlphaNum& found,
-                   const absl::AlphaNum& nearest) {
-  const std::string description = absl::StrCat("wanted ", wanted, ", found ", found);
-  return nearest.size() == 0 ? description : WithNearest(description, nearest);
-}
-
-std::string WithNearest(absl::string_view description, const absl::AlphaNum& nearest) {
-  return absl::StrCat(description.substr(0, description.rfind(kNearest)), kNearest, nearest);
+absl::Status WrongField(absl::string_view field, const absl::AlphaNum& wanted,
+                        const absl::AlphaNum& found, const absl::AlphaNum& nearest) {
+  Violations violations;
+  violations.Add(field, wanted, found, nearest);
+  return violations.ToStatus();
 }
 
 int64_t NearestMultiple(int64_t value, int64_t unit, int64_t most) {

@@ -4,42 +4,52 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/interval.h"
 
 namespace trainyard {
 
+// Members that say nothing are empty.
 struct FieldViolation {
-  std::string field;        // Path in the spec: "batch.global", "model.overrides.heads".
-  std::string description;  // What was wanted, what was found, the nearest legal value.
+  std::string field = {};    // Path in the spec: "batch.global", "model.overrides.heads".
+  std::string wanted = {};   // The legal values: "1 to 8".
+  std::string found = {};    // The value, or "none".
+  std::string nearest = {};  // A legal value near the one found.
+  std::string note = {};     // What else there is to say; without `wanted`, all of it.
+
+  std::string Description() const;  // "wanted 1 to 8, found 9; nearest 8; note"
+  std::string ToString() const;     // "field: description"
 };
 
 class Violations {
  public:
-  void Add(absl::string_view field, absl::string_view description);
-  bool empty() const { return violations_.empty(); }
-  const std::vector<FieldViolation>& list() const { return violations_; }
+  void Add(FieldViolation violation) { list_.push_back(std::move(violation)); }
+  void Add(absl::string_view field, const absl::AlphaNum& wanted, const absl::AlphaNum& found = "",
+           const absl::AlphaNum& nearest = "");
+  void AddAll(const Violations& others);
+  // Return whether the value is legal. Otherwise add a violation.
+  bool Check(absl::string_view field, int64_t value, const WholeNumbers& legal);
+  bool Check(absl::string_view field, double value, const Interval& legal);
+  bool empty() const { return list_.empty(); }
+  const std::vector<FieldViolation>& list() const { return list_; }
 
   // Returns OK if there are none. Otherwise INVALID_ARGUMENT, whose message has one line for each
-  // violation ("field: description"). FromStatus() turns such a status back into the list, for the
-  // RPC services.
+  // violation. FromStatus() returns the violations of such a status.
   absl::Status ToStatus() const;
   static std::vector<FieldViolation> FromStatus(const absl::Status& status);
 
  private:
-  std::vector<FieldViolation> violations_;
+  std::vector<FieldViolation> list_;
 };
 
-// Returns the beginning of a wrong value's description, as it is everywhere: "wanted 1 to 8, found
-// 9; nearest 8". An empty `nearest` is left out.
-std::string Wanted(absl::string_view wanted, const absl::AlphaNum& found,
-                   const absl::AlphaNum& nearest = "");
-
-// Returns the description with `nearest` in place of the nearest legal value that it names.
-std::string WithNearest(absl::string_view description, const absl::AlphaNum& nearest);
+// Returns the status of one violation.
+absl::Status WrongField(absl::string_view field, const absl::AlphaNum& wanted,
+                        const absl::AlphaNum& found, const absl::AlphaNum& nearest = "");
 
 // Returns the positive multiple of `unit` closest to `value`, and at most `most`. Returns `unit` if
 // there is none. `unit` and `most` must be at least 1.

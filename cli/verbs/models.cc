@@ -80,10 +80,10 @@ void PrintOne(const ordered_json& model, Output& output) {
 
 std::string LegalValues(const Field& field) {
   const FieldRule& rule = field.rule;
-  if (rule.wanted != nullptr) return rule.wanted;
+  if (rule.text != nullptr) return rule.text;
   if (!field.choices.empty()) return absl::StrJoin(field.choices, " or ");
   if (std::holds_alternative<bool>(field.value)) return "true or false";
-  return absl::StrCat(rule.least, " to ", rule.most);
+  return std::holds_alternative<double>(field.value) ? rule.real.Words() : rule.whole.Words();
 }
 
 // Prints the table of a family, for people who write a spec.
@@ -103,7 +103,7 @@ absl::Status ListFields(const std::string& name, Output& output) {
   for (const Field& field : FieldsOf(family->defaults)) {
     if (field.rule.fixed) continue;
     const auto* const size = std::get_if<int64_t>(&field.value);
-    const bool derived = size != nullptr && *size < field.rule.least;
+    const bool derived = size != nullptr && *size < field.rule.whole.least;
     const std::string initial = field.rule.required ? "(required)"
                                 : derived           ? "(derived)"
                                                     : TextOf(field.value);

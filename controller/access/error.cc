@@ -27,10 +27,11 @@ grpc::Status ToGrpc(const absl::Status& status, const std::string& type, const s
   if (const auto violations = Violations::FromStatus(status); !violations.empty()) {
     google::rpc::BadRequest request;
     for (const FieldViolation& violation : violations) {
-      if (request.ByteSizeLong() + violation.description.size() > kMaxDetailBytes) break;
+      const std::string description = violation.Description();
+      if (request.ByteSizeLong() + description.size() > kMaxDetailBytes) break;
       auto* field = request.add_field_violations();
       field->set_field(ValidUtf8(violation.field));
-      field->set_description(ValidUtf8(violation.description));
+      field->set_description(ValidUtf8(description));
     }
     details.add_details()->PackFrom(request);
   }

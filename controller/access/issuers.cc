@@ -43,7 +43,7 @@ void ReadText(Fields& fields, const YamlNode& node, const char* name, std::strin
   const YamlNode* const found = node.Find(name);
   const bool empty = found != nullptr && (found->kind == YamlNode::Kind::kNull ||
                                           (found->kind == YamlNode::Kind::kScalar && out.empty()));
-  if (empty) fields.Add(name, "wanted a text, or the field left out; found an empty one");
+  if (empty) fields.Add(name, "a text, or the field left out", "an empty one");
 }
 
 ClaimsRule ReadRule(const YamlNode& node, const std::string& place, Violations& violations) {
@@ -52,12 +52,11 @@ ClaimsRule ReadRule(const YamlNode& node, const std::string& place, Violations& 
   fields.NotOfASpec();
   const YamlNode* const claims = fields.Node("claims");
   // A rule without claims would accept everybody whom the issuer knows.
-  if (claims == nullptr || claims->fields.empty())
-    fields.Add("claims", "wanted at least one claim");
+  if (claims == nullptr || claims->fields.empty()) fields.Add("claims", "at least one claim");
   for (const auto& [claim, values] : claims == nullptr ? YamlNode().fields : claims->fields) {
     rule.claims[claim] = Texts(values);
     if (rule.claims[claim].empty()) {
-      fields.Add("claims", absl::StrCat("wanted a text or a list of texts for ", claim));
+      fields.Add("claims", absl::StrCat("a text or a list of texts for ", claim));
     }
   }
   std::string role;
@@ -66,17 +65,17 @@ ClaimsRule ReadRule(const YamlNode& node, const std::string& place, Violations& 
   ReadText(fields, node, "hosts", rule.hosts);
   rule.role = RoleOf(role);
   if (rule.role == v1::ROLE_UNSPECIFIED || rule.role == v1::ROLE_WORKER) {
-    fields.Add("role", "wanted viewer, submitter, operator, admin or joiner");
+    fields.Add("role", kWantedRole);
   }
   const bool of_namespace = rule.role == v1::ROLE_VIEWER || rule.role == v1::ROLE_SUBMITTER;
   if (!rule.name_space.empty() && !of_namespace) {
-    fields.Add("namespace", "wanted none, since the role acts in all namespaces");
-  } else if (!rule.name_space.empty() && !IsName(rule.name_space)) {
-    fields.Add("namespace", WantedName(rule.name_space));
+    fields.Add("namespace", "none, since the role acts in all namespaces");
+  } else if (!rule.name_space.empty()) {
+    CheckName(fields.PathOf("namespace"), rule.name_space, violations);
   }
   if (rule.name_space.empty() && of_namespace) rule.name_space = kDefaultNamespace;
   if (!rule.hosts.empty() && rule.role != v1::ROLE_JOINER) {
-    fields.Add("hosts", "wanted none, since the role does not let workers join");
+    fields.Add("hosts", "none, since the role does not let workers join");
   }
   return rule;
 }
@@ -84,7 +83,7 @@ ClaimsRule ReadRule(const YamlNode& node, const std::string& place, Violations& 
 Issuer ReadIssuer(const YamlNode& node, const std::string& name, Violations& violations) {
   Fields fields(node, name, violations);
   fields.NotOfASpec();
-  if (!IsName(name)) violations.Add(name, WantedName(name));
+  CheckName(name, name, violations);
   Issuer issuer{.name = name, .policy = {}, .keys_file = "", .rules = {}};
   std::string longest;
   fields.Field("keys", issuer.keys_file);
@@ -96,20 +95,18 @@ Issuer ReadIssuer(const YamlNode& node, const std::string& name, Violations& vio
     issuer.policy.algorithms = Texts(*algorithms);
   }
   if (!longest.empty() && !absl::ParseDuration(longest, &issuer.policy.longest)) {
-    fields.Add("longest",
-               absl::StrCat("wanted a time, as 12h or 30m, found '", VisibleUtf8(longest), "'"));
+    fields.Add("longest", "a time, as 12h or 30m", absl::StrCat("'", VisibleUtf8(longest), "'"));
   }
   const absl::Status policy = CheckPolicy(issuer.policy);
-  if (!policy.ok()) violations.Add(name, policy.message());
+  if (!policy.ok()) violations.Add({.field = name, .note = std::string(policy.message())});
   const bool control = std::any_of(issuer.keys_file.begin(), issuer.keys_file.end(),
                                    [](unsigned char c) { return absl::ascii_iscntrl(c); });
   if (issuer.keys_file.empty() || issuer.keys_file[0] != '/' || control) {
     fields.Add("keys",
-               "wanted the absolute path of a file with the issuer's JWKS, without control "
-               "characters");
+               "the absolute path of a file with the issuer's JWKS, without control characters");
   }
   const YamlNode* const rules = fields.Node("rules");
-  if (rules == nullptr || rules->items.empty()) fields.Add("rules", "wanted at least one rule");
+  if (rules == nullptr || rules->items.empty()) fields.Add("rules", "at least one rule");
   for (size_t i = 0; rules != nullptr && i < rules->items.size(); ++i) {
     const std::string place = absl::StrCat(name, ".rules[", i, "]");
     issuer.rules.push_back(ReadRule(rules->items[i], place, violations));
@@ -181,7 +178,7 @@ absl::StatusOr<std::vector<Issuer>> ParseIssuers(const std::string& yaml) {
     issuers.push_back(ReadIssuer(node, name, violations));
     // With two entries for one issuer, it would be unclear whose rules decide about a token.
     if (!seen.insert(issuers.back().policy.issuer).second) {
-      violations.Add(name + ".issuer", "wanted an issuer that no entry above has");
+      violations.Add(name + ".issuer", "an issuer that no entry above has");
     }
   }
   RETURN_IF_ERROR(violations.ToStatus());

@@ -41,9 +41,9 @@ absl::StatusOr<std::string> Join(Grants& grants, const Authority& authority,
                                  const Principal& joiner, const v1::JoinRequest& request,
                                  absl::Time now) {
   Violations violations;
-  if (!IsName(request.worker_id())) violations.Add("worker_id", WantedName(request.worker_id()));
-  if (!IsName(request.hostname())) violations.Add("hostname", WantedName(request.hostname()));
-  if (!violations.empty()) return violations.ToStatus();
+  CheckName("worker_id", request.worker_id(), violations);
+  CheckName("hostname", request.hostname(), violations);
+  RETURN_IF_ERROR(violations.ToStatus());
   if (!joiner.hosts.empty() &&
       ::fnmatch(joiner.hosts.c_str(), request.hostname().c_str(), 0) != 0) {
     return absl::FailedPreconditionError(absl::StrCat("the token is for hosts whose names match '",
@@ -85,33 +85,30 @@ absl::StatusOr<v1::Grant> GrantFor(const v1::CreateTokenRequest& request,
   const bool joiner = request.role() == v1::ROLE_JOINER;
   const bool of_namespace =
       request.role() == v1::ROLE_VIEWER || request.role() == v1::ROLE_SUBMITTER;
-  if (!IsName(request.name())) violations.Add("name", WantedName(request.name()));
+  CheckName("name", request.name(), violations);
   if (request.role() < v1::ROLE_VIEWER || request.role() > v1::ROLE_JOINER ||
       !v1::Role_IsValid(request.role())) {
-    violations.Add("role", "wanted viewer, submitter, operator, admin or joiner");
+    violations.Add("role", kWantedRole);
   }
   if (!request.namespace_().empty() && !of_namespace) {
-    violations.Add("namespace", "wanted no namespace, since the role acts in all namespaces");
+    violations.Add("namespace", "no namespace, since the role acts in all namespaces");
   }
-  if (!request.namespace_().empty() && !IsName(request.namespace_())) {
-    violations.Add("namespace", WantedName(request.namespace_()));
-  }
+  if (!request.namespace_().empty()) CheckName("namespace", request.namespace_(), violations);
   const int64_t seconds = request.has_valid() ? request.valid().seconds()
                           : joiner            ? kJoinSeconds
                                               : kPersonSeconds;
   const int64_t most = joiner ? kMostJoinSeconds : kMostSeconds;
   if (seconds < 1 || seconds > most) {
-    violations.Add("valid",
-                   absl::StrCat("wanted 1 s to ", most / kDay, " days, found ", seconds, " s"));
+    violations.Add("valid", absl::StrCat("1 s to ", most / kDay, " days"),
+                   absl::StrCat(seconds, " s"));
   }
   if (request.has_join() && !joiner) {
-    violations.Add("join",
-                   "wanted no limits for joining, since the role does not let workers join");
+    violations.Add("join", "no limits for joining, since the role does not let workers join");
   }
   if (request.has_join() && request.join().uses() == 0) {
-    violations.Add("join.uses", "wanted at least 1, found 0");
+    violations.Add("join.uses", "at least 1", 0);
   }
-  if (!violations.empty()) return violations.ToStatus();
+  RETURN_IF_ERROR(violations.ToStatus());
   v1::Grant grant;
   grant.set_name(request.name());
   grant.set_role(request.role());

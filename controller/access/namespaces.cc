@@ -24,30 +24,29 @@ void ReadRoots(const YamlNode& node, const std::string& field, NamespaceLimits& 
     const bool control = std::any_of(root.text.begin(), root.text.end(),
                                      [](char c) { return absl::ascii_iscntrl(c); });
     if (root.text.empty() || root.text[0] != '/' || control) {
-      violations.Add(field,
-                     absl::StrCat("wanted an absolute path without control characters, found '",
-                                  VisibleUtf8(root.text), "'"));
+      violations.Add(field, "an absolute path without control characters",
+                     absl::StrCat("'", VisibleUtf8(root.text), "'"));
     }
     limits.roots.push_back(root.text);
   }
   // An empty list would mean that paths may lie anywhere.
-  if (node.items.empty()) violations.Add(field, "wanted a list of absolute paths");
+  if (node.items.empty()) violations.Add(field, "a list of absolute paths");
 }
 
 NamespaceLimits ReadLimits(const YamlNode& node, const std::string& name, Violations& violations) {
   NamespaceLimits limits;
-  if (node.kind != YamlNode::Kind::kMapping) violations.Add(name, "wanted {devices: N, roots: []}");
+  if (node.kind != YamlNode::Kind::kMapping) violations.Add(name, "{devices: N, roots: []}");
   for (const auto& [key, value] : node.fields) {
     const std::string field = absl::StrCat(name, ".", key);
     uint32_t devices = 0;
     if (key == "roots") {
       ReadRoots(value, field, limits, violations);
     } else if (key != "devices") {
-      violations.Add(field, "wanted devices or roots");
+      violations.Add(field, "devices or roots");
     } else if (absl::SimpleAtoi(value.text, &devices)) {
       limits.devices = devices;
     } else {
-      violations.Add(field, absl::StrCat("wanted a number from 0 on, found '", value.text, "'"));
+      violations.Add(field, "a number from 0 on", absl::StrCat("'", value.text, "'"));
     }
   }
   return limits;
@@ -63,7 +62,7 @@ absl::StatusOr<std::map<std::string, NamespaceLimits>> ParseNamespaces(const std
   std::map<std::string, NamespaceLimits> namespaces;
   Violations violations;
   for (const auto& [name, node] : file.fields) {
-    if (!IsName(name)) violations.Add("namespaces", WantedName(name));
+    CheckName("namespaces", name, violations);
     namespaces.emplace(name, ReadLimits(node, name, violations));
   }
   RETURN_IF_ERROR(violations.ToStatus());
@@ -129,32 +128,31 @@ absl::StatusOr<std::shared_ptr<const Spec>> Namespaces::Admit(const Spec& spec,
                                                               const std::string& name,
                                                               const Principal& submitter) const {
   Violations violations;
-  if (!IsName(name)) {
-    violations.Add("namespace", WantedName(name));
-    return violations.ToStatus();
-  }
+  CheckName("namespace", name, violations);
+  RETURN_IF_ERROR(violations.ToStatus());
   const absl::StatusOr<NamespaceLimits> limits = Find(name);
   if (!limits.ok()) {
     // Whoever is bound to a namespace need not know which others exist.
-    violations.Add("namespace", absl::StrCat(limits.status().message(),
-                                             submitter.name_space.empty() ? "; there are " : "",
-                                             submitter.name_space.empty() ? Names() : ""));
+    const std::string others =
+        submitter.name_space.empty() ? absl::StrCat("; there are ", Names()) : "";
+    violations.Add({.field = "namespace", .note = absl::StrCat(limits.status().message(), others)});
     return violations.ToStatus();
   }
   if (limits->devices && spec.facts.ranks > *limits->devices) {
-    violations.Add("devices",
-                   absl::StrCat("wanted at most ", *limits->devices, ", found ", spec.facts.ranks,
-                                "; the namespace ", name, " may hold no more"));
+    violations.Add({.field = "devices",
+                    .wanted = absl::StrCat("at most ", *limits->devices),
+                    .found = absl::StrCat(spec.facts.ranks),
+                    .note = absl::StrCat("the namespace ", name, " may hold no more")});
   }
   for (const SpecPath& named : spec.facts.paths) {
     const auto admits = [&](const std::string& root) { return MayLieBelow(named.path, root); };
     if (limits->roots.empty() || std::any_of(limits->roots.begin(), limits->roots.end(), admits)) {
       continue;
     }
-    violations.Add(named.field,
-                   absl::StrCat("wanted a path below a root of the namespace ", name, ", found '",
-                                named.path, "'; nearest: a path below ",
-                                absl::StrJoin(limits->roots, " or "), ", or a relative path"));
+    violations.Add(named.field, absl::StrCat("a path below a root of the namespace ", name),
+                   absl::StrCat("'", named.path, "'"),
+                   absl::StrCat("a path below ", absl::StrJoin(limits->roots, " or "),
+                                ", or a relative path"));
   }
   RETURN_IF_ERROR(violations.ToStatus());
   auto admitted = std::make_shared<Spec>(spec);

@@ -43,10 +43,13 @@ bool IsName(absl::string_view text) {
          });
 }
 
-std::string WantedName(absl::string_view found) {
-  return absl::StrCat("wanted 1 to ", kMostNameBytes,
-                      " letters, digits and characters of '-_.@', found ", found.size(),
-                      " characters");
+std::string WantedName() {
+  return absl::StrCat("1 to ", kMostNameBytes, " letters, digits and characters of '-_.@'");
+}
+
+void CheckName(absl::string_view field, absl::string_view text, Violations& violations) {
+  if (IsName(text)) return;
+  violations.Add(field, WantedName(), absl::StrCat(text.size(), " characters"));
 }
 
 std::string NameOf(v1::Role role) {

@@ -7,6 +7,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/violations.h"
 #include "trainyard/v1/access.pb.h"
 
 namespace trainyard::controller {
@@ -33,9 +34,12 @@ inline constexpr char kNoNamespace[] = "\n";
 // for `wanted`. Empty names mean all namespaces.
 std::string NamespaceToList(const std::string& seen, const std::string& wanted);
 
-// Whether a text can be a name in a certificate, a log and a URI; and the message if not.
+// Whether a text can be a name in a certificate, a log and a URI.
 bool IsName(absl::string_view text);
-std::string WantedName(absl::string_view found);
+std::string WantedName();  // The rule for names in words.
+void CheckName(absl::string_view field, absl::string_view text, Violations& violations);
+
+inline constexpr char kWantedRole[] = "viewer, submitter, operator, admin or joiner";
 
 // Returns "submitter" for ROLE_SUBMITTER, and the other way round. ROLE_UNSPECIFIED: no role has
 // this name.

@@ -42,16 +42,16 @@ absl::Status NotLive(const std::string& job_id) {
 
 // Returns the violation for a path that must not lie where a live job has its checkpoints. A job of
 // another namespace is not named.
-std::string TakenBy(const Directories::Use& use, const std::string& path, const Spec& spec) {
-  if (use.name_space != spec.facts.name_space) {
-    return absl::StrCat("wanted a directory apart from those of other jobs, found '", path,
-                        "', which a job of another namespace is using in whole or in part; give "
-                        "another directory");
-  }
-  const std::string where = use.directory == path ? "" : absl::StrCat(" as '", use.directory, "'");
-  return absl::StrCat("wanted a directory apart from those of other jobs, found '", path,
-                      "', which job ", use.job_id, " is using in whole or in part", where,
-                      "; give another directory, or cancel that job first");
+FieldViolation TakenBy(const Directories::Use& use, const SpecPath& named, const Spec& spec) {
+  const bool own = use.name_space == spec.facts.name_space;
+  const std::string where =
+      !own || use.directory == named.path ? "" : absl::StrCat(" as '", use.directory, "'");
+  return {.field = named.field,
+          .wanted = "a directory apart from those of other jobs",
+          .found = absl::StrCat("'", named.path, "', which ",
+                                own ? "job " + use.job_id : "a job of another namespace",
+                                " is using in whole or in part", where),
+          .note = absl::StrCat("give another directory", own ? ", or cancel that job first" : "")};
 }
 
 // Returns the step up to which the reports before this event count. `after` contains resumes that
@@ -169,11 +169,12 @@ absl::StatusOr<Snapshot> JobBook::FindContinued(const Spec& spec) const {
   RETURN_IF_ERROR(job.status());
   Violations violations;
   if ((*job)->spec->facts.name_space != spec.facts.name_space) {
-    violations.Add("continues.job", NoJob(id).message());
+    violations.Add({.field = "continues.job", .note = std::string(NoJob(id).message())});
   } else if (!IsTerminal((*job)->state)) {
-    violations.Add("continues.job",
-                   absl::StrCat("wanted a job that has ended, found ", id, ", which is ",
-                                Name((*job)->state), "; cancel that job first"));
+    violations.Add({.field = "continues.job",
+                    .wanted = "a job that has ended",
+                    .found = absl::StrCat(id, ", which is ", Name((*job)->state)),
+                    .note = "cancel that job first"});
   }
   RETURN_IF_ERROR(violations.ToStatus());
   return job;
@@ -183,17 +184,18 @@ absl::Status JobBook::CheckSubmitLocked(const Spec& spec, const RootPaths& roots
   const std::string& checkpoints = spec.facts.checkpoint_directory;
   Violations violations;
   if (const auto use = directories_.Overlapping(checkpoints, spec.facts.roots, roots)) {
-    violations.Add("checkpoint.directory", TakenBy(*use, checkpoints, spec));
+    violations.Add(TakenBy(*use, {"checkpoint.directory", checkpoints}, spec));
   }
   Directories own;
   own.Add(spec.facts, "");
   for (const SpecPath& named : spec.facts.paths) {
     if (named.field != "profile.directory") continue;
     if (const auto use = directories_.Holding(named.path, spec.facts.roots, roots)) {
-      violations.Add(named.field, TakenBy(*use, named.path, spec));
+      violations.Add(TakenBy(*use, named, spec));
     } else if (own.Holding(named.path, spec.facts.roots, roots)) {
-      violations.Add(named.field, absl::StrCat("wanted a directory outside checkpoint.directory '",
-                                               checkpoints, "', found '", named.path, "'"));
+      violations.Add(named.field,
+                     absl::StrCat("a directory outside checkpoint.directory '", checkpoints, "'"),
+                     absl::StrCat("'", named.path, "'"));
     }
   }
   RETURN_IF_ERROR(violations.ToStatus());

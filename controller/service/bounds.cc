@@ -34,8 +34,7 @@ absl::Status CheckForm(const FieldDescriptor& field, v1::Bounds::Form form,
         absl::StrCat(text.size(), " bytes: '", VisibleUtf8(CutUtf8(text, kMostTextShown)), "'"));
   }
   if (form == v1::Bounds::FORM_NAME && !IsName(text)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(field.containing_type()->name(), ".", field.name(), ": ", WantedName(text)));
+    return Refused(field, WantedName(), absl::StrCat(text.size(), " characters"));
   }
   return absl::OkStatus();
 }

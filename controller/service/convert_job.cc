@@ -38,9 +38,10 @@ void FindUnknownFields(const Message& message, const std::string& path, Violatio
   const auto& unknown = message.GetReflection()->GetUnknownFields(message);
   for (int i = 0; i < unknown.field_count(); ++i) {
     violations.Add(
-        absl::StrCat(path, path.empty() ? "" : ".", "#", unknown.field(i).number()),
-        "found a field that this controller does not know; wanted a field of JobSpec: is "
-        "the client newer than the controller?");
+        {.field = absl::StrCat(path, path.empty() ? "" : ".", "#", unknown.field(i).number()),
+         .wanted = "a field of JobSpec",
+         .found = "a field that this controller does not know",
+         .note = "is the client newer than the controller?"});
   }
   const google::protobuf::Reflection& reflection = *message.GetReflection();
   std::vector<const google::protobuf::FieldDescriptor*> fields;
@@ -96,11 +97,10 @@ absl::StatusOr<std::string> SpecJson(const v1::JobSpec& spec) {
 }
 
 absl::StatusOr<std::shared_ptr<const Spec>> FromProto(const v1::JobSpec& spec) {
-  Violations violations;
   if (const size_t size = spec.ByteSizeLong(); size > kMaxSpecBytes) {
-    violations.Add("spec", Wanted(absl::StrCat("at most ", kMaxSpecBytes, " bytes"), size));
-    return violations.ToStatus();
+    return WrongField("spec", absl::StrCat("at most ", kMaxSpecBytes, " bytes"), size);
   }
+  Violations violations;
   FindUnknownFields(spec, "", violations);
   RETURN_IF_ERROR(violations.ToStatus());
   ASSIGN_OR_RETURN(const std::string json, SpecJson(spec));

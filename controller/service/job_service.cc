@@ -28,12 +28,6 @@ grpc::Status JobError(const absl::Status& status, const std::string& job_id) {
   return ToGrpc(status, "trainyard.v1.Job", job_id);
 }
 
-absl::Status Violation(absl::string_view field, absl::string_view description) {
-  Violations violations;
-  violations.Add(field, description);
-  return violations.ToStatus();
-}
-
 // Returns a job that was not stored, for validate_only.
 v1::Job Unstored(const v1::JobSpec& spec, const JobFacts& facts) {
   v1::Job job;
@@ -81,9 +75,8 @@ grpc::ServerWriteReactor<Response>* JobService::Follow(grpc::CallbackServerConte
 absl::StatusOr<std::shared_ptr<const Spec>> JobService::Admit(
     const Principal& caller, const v1::SubmitJobRequest& request) const {
   if (request.request_id().size() > kMaxRequestIdBytes) {
-    return Violation("request_id",
-                     absl::StrCat("wanted at most ", kMaxRequestIdBytes, " characters, found ",
-                                  request.request_id().size()));
+    return WrongField("request_id", absl::StrCat("at most ", kMaxRequestIdBytes, " characters"),
+                      request.request_id().size());
   }
   const std::string own = caller.name_space.empty() ? kDefaultNamespace : caller.name_space;
   const std::string& name_space = request.namespace_().empty() ? own : request.namespace_();
@@ -156,8 +149,8 @@ grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* cont
     if (!request->page_token().empty()) {
       const auto number = JobNumber(request->page_token());
       if (!number) {
-        return ToGrpc(Violation("page_token", absl::StrCat("wanted a next_page_token, found '",
-                                                           request->page_token(), "'")));
+        return ToGrpc(WrongField("page_token", "a next_page_token",
+                                 absl::StrCat("'", request->page_token(), "'")));
       }
       before = *number;
     }
@@ -258,7 +251,7 @@ grpc::ServerWriteReactor<v1::StreamLogsResponse>* JobService::StreamLogs(
     const uint32_t ranks = (*job)->spec->facts.ranks;
     if (rank >= int64_t(ranks)) {
       return {Fill::kEnd,
-              ToGrpc(Violation("rank", Wanted(absl::StrCat("0 to ", ranks - 1), rank, ranks - 1)))};
+              ToGrpc(WrongField("rank", absl::StrCat("0 to ", ranks - 1), rank, ranks - 1))};
     }
     const auto page = book_.store().ReadLogs((*job)->number, seen, rank, kLinesPerMessage);
     if (!page.ok()) return {Fill::kEnd, ToGrpc(page.status())};

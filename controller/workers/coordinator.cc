@@ -90,20 +90,20 @@ absl::StatusOr<RootPaths> Coordinator::CheckAgainstWorkers(const Spec& spec) con
     for (const PrecisionRow& row : Precisions()) {
       if (row.RunsOn(DeviceKind::kCuda)) of_gpus.push_back(row.name);
     }
-    violations.Add(
-        "precision",
-        absl::StrCat("wanted ", absl::StrJoin(of_gpus, " or "),
-                     ", since every device of this cluster is a GPU, found ", spec.facts.precision,
-                     ", which exists on CPU ranks alone; nearest ", of_gpus.back()));
+    violations.Add("precision",
+                   absl::StrCat(absl::StrJoin(of_gpus, " or "),
+                                ", since every device of this cluster is a GPU"),
+                   absl::StrCat(spec.facts.precision, ", which exists on CPU ranks alone"),
+                   of_gpus.back());
   }
   for (const SpecPath& named : spec.facts.paths) {
     // If no worker has told its roots, the worker that starts the job decides.
     if (roots.empty()) break;
     const auto admits = [&](const std::string& root) { return MayLieBelow(named.path, root); };
     if (std::any_of(roots.begin(), roots.end(), admits)) continue;
-    violations.Add(named.field,
-                   absl::StrCat("wanted a path below a root of a worker, found '", named.path,
-                                "'; nearest: one below ", absl::StrJoin(roots, " or "),
+    violations.Add(named.field, "a path below a root of a worker",
+                   absl::StrCat("'", named.path, "'"),
+                   absl::StrCat("one below ", absl::StrJoin(roots, " or "),
                                 ", or a relative one, which is taken from there. To add a root: "
                                 "trainyard up --root DIR, or trainyard-worker --root DIR"));
   }

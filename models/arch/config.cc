@@ -11,8 +11,8 @@ namespace {
 
 void AddUnknownFamily(absl::string_view found, FieldProblems& problems) {
   const std::string near = NearestName(found, FamilyNames());
-  problems.Add("family",
-               Wanted(absl::StrJoin(FamilyNames(), " or "), absl::StrCat("\"", found, "\""), near));
+  problems.Add("family", absl::StrJoin(FamilyNames(), " or "), absl::StrCat("\"", found, "\""),
+               near);
 }
 
 void Take(const Family& family, const GivenFields& given, FieldProblems& problems,
@@ -84,9 +84,9 @@ ModelConfig Override(ModelConfig config, const GivenModel& given, Violations& vi
   FieldProblems problems(violations, path);
   if (!given.family.empty() && given.family != config.family()) {
     problems.Add("family",
-                 Wanted(absl::StrCat("none beside a preset, or its own, \"", config.family(),
-                                     "\" (another one goes inline, as architecture)"),
-                        absl::StrCat("\"", given.family, "\"")));
+                 absl::StrCat("none beside a preset, or its own, \"", config.family(),
+                              "\" (another one goes inline, as architecture)"),
+                 absl::StrCat("\"", given.family, "\""));
   }
   const std::vector<Field> known = FieldsOf(config);
   for (const auto& [name, value] : given.fields) {
@@ -94,9 +94,8 @@ ModelConfig Override(ModelConfig config, const GivenModel& given, Violations& vi
       return field.rule.name == name;
     });
     if (own) continue;
-    problems.Add(name,
-                 Wanted(absl::StrCat("none, since family ", config.family(), " has no ", name),
-                        TextOf(value)));
+    problems.Add(name, absl::StrCat("none, since family ", config.family(), " has no ", name),
+                 TextOf(value));
   }
   Take(*FindFamily(config.family()), given.fields, problems, config);
   return config;
@@ -105,7 +104,7 @@ ModelConfig Override(ModelConfig config, const GivenModel& given, Violations& vi
 ModelConfig FromFields(const GivenModel& given, Violations& violations, absl::string_view path) {
   FieldProblems problems(violations, path);
   if (given.family.empty()) {
-    problems.Add("family", Wanted(absl::StrJoin(FamilyNames(), " or "), "none"));
+    problems.Add("family", absl::StrJoin(FamilyNames(), " or "), "none");
     return {};
   }
   const Family* family = FindFamily(given.family);
@@ -116,8 +115,8 @@ ModelConfig FromFields(const GivenModel& given, Violations& violations, absl::st
   ModelConfig config = family->defaults;
   for (const Field& field : FieldsOf(config)) {
     if (!field.rule.required || given.fields.contains(field.rule.name)) continue;
-    problems.Add(field.rule.name,
-                 Wanted("a size, which an inline architecture has no default for", "none"));
+    problems.Add(field.rule.name, "a size, which an inline architecture has no default for",
+                 "none");
   }
   Take(*family, given.fields, problems, config);
   return config;

@@ -40,14 +40,12 @@ void VisitBalance(MoeConfig& moe, FieldVisit visit) {
         &moe.expert_bias);
   visit({.name = "moe.bias_update_rate",
          .help = "How far a step moves the bias.",
-         .legal = [](double x) { return x >= 0 && x <= 1; },
-         .wanted = "0 <= x <= 1 (usual: 1e-3)",
+         .real = {.least = 0, .most = 1, .note = "usual: 1e-3"},
          .may_differ = MayDiffer::kAlways},
         &moe.bias_update_rate);
   visit({.name = "moe.aux_loss",
          .help = "Coefficient of the load-balancing loss.",
-         .legal = [](double x) { return x >= 0 && x <= 10; },
-         .wanted = "0 (none) <= x <= 10 (usual: 1e-3)",
+         .real = {.least = 0, .most = 10, .zero = "none", .note = "usual: 1e-3"},
          .may_differ = MayDiffer::kAlways},
         &moe.aux_loss);
   visit(
@@ -61,30 +59,33 @@ void VisitBalance(MoeConfig& moe, FieldVisit visit) {
 }
 
 void VisitMoe(MoeConfig& moe, FieldVisit visit) {
-  visit(
-      {.name = "moe.experts", .help = "Experts of a layer.", .most = kMaxExperts, .required = true},
-      &moe.experts);
+  visit({.name = "moe.experts",
+         .help = "Experts of a layer.",
+         .whole = {.most = kMaxExperts},
+         .required = true},
+        &moe.experts);
   const int64_t experts = Limit(moe.experts, kMaxExperts);
   visit({.name = "moe.top_k",
          .help = "Experts that a token is sent to.",
-         .most = experts,
+         .whole = {.most = experts},
          .required = true},
         &moe.top_k);
-  visit(
-      {.name = "moe.expert_ffn", .help = "Width of one expert.", .most = kMaxFfn, .required = true},
-      &moe.expert_ffn);
+  visit({.name = "moe.expert_ffn",
+         .help = "Width of one expert.",
+         .whole = {.most = kMaxFfn},
+         .required = true},
+        &moe.expert_ffn);
   visit({.name = "moe.shared_experts",
          .help = "MLPs that every token goes through besides.",
-         .least = 0,
-         .most = kMaxExperts,
+         .whole = {.least = 0, .most = kMaxExperts},
          .may_differ = MayDiffer::kAlways},
         &moe.shared_experts);
   const bool shared = moe.shared_experts != 0;
   visit({.name = "moe.shared_ffn",
          .help = "Width of the shared experts together; shared_experts x expert_ffn unless given.",
-         .least = moe.shared_experts > 0 ? 1 : 0,
-         .most = shared ? kMaxFfn : 0,
-         .wanted = shared ? nullptr : "0 without shared experts",
+         .whole = {.least = moe.shared_experts > 0 ? 1 : 0,
+                   .most = shared ? kMaxFfn : 0,
+                   .note = shared ? nullptr : "without shared experts"},
          .over_tensor = OverTensor::kDivided},
         &moe.shared_ffn);
   visit({.name = "moe.router", .help = "How the router scores a token's experts."},
@@ -92,18 +93,17 @@ void VisitMoe(MoeConfig& moe, FieldVisit visit) {
   VisitBalance(moe, visit);
   visit({.name = "moe.groups",
          .help = "Groups of neighbouring experts; a divisor of experts.",
-         .most = experts},
+         .whole = {.most = experts}},
         &moe.groups);
   visit({.name = "moe.topk_groups",
          .help = "A token's experts are of its best so many groups.",
-         .most = Limit(moe.groups, experts)},
+         .whole = {.most = Limit(moe.groups, experts)}},
         &moe.topk_groups);
   visit({.name = "moe.norm_topk", .help = "The weights of a token's experts sum to 1."},
         &moe.norm_topk);
   visit({.name = "moe.routed_scaling",
          .help = "Multiplies the weights of a token's experts.",
-         .legal = [](double x) { return x > 0 && x <= 1000; },
-         .wanted = "0 < x <= 1000 (usual: 1)"},
+         .real = {.above = 0, .most = 1000, .note = "usual: 1"}},
         &moe.routed_scaling);
   visit({.name = "moe.fake_balanced",
          .help = "For benchmarks: experts in turn, instead of the best.",
@@ -113,31 +113,27 @@ void VisitMoe(MoeConfig& moe, FieldVisit visit) {
 
 void VisitRopeScaling(RopeScaling& scaling, FieldVisit visit) {
   const bool unset = scaling.factor == 0;
-  const auto factor = [](double x) { return x > 0 && x <= 1e6; };
   visit({.name = "rope_scaling.factor",
          .help = "Llama 3.1's stretching of long rotary wavelengths; 0: none.",
-         .legal = [](double x) { return x >= 0 && x <= 1e6; },
-         .wanted = "0 (none) <= x <= 1e6 (usual: 8)",
+         .real = {.least = 0, .most = 1e6, .zero = "none", .note = "usual: 8"},
          .may_differ = MayDiffer::kAtStart,
          .unset = unset},
         &scaling.factor);
   visit({.name = "rope_scaling.low_freq_factor",
          .help = "Wavelengths longer than original_max_seq over this are stretched whole.",
-         .legal = factor,
-         .wanted = "0 < x <= 1e6 (usual: 1)",
+         .real = {.above = 0, .most = 1e6, .note = "usual: 1"},
          .may_differ = MayDiffer::kAtStart,
          .unset = unset},
         &scaling.low_freq_factor);
   visit({.name = "rope_scaling.high_freq_factor",
          .help = "Wavelengths shorter than original_max_seq over this are not stretched.",
-         .legal = factor,
-         .wanted = "0 < x <= 1e6 (usual: 4)",
+         .real = {.above = 0, .most = 1e6, .note = "usual: 4"},
          .may_differ = MayDiffer::kAtStart,
          .unset = unset},
         &scaling.high_freq_factor);
   visit({.name = "rope_scaling.original_max_seq",
          .help = "Longest sequence before the stretching.",
-         .most = kMaxSequence,
+         .whole = {.most = kMaxSequence},
          .may_differ = MayDiffer::kAtStart,
          .unset = unset},
         &scaling.original_max_seq);
@@ -146,7 +142,7 @@ void VisitRopeScaling(RopeScaling& scaling, FieldVisit visit) {
 void VisitVocabulary(DecoderConfig& c, FieldVisit visit) {
   visit({.name = "vocab",
          .help = "Tokens of the vocabulary.",
-         .most = kMaxVocab,
+         .whole = {.most = kMaxVocab},
          .over_tensor = OverTensor::kDivided,
          .padded_by = "vocab_multiple",
          .padded_to = std::max<int64_t>(1, c.vocab_multiple),
@@ -154,14 +150,13 @@ void VisitVocabulary(DecoderConfig& c, FieldVisit visit) {
         &c.vocab);
   visit({.name = "vocab_multiple",
          .help = "Embedding and head have rows without a token, up to a multiple of this number.",
-         .most = kMaxVocabMultiple,
+         .whole = {.most = kMaxVocabMultiple},
          .may_differ = MayDiffer::kAlways,
          .unset = c.vocab_multiple == 1},
         &c.vocab_multiple);
   visit({.name = "padding_token",
          .help = "A token that does not train the row of the embedding that it reads; -1: none.",
-         .least = -1,
-         .most = Limit(c.vocab, kMaxVocab) - 1,
+         .whole = {.least = -1, .most = Limit(c.vocab, kMaxVocab) - 1},
          .may_differ = MayDiffer::kAtStart,
          .unset = c.padding_token == -1},
         &c.padding_token);
@@ -170,39 +165,36 @@ void VisitVocabulary(DecoderConfig& c, FieldVisit visit) {
 void VisitHeads(DecoderConfig& c, FieldVisit visit) {
   visit({.name = "heads",
          .help = "Heads of the queries.",
-         .most = kMaxHeads,
+         .whole = {.most = kMaxHeads},
          .over_tensor = OverTensor::kDivided,
          .required = true},
         &c.heads);
   visit({.name = "kv_heads",
          .help = "Heads of keys and values: a divisor of heads; as many as heads unless given.",
-         .most = kMaxHeads,
+         .whole = {.most = kMaxHeads},
          .over_tensor = OverTensor::kReplicated},
         &c.kv_heads);
   visit({.name = "head_dim",
          .help = "Width of a head; hidden / heads unless given.",
-         .least = 2,
-         .most = kMaxHeadDim,
-         .multiple = 2,
-         .wanted = "an even number from 2 to 256 (hidden / heads unless it is given)"},
+         .whole = {.least = 2,
+                   .most = kMaxHeadDim,
+                   .multiple = 2,
+                   .note = "hidden / heads unless it is given"}},
         &c.head_dim);
-  static_assert(kMaxHeadDim == 256, "as the text says");
 }
 
 void VisitDropout(DecoderConfig& c, FieldVisit visit) {
-  const auto probability = [](double x) { return x >= 0 && x <= 0.95; };
-  static constexpr char kWanted[] = "0 (none) <= x <= 0.95 (usual: 0, 0.1)";
+  constexpr Interval kProbability = {
+      .least = 0, .most = 0.95, .zero = "none", .note = "usual: 0, 0.1"};
   visit({.name = "attention_dropout",
          .help = "Probability with which training drops a weight of attention.",
-         .legal = probability,
-         .wanted = kWanted,
+         .real = kProbability,
          .may_differ = MayDiffer::kAlways,
          .unset = c.attention_dropout == 0},
         &c.attention_dropout);
   visit({.name = "hidden_dropout",
          .help = "The same for outputs of the embedding, of attention and of the MLP.",
-         .legal = probability,
-         .wanted = kWanted,
+         .real = kProbability,
          .may_differ = MayDiffer::kAlways,
          .unset = c.hidden_dropout == 0},
         &c.hidden_dropout);
@@ -217,8 +209,8 @@ void CheckQuotient(const GivenFields& given, const DecoderConfig& c, FieldProble
   if (given.contains("hidden")) {
     const int64_t unit = 2 * c.heads, most = std::min(kMaxHidden, kMaxHeadDim * c.heads);
     return problems.Add("hidden",
-                        Wanted(absl::StrCat("a multiple of 2 x heads = ", unit, ", or a head_dim"),
-                               c.hidden, NearestMultiple(c.hidden, unit, most)));
+                        absl::StrCat("a multiple of 2 x heads = ", unit, ", or a head_dim"),
+                        c.hidden, NearestMultiple(c.hidden, unit, most));
   }
   int64_t nearest = 0;
   for (int64_t heads = 1; heads <= kMaxHeads; ++heads) {
@@ -228,10 +220,10 @@ void CheckQuotient(const GivenFields& given, const DecoderConfig& c, FieldProble
     const bool nearer = nearest == 0 || std::abs(heads - c.heads) <= std::abs(nearest - c.heads);
     if (legal && nearer) nearest = heads;
   }
-  problems.Add("heads", Wanted(absl::StrCat("a divisor of hidden = ", c.hidden,
-                                            " with an even quotient of at most ", kMaxHeadDim,
-                                            ", or a head_dim"),
-                               c.heads, nearest == 0 ? "" : absl::StrCat(nearest)));
+  problems.Add("heads",
+               absl::StrCat("a divisor of hidden = ", c.hidden,
+                            " with an even quotient of at most ", kMaxHeadDim, ", or a head_dim"),
+               c.heads, nearest == 0 ? "" : absl::StrCat(nearest));
 }
 
 }  // namespace
@@ -242,20 +234,19 @@ void VisitDecoder(const DecoderTraits& traits, DecoderConfig& c, FieldVisit visi
   };
   visit({.name = "layers",
          .help = "Blocks.",
-         .most = kMaxLayers,
+         .whole = {.most = kMaxLayers},
          .required = true,
          .may_differ = MayDiffer::kInSubset},
         &c.layers);
   visit({.name = "hidden",
          .help = "Width of the residual stream.",
-         .most = kMaxHidden,
+         .whole = {.most = kMaxHidden},
          .required = true},
         &c.hidden);
   visit({.name = "ffn",
          .help = traits.experts ? "Of no effect: every MLP is a mixture of experts."
                                 : "Width of the MLP.",
-         .least = traits.experts ? 0 : 1,
-         .most = kMaxFfn,
+         .whole = {.least = traits.experts ? 0 : 1, .most = kMaxFfn},
          .over_tensor = traits.experts ? OverTensor::kWhole : OverTensor::kDivided,
          .required = !traits.experts},
         &c.ffn);
@@ -263,28 +254,26 @@ void VisitDecoder(const DecoderTraits& traits, DecoderConfig& c, FieldVisit visi
   VisitVocabulary(c, visit);
   visit({.name = "max_seq",
          .help = "Longest sequence.",
-         .most = kMaxSequence,
+         .whole = {.most = kMaxSequence},
          .may_differ = traits.position_table ? MayDiffer::kNever : MayDiffer::kAtStart},
         &c.max_seq);
   visit({.name = "norm_eps",
          .help = "Added to the variance in the norms.",
-         .legal = [](double x) { return x > 0 && x <= 0.1; },
-         .wanted = "0 < x <= 0.1 (usual: 1e-5)"},
+         .real = {.above = 0, .most = 0.1, .note = "usual: 1e-5"}},
         &c.norm_eps);
   if (traits.rope) {
     visit({.name = "rope_base",
            .help = "Base of the rotary wavelengths.",
-           .legal = [](double x) { return x >= 1 && x <= 1e12; },
-           .wanted = "1 <= x <= 1e12 (usual: 10000, 500000)",
+           .real = {.least = 1, .most = 1e12, .note = "usual: 10000, 500000"},
            .may_differ = MayDiffer::kAtStart},
           &c.rope_base);
   } else {
-    visit({.name = "rope_base",
-           .help = "0: this family has no rotary positions.",
-           .legal = [](double x) { return x == 0; },
-           .wanted = "none, since this family has no rotary positions",
-           .fixed = true},
-          &c.rope_base);
+    visit(
+        {.name = "rope_base",
+         .help = "0: this family has no rotary positions.",
+         .real = {.least = 0, .most = 0, .zero = "none, since this family has no rotary positions"},
+         .fixed = true},
+        &c.rope_base);
   }
   visit({.name = "tied",
          .help = "The output projection shares the embedding.",
@@ -292,8 +281,7 @@ void VisitDecoder(const DecoderTraits& traits, DecoderConfig& c, FieldVisit visi
         &c.tied);
   visit({.name = "attention_soft_cap",
          .help = "Attention scores stay below it, in size, by a hyperbolic tangent; 0: no bound.",
-         .legal = [](double x) { return x >= 0 && x <= 1e6; },
-         .wanted = "0 (none) <= x <= 1e6 (usual: 30, 50)",
+         .real = {.least = 0, .most = 1e6, .zero = "none", .note = "usual: 30, 50"},
          .unset = c.attention_soft_cap == 0},
         &c.attention_soft_cap);
   VisitDropout(c, visit);
@@ -325,14 +313,15 @@ void CompleteMoe(const GivenFields& given, MoeConfig& moe) {
 void CheckMoe(const MoeConfig& moe, FieldProblems& problems) {
   if (!problems.Legal({"moe.experts", "moe.top_k", "moe.groups"})) return;
   if (moe.experts % moe.groups != 0) {
-    return problems.Add("moe.groups", Wanted(absl::StrCat("a divisor of experts = ", moe.experts),
-                                             moe.groups, NearestDivisor(moe.experts, moe.groups)));
+    return problems.Add("moe.groups", absl::StrCat("a divisor of experts = ", moe.experts),
+                        moe.groups, NearestDivisor(moe.experts, moe.groups));
   }
   const int64_t eligible = moe.experts / moe.groups * moe.topk_groups;
   if (problems.Legal({"moe.topk_groups"}) && moe.top_k > eligible) {
-    problems.Add("moe.top_k", Wanted(absl::StrCat("at most the ", eligible, " experts of ",
-                                                  moe.topk_groups, " of ", moe.groups, " groups"),
-                                     moe.top_k, eligible));
+    problems.Add("moe.top_k",
+                 absl::StrCat("at most the ", eligible, " experts of ", moe.topk_groups, " of ",
+                              moe.groups, " groups"),
+                 moe.top_k, eligible);
   }
 }
 
@@ -340,12 +329,12 @@ void CheckDecoder(const DecoderTraits& traits, absl::string_view family, const D
                   FieldProblems& problems) {
   if (problems.Legal({"heads", "kv_heads"})) {
     if (c.heads % c.kv_heads != 0) {
-      problems.Add("kv_heads", Wanted(absl::StrCat("a divisor of heads = ", c.heads), c.kv_heads,
-                                      NearestDivisor(c.heads, c.kv_heads)));
+      problems.Add("kv_heads", absl::StrCat("a divisor of heads = ", c.heads), c.kv_heads,
+                   NearestDivisor(c.heads, c.kv_heads));
     }
     if (!traits.grouped_queries && c.kv_heads != c.heads) {
-      problems.Add("kv_heads", Wanted(absl::StrCat("heads = ", c.heads, " in family ", family),
-                                      c.kv_heads, c.heads));
+      problems.Add("kv_heads", absl::StrCat("heads = ", c.heads, " in family ", family), c.kv_heads,
+                   c.heads);
     }
   }
   if (c.moe) CheckMoe(*c.moe, problems);

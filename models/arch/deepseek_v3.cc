@@ -97,16 +97,13 @@ void VisitWidths(DeepseekV3Config& c, FieldVisit visit) {
                          int64_t* value) {
     visit({.name = name,
            .help = help,
-           .least = multiple,
-           .most = most,
-           .multiple = multiple,
+           .whole = {.least = multiple, .most = most, .multiple = multiple},
            .required = true},
           value);
   };
   visit({.name = "q_lora_rank",
          .help = "Width of the vector that the queries are projected from; 0: that of the model.",
-         .least = 0,
-         .most = kMaxHidden,
+         .whole = {.least = 0, .most = kMaxHidden},
          .required = true},
         &c.q_lora_rank);
   width("kv_lora_rank", "Width of the vector that keys and values are projected from.", kMaxHidden,
@@ -119,32 +116,22 @@ void VisitWidths(DeepseekV3Config& c, FieldVisit visit) {
 }
 
 void VisitYarn(DeepseekV3Config& c, FieldVisit visit) {
-  const auto real = [&](const char* name, const char* help, bool (*legal)(double),
-                        const char* wanted, double* value) {
-    visit({.name = name,
-           .help = help,
-           .legal = legal,
-           .wanted = wanted,
-           .may_differ = MayDiffer::kAtStart},
-          value);
+  const auto real = [&](const char* name, const char* help, const Interval& legal, double* value) {
+    visit({.name = name, .help = help, .real = legal, .may_differ = MayDiffer::kAtStart}, value);
   };
-  const auto turns = [](double x) { return x > 0 && x <= 1e6; };
-  real(
-      "yarn_factor", "YaRN's stretching of long rotary wavelengths; 0: none.",
-      [](double x) { return x == 0 || (x >= 1 && x <= 1e6); },
-      "0 (none), or 1 <= x <= 1e6 (usual: 40)", &c.yarn_factor);
+  real("yarn_factor", "YaRN's stretching of long rotary wavelengths; 0: none.",
+       {.least = 1, .most = 1e6, .zero = "none", .note = "usual: 40"}, &c.yarn_factor);
   real("yarn_beta_fast",
-       "Wavelengths that turn more often in yarn_original_max_seq are not stretched.", turns,
-       "0 < x <= 1e6, at least yarn_beta_slow (usual: 32)", &c.yarn_beta_fast);
+       "Wavelengths that turn more often in yarn_original_max_seq are not stretched.",
+       {.above = 0, .most = 1e6, .note = "at least yarn_beta_slow; usual: 32"}, &c.yarn_beta_fast);
   real("yarn_beta_slow",
-       "Wavelengths that turn less often in yarn_original_max_seq are stretched whole.", turns,
-       "0 < x <= 1e6 (usual: 1)", &c.yarn_beta_slow);
-  real(
-      "yarn_mscale", "Scores are multiplied by (0.1 yarn_mscale ln(yarn_factor) + 1)^2.",
-      [](double x) { return x >= 0 && x <= 100; }, "0 <= x <= 100 (usual: 1)", &c.yarn_mscale);
+       "Wavelengths that turn less often in yarn_original_max_seq are stretched whole.",
+       {.above = 0, .most = 1e6, .note = "usual: 1"}, &c.yarn_beta_slow);
+  real("yarn_mscale", "Scores are multiplied by (0.1 yarn_mscale ln(yarn_factor) + 1)^2.",
+       {.least = 0, .most = 100, .note = "usual: 1"}, &c.yarn_mscale);
   visit({.name = "yarn_original_max_seq",
          .help = "Longest sequence before the stretching.",
-         .most = kMaxSequence,
+         .whole = {.most = kMaxSequence},
          .may_differ = MayDiffer::kAtStart},
         &c.yarn_original_max_seq);
 }
@@ -156,13 +143,11 @@ void Visit(ModelConfig& config, FieldVisit visit) {
   });
   visit({.name = "dense_layers",
          .help = "Number of first layers with an MLP of width ffn instead of experts.",
-         .least = 0,
-         .most = kMaxLayers},
+         .whole = {.least = 0, .most = kMaxLayers}},
         &c.dense_layers);
   visit({.name = "ffn",
          .help = "Width of the MLP of the first dense_layers layers.",
-         .least = c.dense_layers > 0 ? 1 : 0,
-         .most = kMaxFfn,
+         .whole = {.least = c.dense_layers > 0 ? 1 : 0, .most = kMaxFfn},
          .over_tensor = OverTensor::kDivided},
         &c.ffn);
   VisitWidths(c, visit);
@@ -174,22 +159,20 @@ void CheckFields(const ModelConfig& config, FieldProblems& problems) {
   if (problems.Legal({"qk_nope_head_dim", "qk_rope_head_dim"}) &&
       c.qk_nope_head_dim + c.qk_rope_head_dim > kMaxHeadDim) {
     const int64_t most = kMaxHeadDim - c.qk_rope_head_dim;
-    problems.Add(
-        most > 0 ? "qk_nope_head_dim" : "qk_rope_head_dim",
-        Wanted(absl::StrCat("heads of at most ", kMaxHeadDim, " columns together"),
-               c.qk_nope_head_dim + c.qk_rope_head_dim, most > 0 ? most : kMaxHeadDim - 2));
+    problems.Add(most > 0 ? "qk_nope_head_dim" : "qk_rope_head_dim",
+                 absl::StrCat("heads of at most ", kMaxHeadDim, " columns together"),
+                 c.qk_nope_head_dim + c.qk_rope_head_dim, most > 0 ? most : kMaxHeadDim - 2);
   }
   if (problems.Legal({"layers", "dense_layers"}) && c.dense_layers >= c.layers) {
-    problems.Add("dense_layers", Wanted(absl::StrCat("less than layers = ", c.layers),
-                                        c.dense_layers, c.layers - 1));
+    problems.Add("dense_layers", absl::StrCat("less than layers = ", c.layers), c.dense_layers,
+                 c.layers - 1);
   }
   if (problems.Legal({"yarn_beta_fast", "yarn_beta_slow"}) && c.yarn_beta_fast < c.yarn_beta_slow) {
-    problems.Add(
-        "yarn_beta_fast",
-        Wanted(absl::StrCat("at least yarn_beta_slow = ", c.yarn_beta_slow), c.yarn_beta_fast));
+    problems.Add("yarn_beta_fast", absl::StrCat("at least yarn_beta_slow = ", c.yarn_beta_slow),
+                 c.yarn_beta_fast);
   }
   if (problems.Legal({"yarn_factor", "rope_base"}) && c.yarn_factor > 0 && c.rope_base == 1) {
-    problems.Add("rope_base", Wanted("more than 1 where yarn_factor stretches", c.rope_base));
+    problems.Add("rope_base", "more than 1 where yarn_factor stretches", c.rope_base);
   }
   CheckMoe(*c.moe, problems);
 }

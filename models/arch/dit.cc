@@ -151,25 +151,25 @@ void VisitSamples(DitConfig& c, FieldVisit visit) {
   constexpr int64_t kMaxChannels = 1024, kMaxSide = 1024, kMaxPatch = 64;
   visit({.name = "in_channels",
          .help = "Channels of the latents. The output has as many.",
-         .most = kMaxChannels},
+         .whole = {.most = kMaxChannels}},
         &c.in_channels);
   visit({.name = "sample_size",
          .help = "Height and width of the latents.",
-         .most = kMaxSide,
+         .whole = {.most = kMaxSide},
          .may_differ = MayDiffer::kAtStart},
         &c.sample_size);
   visit({.name = "patch_size",
          .help = "Height and width of a token; a divisor of sample_size.",
-         .most = kMaxPatch},
+         .whole = {.most = kMaxPatch}},
         &c.patch_size);
   visit({.name = "num_classes",
          .help = "Classes of the samples. The label after the last one is that of none.",
-         .most = kMaxVocab - 1},
+         .whole = {.most = kMaxVocab - 1}},
         &c.num_classes);
   visit({.name = "num_timesteps",
          .help = "Steps of the diffusion; a sample's time is below it.",
-         .least = 25,  // With 20, noise would replace the whole sample at the last time.
-         .most = 10'000,
+         // With 20, noise would replace the whole sample at the last time.
+         .whole = {.least = 25, .most = 10'000},
          .may_differ = MayDiffer::kAtStart},
         &c.num_timesteps);
 }
@@ -178,42 +178,37 @@ void Visit(ModelConfig& config, FieldVisit visit) {
   DitConfig& c = config.As<DitConfig>();
   visit({.name = "layers",
          .help = "Blocks.",
-         .most = kMaxLayers,
+         .whole = {.most = kMaxLayers},
          .required = true,
          .may_differ = MayDiffer::kInSubset},
         &c.layers);
   visit({.name = "hidden",
          .help = "Width of the residual stream.",
-         .least = 4,
-         .most = kMaxHidden,
-         .multiple = 4,
-         .wanted = "a multiple of 4 from 4 to 65536",
+         .whole = {.least = 4, .most = kMaxHidden, .multiple = 4},
          .required = true},
         &c.hidden);
-  static_assert(kMaxHidden == 65536, "as the text says");
   visit({.name = "ffn",
          .help = "Width of the MLP; 4 x hidden unless given.",
-         .most = kMaxFfn,
+         .whole = {.most = kMaxFfn},
          .over_tensor = OverTensor::kDivided},
         &c.ffn);
   visit({.name = "heads",
          .help = "Heads of the attention.",
-         .most = kMaxHeads,
+         .whole = {.most = kMaxHeads},
          .over_tensor = OverTensor::kDivided,
          .required = true},
         &c.heads);
   visit({.name = "head_dim",
          .help = "Width of a head; hidden / heads unless given.",
-         .least = 2,
-         .most = kMaxHeadDim,
-         .multiple = 2,
-         .wanted = "an even number from 2 to 256 (hidden / heads unless it is given)"},
+         .whole = {.least = 2,
+                   .most = kMaxHeadDim,
+                   .multiple = 2,
+                   .note = "hidden / heads unless it is given"}},
         &c.head_dim);
   VisitSamples(c, visit);
   visit({.name = "norm_eps",
          .help = "Added to the variance in the norm before the MLP; the others add 1e-6.",
-         .legal = [](double x) { return x > 0 && x <= 0.1; },
-         .wanted = "0 < x <= 0.1 (usual: 1e-5)"},
+         .real = {.above = 0, .most = 0.1, .note = "usual: 1e-5"}},
         &c.norm_eps);
 }
 
@@ -227,9 +222,8 @@ void Complete(const ModelConfig&, const GivenFields& given, FieldProblems& probl
   if ((has("hidden") || has("heads")) && !has("head_dim") && legal && c.heads >= 1) {
     c.head_dim = c.hidden / c.heads;
     if (c.hidden % c.heads != 0) {
-      problems.Add("heads",
-                   Wanted(absl::StrCat("a divisor of hidden = ", c.hidden, ", or a head_dim"),
-                          c.heads, NearestDivisor(c.hidden, c.heads)));
+      problems.Add("heads", absl::StrCat("a divisor of hidden = ", c.hidden, ", or a head_dim"),
+                   c.heads, NearestDivisor(c.hidden, c.heads));
     }
   }
 }
@@ -238,8 +232,8 @@ void CheckFields(const ModelConfig& config, FieldProblems& problems) {
   const DitConfig& c = config.As<DitConfig>();
   if (!problems.Legal({"sample_size", "patch_size"})) return;
   if (c.sample_size % c.patch_size != 0) {
-    problems.Add("patch_size", Wanted(absl::StrCat("a divisor of sample_size = ", c.sample_size),
-                                      c.patch_size, NearestDivisor(c.sample_size, c.patch_size)));
+    problems.Add("patch_size", absl::StrCat("a divisor of sample_size = ", c.sample_size),
+                 c.patch_size, NearestDivisor(c.sample_size, c.patch_size));
   }
 }
 

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "common/interval.h"
 
 namespace trainyard {
 namespace {
@@ -48,9 +47,10 @@ std::string TextOf(const FieldValue& value) {
                     value);
 }
 
-void FieldProblems::Add(absl::string_view field, absl::string_view description) {
+void FieldProblems::Add(absl::string_view field, const absl::AlphaNum& wanted,
+                        const absl::AlphaNum& found, const absl::AlphaNum& nearest) {
   wrong_.emplace_back(field);
-  violations_.Add(absl::StrCat(path_, path_.empty() ? "" : ".", field), description);
+  violations_.Add(absl::StrCat(path_, path_.empty() ? "" : ".", field), wanted, found, nearest);
 }
 
 bool FieldProblems::Legal(std::initializer_list<absl::string_view> fields) const {
@@ -60,19 +60,11 @@ bool FieldProblems::Legal(std::initializer_list<absl::string_view> fields) const
 }
 
 void FieldProblems::Check(const FieldRule& rule, const FieldRef& field) {
-  if (const auto* const* number = std::get_if<double*>(&field)) {
-    if (rule.legal(**number)) return;
-    return Add(rule.name, Wanted(rule.wanted, **number, NearestBound(rule.wanted, **number)));
-  }
-  const auto* const* integer = std::get_if<int64_t*>(&field);
-  if (integer == nullptr) return;
-  const int64_t value = **integer;
-  if (value >= rule.least && value <= rule.most && value % rule.multiple == 0) return;
-  const int64_t nearest =
-      std::clamp<int64_t>(value / rule.multiple * rule.multiple, rule.least, rule.most);
-  Add(rule.name,
-      Wanted(rule.wanted != nullptr ? rule.wanted : absl::StrCat(rule.least, " to ", rule.most),
-             value, nearest));
+  const auto check = [&](auto value, const auto& legal) {
+    if (!legal.Holds(value)) Add(rule.name, legal.Words(), value, legal.Nearest(value));
+  };
+  if (const auto* const* integer = std::get_if<int64_t*>(&field)) check(**integer, rule.whole);
+  if (const auto* const* number = std::get_if<double*>(&field)) check(**number, rule.real);
 }
 
 int64_t NearestDivisor(int64_t value, int64_t wanted) {

@@ -13,6 +13,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
+#include "common/interval.h"
 #include "common/violations.h"
 
 namespace trainyard {
@@ -35,16 +36,11 @@ enum class MayDiffer {
 
 // A row of the table, without the member that holds the value.
 struct FieldRule {
-  const char* name;  // As in a spec. A dot separates a group from a field: "moe.top_k".
-  const char* help;  // For a person who fills in a spec.
-  // The legal values of an integer are the multiples of `multiple` from `least` to `most`; `least`
-  // and `most` are multiples, too.
-  int64_t least = 1;
-  int64_t most = 0;
-  int64_t multiple = 1;
-  bool (*legal)(double) = nullptr;  // Whether a real number is legal.
-  // The legal values in words, for messages. Null: "least to most".
-  const char* wanted = nullptr;
+  const char* name;            // As in a spec. A dot separates a group from a field: "moe.top_k".
+  const char* help;            // For a person who fills in a spec.
+  WholeNumbers whole = {};     // The legal values of an integer.
+  Interval real = {};          // The legal values of a real number.
+  const char* text = nullptr;  // The legal values of a text, for people.
   OverTensor over_tensor = OverTensor::kWhole;
   // The ranks divide the size after it was rounded up to a multiple of padded_to, the value of the
   // field `padded_by`. Null: the size is not rounded.
@@ -88,7 +84,8 @@ class FieldProblems {
   FieldProblems(Violations& violations, absl::string_view path)
       : violations_(violations), path_(path) {}
 
-  void Add(absl::string_view field, absl::string_view description);
+  void Add(absl::string_view field, const absl::AlphaNum& wanted, const absl::AlphaNum& found,
+           const absl::AlphaNum& nearest = "");
   // Whether this object has added no violation for any of the fields.
   bool Legal(std::initializer_list<absl::string_view> fields) const;
   // Adds a violation if the value is not legal by the field's own rule.

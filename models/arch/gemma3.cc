@@ -81,27 +81,25 @@ void Visit(ModelConfig& config, FieldVisit visit) {
   VisitDecoder(kTraits, c, visit);
   visit({.name = "global_every",
          .help = "One of so many layers, the last of them, attends to all tokens.",
-         .most = kMaxLayers},
+         .whole = {.most = kMaxLayers}},
         &c.global_every);
   visit({.name = "window",
          .help = "Tokens that the other layers attend to, the query's own included.",
-         .most = kMaxSequence},
+         .whole = {.most = kMaxSequence}},
         &c.window);
   visit({.name = "local_rope_base",
          .help = "Base of the rotary wavelengths of layers with a window.",
-         .legal = [](double x) { return x >= 1 && x <= 1e12; },
-         .wanted = "1 <= x <= 1e12 (usual: 10000)",
+         .real = {.least = 1, .most = 1e12, .note = "usual: 10000"},
          .may_differ = MayDiffer::kAtStart},
         &c.local_rope_base);
   visit({.name = "rope_factor",
          .help = "Stretches all rotary wavelengths of the other layers; 0: none.",
-         .legal = [](double x) { return x >= 0 && x <= 1e6; },
-         .wanted = "0 (none) <= x <= 1e6 (usual: 8)",
+         .real = {.least = 0, .most = 1e6, .zero = "none", .note = "usual: 8"},
          .may_differ = MayDiffer::kAtStart},
         &c.rope_factor);
   visit({.name = "query_pre_attn_scalar",
          .help = "Attention scores are divided by its root; head_dim unless given.",
-         .most = kMaxHidden},
+         .whole = {.most = kMaxHidden}},
         &c.query_pre_attn_scalar);
 }
 

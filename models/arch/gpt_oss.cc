@@ -51,36 +51,30 @@ void Visit(ModelConfig& config, FieldVisit visit) {
   VisitDecoder(kTraits, c, visit);
   visit({.name = "window",
          .help = "Tokens that layers 0, 2, 4, ... attend to, the query's own included; 0: all.",
-         .least = 0,
-         .most = kMaxSequence},
+         .whole = {.least = 0, .most = kMaxSequence}},
         &c.window);
   visit({.name = "swiglu_limit",
          .help = "Largest gate and up of an expert; 0: plain SwiGLU.",
-         .legal = [](double x) { return x >= 0 && x <= 1e6; },
-         .wanted = "0 (none) <= x <= 1e6 (usual: 7)"},
+         .real = {.least = 0, .most = 1e6, .zero = "none", .note = "usual: 7"}},
         &c.swiglu_limit);
   visit({.name = "yarn_factor",
          .help = "YaRN's stretching of long rotary wavelengths; 0: none.",
-         .legal = [](double x) { return x == 0 || (x >= 1 && x <= 1e6); },
-         .wanted = "0 (none), or 1 <= x <= 1e6 (usual: 32)",
+         .real = {.least = 1, .most = 1e6, .zero = "none", .note = "usual: 32"},
          .may_differ = MayDiffer::kAtStart},
         &c.yarn_factor);
-  const auto turns = [](double x) { return x > 0 && x <= 1e6; };
   visit({.name = "yarn_beta_fast",
          .help = "Wavelengths that turn more often in yarn_original_max_seq are not stretched.",
-         .legal = turns,
-         .wanted = "0 < x <= 1e6, more than yarn_beta_slow (usual: 32)",
+         .real = {.above = 0, .most = 1e6, .note = "more than yarn_beta_slow; usual: 32"},
          .may_differ = MayDiffer::kAtStart},
         &c.yarn_beta_fast);
   visit({.name = "yarn_beta_slow",
          .help = "Wavelengths that turn less often in yarn_original_max_seq are stretched whole.",
-         .legal = turns,
-         .wanted = "0 < x <= 1e6 (usual: 1)",
+         .real = {.above = 0, .most = 1e6, .note = "usual: 1"},
          .may_differ = MayDiffer::kAtStart},
         &c.yarn_beta_slow);
   visit({.name = "yarn_original_max_seq",
          .help = "Longest sequence before the stretching.",
-         .most = kMaxSequence,
+         .whole = {.most = kMaxSequence},
          .may_differ = MayDiffer::kAtStart},
         &c.yarn_original_max_seq);
 }
@@ -90,12 +84,11 @@ void CheckFields(const ModelConfig& config, FieldProblems& problems) {
   CheckDecoder(kTraits, config.family(), c, problems);
   if (problems.Legal({"yarn_beta_fast", "yarn_beta_slow"}) &&
       c.yarn_beta_fast <= c.yarn_beta_slow) {
-    problems.Add(
-        "yarn_beta_fast",
-        Wanted(absl::StrCat("more than yarn_beta_slow = ", c.yarn_beta_slow), c.yarn_beta_fast));
+    problems.Add("yarn_beta_fast", absl::StrCat("more than yarn_beta_slow = ", c.yarn_beta_slow),
+                 c.yarn_beta_fast);
   }
   if (problems.Legal({"yarn_factor", "rope_base"}) && c.yarn_factor > 0 && c.rope_base == 1) {
-    problems.Add("rope_base", Wanted("more than 1 where yarn_factor stretches", c.rope_base));
+    problems.Add("rope_base", "more than 1 where yarn_factor stretches", c.rope_base);
   }
 }
 

@@ -42,8 +42,7 @@ void Visit(ModelConfig& config, FieldVisit visit) {
   VisitDecoder(kTraits, c, visit);
   visit({.name = "rotary_fraction",
          .help = "The part of each head's dims that is rotated.",
-         .legal = [](double x) { return x > 0 && x <= 1; },
-         .wanted = "0 < x <= 1 (usual: 0.5)"},
+         .real = {.above = 0, .most = 1, .note = "usual: 0.5"}},
         &c.rotary_fraction);
 }
 
@@ -56,8 +55,8 @@ void CheckFields(const ModelConfig& config, FieldProblems& problems) {
   if (whole >= 2 && whole % 2 == 0 && std::abs(dims - double(whole)) < 1e-6) return;
   const int64_t nearest = std::max<int64_t>(2, std::llround(dims / 2) * 2);
   problems.Add("rotary_fraction",
-               Wanted(absl::StrCat("an even number of head_dim = ", c.head_dim, " dims"),
-                      c.rotary_fraction, double(nearest) / double(c.head_dim)));
+               absl::StrCat("an even number of head_dim = ", c.head_dim, " dims"),
+               c.rotary_fraction, double(nearest) / double(c.head_dim));
 }
 
 NemotronConfig Defaults() {

@@ -116,7 +116,7 @@ void VisitShared(NemotronHConfig& c, FieldVisit visit) {
     if (name == "layers") rule.required = false;  // hybrid_pattern says how many.
     if (absl::StartsWith(name, "moe.")) {
       rule.required = false;
-      if (!experts) rule.least = 0;
+      if (!experts) rule.whole.least = 0;
     }
     visit(rule, field);
   });
@@ -126,35 +126,29 @@ void VisitMamba(NemotronHConfig& c, FieldVisit visit) {
   const int64_t least = c.count(kMamba) > 0 ? 1 : 0;
   visit({.name = "mamba_heads",
          .help = "Heads of a Mamba-2 layer; a multiple of mamba_groups.",
-         .least = least,
-         .most = kMaxHeads,
+         .whole = {.least = least, .most = kMaxHeads},
          .over_tensor = OverTensor::kDivided},
         &c.mamba_heads);
   visit({.name = "mamba_head_dim",
          .help = "Width of a Mamba-2 head.",
-         .least = least,
-         .most = kMaxHeadDim},
+         .whole = {.least = least, .most = kMaxHeadDim}},
         &c.mamba_head_dim);
   visit({.name = "mamba_groups",
          .help = "Groups of heads with the same projections into the state and out of it.",
-         .least = least,
-         .most = kMaxHeads,
+         .whole = {.least = least, .most = kMaxHeads},
          .over_tensor = OverTensor::kDivided},
         &c.mamba_groups);
   visit({.name = "mamba_state",
          .help = "Dims of the state of each column of a head.",
-         .least = least,
-         .most = kMaxHidden},
+         .whole = {.least = least, .most = kMaxHidden}},
         &c.mamba_state);
   visit({.name = "mamba_taps",
          .help = "Tokens that the convolution reads.",
-         .least = 2,
-         .most = kMaxConvTaps},
+         .whole = {.least = 2, .most = kMaxConvTaps}},
         &c.mamba_taps);
   visit({.name = "mamba_min_step",
          .help = "Steps of the state are at least so long.",
-         .legal = [](double x) { return x >= 0 && x <= 1; },
-         .wanted = "0 (no limit) <= x <= 1 (usual: 0, 0.001)",
+         .real = {.least = 0, .most = 1, .zero = "no limit", .note = "usual: 0, 0.001"},
          .may_differ = MayDiffer::kAtStart},
         &c.mamba_min_step);
 }
@@ -163,21 +157,19 @@ void Visit(ModelConfig& config, FieldVisit visit) {
   NemotronHConfig& c = config.As<NemotronHConfig>();
   visit({.name = "hybrid_pattern",
          .help = "A letter for each layer: M Mamba-2, E experts, * attention, - MLP.",
-         .wanted = "letters M, E, * and -",
+         .text = "letters M, E, * and -",
          .required = true,
          .may_differ = MayDiffer::kInSubset},
         &c.hybrid_pattern);
   VisitShared(c, visit);
   visit({.name = "ffn",
          .help = "Width of the MLPs (-).",
-         .least = c.count(kMlp) > 0 ? 1 : 0,
-         .most = kMaxFfn,
+         .whole = {.least = c.count(kMlp) > 0 ? 1 : 0, .most = kMaxFfn},
          .over_tensor = c.count(kMlp) > 0 ? OverTensor::kDivided : OverTensor::kWhole},
         &c.ffn);
   visit({.name = "moe_latent",
          .help = "Width of the vectors that experts read and write; 0: that of the model.",
-         .least = 0,
-         .most = kMaxHidden},
+         .whole = {.least = 0, .most = kMaxHidden}},
         &c.moe->latent);
   VisitMamba(c, visit);
 }
@@ -197,18 +189,18 @@ void CheckPattern(const NemotronHConfig& c, FieldProblems& problems) {
   const size_t unknown = pattern.find_first_not_of(kLetters);
   if (unknown != pattern.npos) {
     return problems.Add("hybrid_pattern",
-                        Wanted("letters M (Mamba-2), E (experts), * (attention) and - (MLP)",
-                               absl::StrCat("'", VisibleUtf8(ValidUtf8(pattern.substr(unknown, 1))),
-                                            "' as letter ", unknown + 1),
-                               CutUtf8(KnownLetters(pattern), size_t(kMaxLayers))));
+                        "letters M (Mamba-2), E (experts), * (attention) and - (MLP)",
+                        absl::StrCat("'", VisibleUtf8(ValidUtf8(pattern.substr(unknown, 1))),
+                                     "' as letter ", unknown + 1),
+                        CutUtf8(KnownLetters(pattern), size_t(kMaxLayers)));
   }
   if (pattern.empty() || pattern.size() > size_t(kMaxLayers)) {
-    return problems.Add("hybrid_pattern", Wanted(absl::StrCat("1 to ", kMaxLayers, " letters"),
-                                                 absl::StrCat(pattern.size())));
+    return problems.Add("hybrid_pattern", absl::StrCat("1 to ", kMaxLayers, " letters"),
+                        absl::StrCat(pattern.size()));
   }
   if (problems.Legal({"layers"}) && c.layers != int64_t(pattern.size())) {
-    problems.Add("layers", Wanted(absl::StrCat(pattern.size(), ", the letters of hybrid_pattern"),
-                                  c.layers, pattern.size()));
+    problems.Add("layers", absl::StrCat(pattern.size(), ", the letters of hybrid_pattern"),
+                 c.layers, pattern.size());
   }
 }
 
@@ -218,9 +210,8 @@ void CheckFields(const ModelConfig& config, FieldProblems& problems) {
   CheckDecoder(kTraits, config.family(), c, problems);
   if (problems.Legal({"mamba_heads", "mamba_groups"}) && c.count(kMamba) > 0 &&
       c.mamba_heads % c.mamba_groups != 0) {
-    problems.Add("mamba_groups",
-                 Wanted(absl::StrCat("a divisor of mamba_heads = ", c.mamba_heads), c.mamba_groups,
-                        NearestDivisor(c.mamba_heads, c.mamba_groups)));
+    problems.Add("mamba_groups", absl::StrCat("a divisor of mamba_heads = ", c.mamba_heads),
+                 c.mamba_groups, NearestDivisor(c.mamba_heads, c.mamba_groups));
   }
 }
 

@@ -33,6 +33,8 @@ using Json = nlohmann::json;
 // value makes attention see later tokens.
 constexpr HfFixed kFixed[] = {{"is_causal", "true"}};
 
+std::string Visible(const std::string& key) { return VisibleUtf8(CutUtf8(key, kShownBytes)); }
+
 std::string ShownJson(const Json& json) {
   const std::string text = DumpPythonJson(json, -1);
   return VisibleUtf8(text.size() > kShownBytes ? absl::StrCat(CutUtf8(text, kShownBytes), " ...")
@@ -96,7 +98,7 @@ class ConfigReader {
     CheckOthers(top_);
     RETURN_IF_ERROR(violations_.ToStatus());
     for (const std::string& key : ignored_) {
-      Refuse(key, "wanted keys that config.json has among the ignored ones, found another");
+      Refuse(key, "keys that config.json has among the ignored ones", "another");
     }
     RETURN_IF_ERROR(violations_.ToStatus());
     return config_;
@@ -123,20 +125,22 @@ class ConfigReader {
     family.complete(family.defaults, given_, problems, config_);
     StopBias();
     if (found.empty()) Validate(config_, found, "");
-    for (const auto& [field, description] : found.list()) RefuseField(field, description);
+    for (const FieldViolation& violation : found.list()) RefuseField(violation);
   }
 
   // The user has config.json before them, and not the names of this program's fields. Descriptions
   // may name other fields, though, so the field is given, too.
-  void RefuseField(const std::string& field, const std::string& description) {
-    const auto key = keys_.find(field);
-    if (key == keys_.end()) return Refuse(absl::StrCat("model.", field), description);
-    const auto& [path, there] = key->second;
+  void RefuseField(FieldViolation violation) {
     std::vector<std::string> notes;
-    if (path != field) notes.push_back(absl::StrCat(field, " in a job spec"));
-    if (!there) notes.push_back("config.json has no value for the key");
-    Refuse(path, absl::StrCat(description, notes.empty() ? "" : " (", absl::StrJoin(notes, "; "),
-                              notes.empty() ? "" : ")"));
+    std::string key = absl::StrCat("model.", violation.field);
+    if (const auto found = keys_.find(violation.field); found != keys_.end()) {
+      key = found->second.path;
+      if (key != violation.field) notes.push_back(absl::StrCat(violation.field, " in a job spec"));
+      if (!found->second.there) notes.push_back("config.json has no value for the key");
+    }
+    violation.field = Visible(key);
+    violation.note = absl::StrJoin(notes, "; ");
+    violations_.Add(std::move(violation));
   }
 
   // `transformers` moves no bias of a router.
@@ -160,9 +164,8 @@ class ConfigReader {
         found.value = &*it;
         found.path = path;
       } else if (*found.value != *it) {
-        Refuse(path,
-               Wanted(absl::StrCat("the value of ", found.path, ", ", ShownJson(*found.value)),
-                      ShownJson(*it)));
+        Refuse(path, absl::StrCat("the value of ", found.path, ", ", ShownJson(*found.value)),
+               ShownJson(*it));
       }
     }
     return found;
@@ -174,8 +177,8 @@ class ConfigReader {
       const Found other = Find(key.alias, places);
       if (found.value != nullptr && other.value != nullptr && *found.value != *other.value) {
         return Refuse(found.path,
-                      absl::StrCat("wanted the value of ", key.alias, " = ",
-                                   ShownJson(*other.value), ", found ", ShownJson(*found.value)));
+                      absl::StrCat("the value of ", key.alias, " = ", ShownJson(*other.value)),
+                      ShownJson(*found.value));
       }
       if (found.value == nullptr && other.value != nullptr) {
         found.value = other.value;
@@ -207,9 +210,10 @@ class ConfigReader {
       if (!origin.there) origin = {found.path, found.value != nullptr};
       return Set(key.field, *value);
     }
-    Refuse(found.path, Wanted(wanted, null                     ? "null"
-                                      : found.value == nullptr ? "none"
-                                                               : ShownJson(*found.value)));
+    Refuse(found.path, wanted,
+           null                     ? "null"
+           : found.value == nullptr ? "none"
+                                    : ShownJson(*found.value));
   }
 
   // A token beyond the vocabulary, as of a model whose vocabulary was cut, is none. A negative one
@@ -231,10 +235,10 @@ class ConfigReader {
     const Found enabled = Find(balance.enabled, {&top_});
     const Found coefficient = Find(balance.coefficient, {&top_});
     if (enabled.value != nullptr && !enabled.value->is_boolean()) {
-      return Refuse(enabled.path, Wanted("true or false", ShownJson(*enabled.value)));
+      return Refuse(enabled.path, "true or false", ShownJson(*enabled.value));
     }
     if (coefficient.value != nullptr && !coefficient.value->is_number()) {
-      return Refuse(coefficient.path, Wanted("a number", ShownJson(*coefficient.value)));
+      return Refuse(coefficient.path, "a number", ShownJson(*coefficient.value));
     }
     const bool on = enabled.value != nullptr && *enabled.value == true;
     const double value =
@@ -253,13 +257,12 @@ class ConfigReader {
     for (const HfKey& key : table_.rope_keys) top_.known.insert(key.key);
     for (const Found* found : {&scaling, &later}) {
       if (found->value == nullptr || found->value->is_object()) continue;
-      return Refuse(found->path, Wanted("an object", ShownJson(*found->value)));
+      return Refuse(found->path, "an object", ShownJson(*found->value));
     }
     const bool earlier = scaling.value != nullptr && !scaling.value->empty();
     const Found& given = earlier || later.value == nullptr ? scaling : later;
     if (given.value == nullptr && table_.rope_required) {
-      return Refuse(later.path,
-                    Wanted(absl::StrCat("an object here or in ", kRopeScaling), "none"));
+      return Refuse(later.path, absl::StrCat("an object here or in ", kRopeScaling), "none");
     }
     const Json none = Json::object();
     Place place{given.value == nullptr ? none : *given.value, given.path + "."};
@@ -281,9 +284,9 @@ class ConfigReader {
       }
       if (value.is_null() || value == wanted) continue;
       Refuse(absl::StrCat(kRopeParameters, ".", key),
-             Wanted(absl::StrCat("the value of ", kRopeScaling, ", ",
-                                 wanted.is_null() ? "which has none" : ShownJson(wanted)),
-                    ShownJson(value)));
+             absl::StrCat("the value of ", kRopeScaling, ", ",
+                          wanted.is_null() ? "which has none" : ShownJson(wanted)),
+             ShownJson(value));
       return false;
     }
     return true;
@@ -310,23 +313,22 @@ class ConfigReader {
     }
     if (name == "default") return CheckOthers(place);
     Refuse(place.path + (type != nullptr ? "rope_type" : "type"),
-           Wanted(absl::StrCat(absl::StrJoin(types, " or "), ", as family ", config_.family(),
-                               " has no other scaling of rotary positions"),
-                  ShownJson(name)));
+           absl::StrCat(absl::StrJoin(types, " or "), ", as family ", config_.family(),
+                        " has no other scaling of rotary positions"),
+           ShownJson(name));
   }
 
   void CheckArchitectures() {
     const Json* const found = Find("architectures", {&top_}).value;
     if (found == nullptr || *found == Json::array({table_.architecture})) return;
-    Refuse("architectures",
-           Wanted(absl::StrCat("[\"", table_.architecture, "\"]"), ShownJson(*found)));
+    Refuse("architectures", absl::StrCat("[\"", table_.architecture, "\"]"), ShownJson(*found));
   }
 
   void CheckQuantization() {
     const Json* const found = Find(kQuantization, {&top_}).value;
     const Json* const of_mlx = Find(kMlxQuantization, {&top_}).value;
     if (of_mlx != nullptr && *of_mlx != false && (found == nullptr || *found != *of_mlx)) {
-      Refuse(kMlxQuantization, Wanted("weights without quantization", ShownJson(*of_mlx)));
+      Refuse(kMlxQuantization, "weights without quantization", ShownJson(*of_mlx));
     }
     if (found == nullptr) return;
     const bool mxfp4 = std::any_of(table_.tensors.begin(), table_.tensors.end(),
@@ -337,12 +339,12 @@ class ConfigReader {
     const Json method = value("quant_method"), block = value("weight_block_size");
     const std::string path = absl::StrCat(kQuantization, ".");
     if (method == "fp8" && block != Json::array({kFp8Block, kFp8Block})) {
-      return Refuse(path + "weight_block_size", Wanted("[128, 128]", ShownJson(block)));
+      return Refuse(path + "weight_block_size", "[128, 128]", ShownJson(block));
     }
     if (method == "fp8" || (mxfp4 && method == "mxfp4")) return;
     Refuse(path + "quant_method",
-           Wanted(absl::StrCat("fp8", mxfp4 ? ", mxfp4" : "", ", or weights without quantization"),
-                  ShownJson(method)));
+           absl::StrCat("fp8", mxfp4 ? ", mxfp4" : "", ", or weights without quantization"),
+           ShownJson(method));
   }
 
   void CheckFixed(const HfFixed& fixed, Place& place) {
@@ -350,12 +352,12 @@ class ConfigReader {
     const Json wanted = ParseJson<Json>(fixed.value);
     const bool empty = wanted == false || wanted == Json::array();
     if (found.value == nullptr && found.null && !empty) {
-      return Refuse(found.path, Wanted(fixed.value, "null"));
+      return Refuse(found.path, fixed.value, "null");
     }
     if (found.value == nullptr && !fixed.required) return;
     if (found.value != nullptr && *found.value == wanted) return;
-    Refuse(found.path, Wanted(absl::StrCat(fixed.value, ", as this program has no other"),
-                              found.value == nullptr ? "none" : ShownJson(*found.value)));
+    Refuse(found.path, absl::StrCat(fixed.value, ", as this program has no other"),
+           found.value == nullptr ? "none" : ShownJson(*found.value));
   }
 
   void CheckDerived() {
@@ -363,7 +365,7 @@ class ConfigReader {
       const Json* const found = Find(derived.key, {&top_}).value;
       const Json wanted = derived.value(config_);
       if (found == nullptr || *found == wanted) continue;
-      Refuse(derived.key, Wanted(ShownJson(wanted), ShownJson(*found)));
+      Refuse(derived.key, ShownJson(wanted), ShownJson(*found));
     }
     checked_derived_ = true;
   }
@@ -380,7 +382,7 @@ class ConfigReader {
       const bool ignored = ignored_.erase(path) > 0;
       const bool read = place.known.contains(key) || IsUncheckedDerived(key);
       if (read && ignored) {
-        Refuse(path, "wanted a key that this program does not read among the ignored ones");
+        Refuse(path, "a key that this program does not read among the ignored ones");
       }
       // A rotary setting of one kind of layers (gemma3) always means something.
       const bool of_a_kind =
@@ -388,26 +390,28 @@ class ConfigReader {
       const HfIgnored* const row = &place == &top_ ? FindIgnored(table_, key) : nullptr;
       if (read || (ignored && !of_a_kind) || MeansNothing(row, value)) continue;
       if (of_a_kind) {
-        Refuse(path, Wanted(absl::StrCat("none, as family ", config_.family(),
-                                         " has no such setting for one kind of layers"),
-                            ShownJson(value)));
+        Refuse(path,
+               absl::StrCat("none, as family ", config_.family(),
+                            " has no such setting for one kind of layers"),
+               ShownJson(value));
         continue;
       }
       if (row != nullptr) {
-        Refuse(path, Wanted(absl::StrCat(row->value, ", as this program has no other"),
-                            ShownJson(value)));
+        Refuse(path, absl::StrCat(row->value, ", as this program has no other"), ShownJson(value));
         continue;
       }
-      Refuse(path, Wanted(absl::StrCat("no such key, as this program does not know what it changes "
-                                       "(--ignore ",
-                                       VisibleUtf8(CutUtf8(path, kShownBytes)),
-                                       ", or model.ignore_keys in a spec, if it changes nothing)"),
-                          ShownJson(value)));
+      Refuse(
+          path,
+          absl::StrCat("no such key, as this program does not know what it changes "
+                       "(--ignore ",
+                       Visible(path), ", or model.ignore_keys in a spec, if it changes nothing)"),
+          ShownJson(value));
     }
   }
 
-  void Refuse(const std::string& key, const std::string& description) {
-    violations_.Add(VisibleUtf8(CutUtf8(key, kShownBytes)), description);
+  void Refuse(const std::string& key, const absl::AlphaNum& wanted,
+              const absl::AlphaNum& found = "") {
+    violations_.Add(Visible(key), wanted, found);
   }
 
   const HfTable& table_;
@@ -452,10 +456,8 @@ absl::StatusOr<ModelConfig> ConfigFromHf(const Json& json,
     if (*type != family.hf->model_type && (other == nullptr || *type != other)) continue;
     return ConfigReader(json, family, ignored).Read();
   }
-  Violations violations;
-  violations.Add("model_type", Wanted(absl::StrCat("one of ", absl::StrJoin(KnownTypes(), ", ")),
-                                      type == json.end() ? "none" : ShownJson(*type)));
-  return violations.ToStatus();
+  return WrongField("model_type", absl::StrCat("one of ", absl::StrJoin(KnownTypes(), ", ")),
+                    type == json.end() ? "none" : ShownJson(*type));
 }
 
 }  // namespace trainyard

@@ -48,9 +48,9 @@ std::vector<Bad> BadValues(const Field& field) {
     const auto add = [&](int64_t value, bool never = false) {
       bad.push_back({absl::StrCat(value), never});
     };
-    add(-1, field.rule.least > -1);
-    add(field.rule.least - 1, true);
-    add(field.rule.most + 1);  // The limit may be that of another field.
+    add(-1, field.rule.whole.least > -1);
+    add(field.rule.whole.least - 1, true);
+    add(field.rule.whole.most + 1);  // The limit may be that of another field.
     for (const int64_t value : {int64_t{0}, int64_t{7}, *integer + 1, 3 * *integer + 1}) add(value);
     add(int64_t{1} << 32, true);
     add(std::numeric_limits<int64_t>::max(), true);

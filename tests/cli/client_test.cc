@@ -169,7 +169,7 @@ TEST(Client, FieldViolationsSurviveTheWire) {
   const auto violations = Violations::FromStatus(response.status());
   ASSERT_EQ(violations.size(), 1u);
   EXPECT_EQ(violations[0].field, "spec.steps");
-  EXPECT_EQ(violations[0].description, "wanted > 0, found 0");
+  EXPECT_EQ(violations[0].Description(), "wanted > 0, found 0");
 }
 
 TEST(Client, AnErrorWithoutWordsIsStillNamed) {

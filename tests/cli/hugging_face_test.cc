@@ -140,7 +140,7 @@ TEST_F(HuggingFace, AnIllegalValueIsNamedByItsKey) {
   std::ofstream(bad + "/config.json") << config;
   EXPECT_EQ(Trainyard({"import", bad}), 1);
   EXPECT_THAT(err_.str(), HasSubstr("error: num_attention_heads: wanted 1 to"));
-  EXPECT_THAT(err_.str(), HasSubstr("(heads in a job spec)"));
+  EXPECT_THAT(err_.str(), HasSubstr("; heads in a job spec"));
   const auto spec = Resolved(absl::StrCat("{import: ", bad, "}"));
   EXPECT_THAT(std::string(spec.status().message()),
               AllOf(StartsWith("s.yaml:2: model.import: "), HasSubstr("\nnum_attention_heads: ")));

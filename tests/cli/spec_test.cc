@@ -501,14 +501,14 @@ TEST(Spec, TheControllersViolationsGetTheirPlaceInTheText) {
       SpecDocument::Parse("s.yaml", "name: a\nbatch:\n  global: 6\n", {"steps=0"});
   ASSERT_TRUE(document.ok());
   Violations violations;
-  violations.Add("spec.batch.global", "wanted a multiple of 4, found 6; nearest 8");
-  violations.Add("steps", "wanted > 0, found 0");
-  violations.Add("batch.sequence", "wanted > 0, found 0");
-  violations.Add("data", "wanted a source");
+  violations.Add("spec.batch.global", "a multiple of 4", 6, 8);
+  violations.Add("steps", "x > 0", 0);
+  violations.Add("batch.sequence", "x > 0", 0);
+  violations.Add("data", "a source");
   EXPECT_EQ(document->Explain(violations.ToStatus()).message(),
             "s.yaml:3: batch.global: wanted a multiple of 4, found 6; nearest 8\n"
-            "--set steps=0: steps: wanted > 0, found 0\n"
-            "s.yaml:2: batch.sequence: wanted > 0, found 0\n"
+            "--set steps=0: steps: wanted x > 0, found 0\n"
+            "s.yaml:2: batch.sequence: wanted x > 0, found 0\n"
             "s.yaml: data: wanted a source");
 }
 

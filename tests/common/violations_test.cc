@@ -11,16 +11,31 @@ namespace {
 TEST(Violations, SurviveTheTripThroughAStatus) {
   Violations violations;
   EXPECT_TRUE(violations.ToStatus().ok());
-  violations.Add("batch.global", "wanted a multiple of 4, found 6; nearest 8");
-  violations.Add("steps", "wanted > 0, found 0");
+  violations.Add("batch.global", "a multiple of 4", 6, 8);
+  violations.Add(
+      {.field = "name", .wanted = "a name", .found = "\"\xff\"", .note = "say \n\x1e which"});
+  violations.Add("steps", "x > 0", 0);
   const absl::Status status = violations.ToStatus();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message(),
-            "batch.global: wanted a multiple of 4, found 6; nearest 8\nsteps: wanted > 0, found 0");
+            "batch.global: wanted a multiple of 4, found 6; nearest 8\n"
+            "name: wanted a name, found \"\xff\"; say \n\x1e which\nsteps: wanted x > 0, found 0");
   const auto list = Violations::FromStatus(status);
-  ASSERT_EQ(list.size(), 2u);
+  ASSERT_EQ(list.size(), 3u);
   EXPECT_EQ(list[0].field, "batch.global");
-  EXPECT_EQ(list[1].description, "wanted > 0, found 0");
+  EXPECT_EQ(list[0].nearest, "8");
+  EXPECT_EQ(list[1].note, "say \n\x1e which");
+  EXPECT_EQ(list[2].Description(), "wanted x > 0, found 0");
+}
+
+TEST(Violations, CheckAddsWhatIsNotLegal) {
+  Violations violations;
+  EXPECT_TRUE(violations.Check("steps", int64_t{8}, {.most = 8}));
+  EXPECT_FALSE(violations.Check("steps", int64_t{9}, {.most = 8}));
+  EXPECT_FALSE(violations.Check("rate", 2.5, {.least = 0, .most = 1}));
+  EXPECT_EQ(
+      violations.ToStatus().message(),
+      "steps: wanted 1 to 8, found 9; nearest 8\nrate: wanted 0 <= x <= 1, found 2.5; nearest 1");
 }
 
 TEST(Violations, AnotherStatusHoldsNone) {

@@ -102,7 +102,7 @@ TEST_F(BadInput, AMissingDataFileFailsTheJobNamingIt) {
 TEST_F(BadInput, APathOutsideTheRootsIsRefusedWithThem) {
   ExpectRefused("synthetic: {}", "text: {path: /etc/passwd}",
                 "data.text.path: wanted a path below a root of a worker, found '/etc/passwd'; "
-                "nearest: one below " +
+                "nearest one below " +
                     service_->directory());
 }
 

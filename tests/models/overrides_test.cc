@@ -130,7 +130,7 @@ TEST(ValidateTest, NamesTheFieldAndTheNearestLegalValue) {
     Validate(config, violations, "model");
     ASSERT_EQ(violations.list().size(), 1u) << violations.ToStatus();
     EXPECT_EQ(violations.list()[0].field, std::string("model.") + wrong.field);
-    EXPECT_THAT(violations.list()[0].description, HasSubstr(wrong.says));
+    EXPECT_THAT(violations.list()[0].Description(), HasSubstr(wrong.says));
   }
 }
 
@@ -139,7 +139,7 @@ TEST(ValidateTest, NamesTheFamilyThatIsNear) {
   Validate(ModelConfig("lama", DecoderConfig()), violations, "model");
   ASSERT_EQ(violations.list().size(), 1u) << violations.ToStatus();
   EXPECT_EQ(violations.list()[0].field, "model.family");
-  EXPECT_THAT(violations.list()[0].description, HasSubstr("found \"lama\"; nearest llama"));
+  EXPECT_THAT(violations.list()[0].Description(), HasSubstr("found \"lama\"; nearest llama"));
 }
 
 TEST(OverrideTest, SharedExpertsHaveTheWidthOfOneUnlessItIsGiven) {
@@ -186,7 +186,7 @@ TEST(ValidateTest, NamesTheFieldOfExpertsAndTheNearestLegalValue) {
               [](DecoderConfig& c) { c.moe->groups = 64, c.moe->topk_groups = 2; }},
         Wrong{"shared_experts", "wanted 0 to 4096, found -1; nearest 0",
               [](DecoderConfig& c) { c.moe->shared_experts = -1; }},
-        Wrong{"shared_ffn", "wanted 0 without shared experts, found 8; nearest 0",
+        Wrong{"shared_ffn", "wanted 0 (without shared experts), found 8; nearest 0",
               [](DecoderConfig& c) { c.moe->shared_ffn = 8; }},
         Wrong{"shared_ffn", "found 0; nearest 1",
               [](DecoderConfig& c) { c.moe->shared_experts = 1; }},
@@ -201,7 +201,7 @@ TEST(ValidateTest, NamesTheFieldOfExpertsAndTheNearestLegalValue) {
     Validate(config, violations, "model");
     ASSERT_EQ(violations.list().size(), 1u) << violations.ToStatus();
     EXPECT_EQ(violations.list()[0].field, std::string("model.moe.") + wrong.field);
-    EXPECT_THAT(violations.list()[0].description, HasSubstr(wrong.says));
+    EXPECT_THAT(violations.list()[0].Description(), HasSubstr(wrong.says));
   }
 }
 
@@ -233,7 +233,7 @@ TEST(ValidateTest, GptOssNamesItsFieldsAndTheNearestLegalValue) {
     Validate(config, violations, "model");
     ASSERT_EQ(violations.list().size(), 1u) << violations.ToStatus();
     EXPECT_EQ(violations.list()[0].field, absl::StrCat("model.", wrong.field));
-    EXPECT_THAT(violations.list()[0].description, HasSubstr(wrong.says));
+    EXPECT_THAT(violations.list()[0].Description(), HasSubstr(wrong.says));
   }
   std::set<std::string> names;
   for (const Field& field : FieldsOf(FindFamily("gpt_oss")->defaults))
@@ -307,7 +307,7 @@ TEST(ValidateTest, Gemma3NamesItsFieldsAndTheNearestLegalValue) {
     Validate(config, violations, "model");
     ASSERT_EQ(violations.list().size(), 1u) << violations.ToStatus();
     EXPECT_EQ(violations.list()[0].field, absl::StrCat("model.", wrong.field));
-    EXPECT_THAT(violations.list()[0].description, HasSubstr(wrong.says));
+    EXPECT_THAT(violations.list()[0].Description(), HasSubstr(wrong.says));
   }
 }
 
@@ -322,7 +322,7 @@ TEST(ValidateTest, DeepseekV3NamesItsFieldsAndTheNearestLegalValue) {
              [](DeepseekV3Config& c) { c.q_lora_rank = -1; }},
         Case{"kv_lora_rank", "wanted 1 to 65536, found -3; nearest 1",
              [](DeepseekV3Config& c) { c.kv_lora_rank = -3; }},
-        Case{"qk_rope_head_dim", "wanted 2 to 256, found 63; nearest 62",
+        Case{"qk_rope_head_dim", "wanted an even number from 2 to 256, found 63; nearest 62",
              [](DeepseekV3Config& c) { c.qk_rope_head_dim = 63; }},
         Case{"qk_nope_head_dim",
              "wanted heads of at most 256 columns together, found 264; nearest 192",
@@ -347,7 +347,7 @@ TEST(ValidateTest, DeepseekV3NamesItsFieldsAndTheNearestLegalValue) {
     Validate(config, violations, "model");
     ASSERT_EQ(violations.list().size(), 1u) << violations.ToStatus();
     EXPECT_EQ(violations.list()[0].field, absl::StrCat("model.", wrong.field));
-    EXPECT_THAT(violations.list()[0].description, HasSubstr(wrong.says));
+    EXPECT_THAT(violations.list()[0].Description(), HasSubstr(wrong.says));
   }
 }
 
@@ -398,7 +398,7 @@ TEST(ValidateTest, NemotronHNamesItsFieldsAndTheNearestLegalValue) {
     Validate(config, violations, "model");
     ASSERT_EQ(violations.list().size(), 1u) << violations.ToStatus();
     EXPECT_EQ(violations.list()[0].field, absl::StrCat("model.", wrong.field));
-    EXPECT_THAT(violations.list()[0].description, HasSubstr(wrong.says));
+    EXPECT_THAT(violations.list()[0].Description(), HasSubstr(wrong.says));
   }
 }
 
@@ -490,7 +490,7 @@ TEST(ValidateTest, DitNamesItsFieldsAndTheNearestLegalValue) {
     Validate(config, violations, "model");
     ASSERT_EQ(violations.list().size(), 1u) << violations.ToStatus();
     EXPECT_EQ(violations.list()[0].field, absl::StrCat("model.", wrong.field));
-    EXPECT_THAT(violations.list()[0].description, HasSubstr(wrong.says));
+    EXPECT_THAT(violations.list()[0].Description(), HasSubstr(wrong.says));
   }
 }
 

@@ -107,7 +107,8 @@ std::optional<int64_t> NearestLegal(JobConfig& job, const ModelConfig& model, co
 }
 
 FieldViolation Advice(const Size& size, int64_t nearest) {
-  return {size.field, Wanted("a size that goes with the others", *size.value, nearest)};
+  return {size.field, "a size that goes with the others", absl::StrCat(*size.value),
+          absl::StrCat(nearest)};
 }
 
 }  // namespace
@@ -132,7 +133,7 @@ void PutOneChangeFirst(JobConfig job, const ModelConfig& model,
                                 [&](const Size& size) { return size.field == first.field; });
   if (own == sizes.end()) return;
   if (const auto nearest = NearestLegal(job, model, *own)) {
-    first.description = WithNearest(first.description, *nearest);
+    first.nearest = absl::StrCat(*nearest);
     return;
   }
   for (const Size& size : sizes) {

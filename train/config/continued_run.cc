@@ -224,38 +224,38 @@ absl::Status CheckChanges(const std::vector<RunChange>& changes,
                           const std::vector<std::string>& allow) {
   Violations refused;
   for (const RunChange& change : changes) {
-    const std::string wanted = absl::StrCat(
-        "wanted ", change.before, ", as in the run that the job continues, found ", change.now);
-    if (change.effect == ChangeEffect::kState) {
-      refused.Add(
-          change.field,
-          absl::StrCat(wanted, "; the run's parameters and optimizer state are of no other ",
-                       "one. A new job can begin with the parameters: init_from"));
-    } else if (change.effect == ChangeEffect::kSamples && !IsAllowed(allow, change.field)) {
-      refused.Add(change.field,
-                  absl::StrCat(wanted, ": samples would be repeated or skipped; to go ",
-                               "on nevertheless: --allow ", change.field));
+    FieldViolation violation = {
+        .field = change.field,
+        .wanted = absl::StrCat(change.before, ", as in the run that the job continues"),
+        .found = change.now,
+        .note =
+            "the run's parameters and optimizer state are of no other one. A new job can begin "
+            "with the parameters: init_from"};
+    if (change.effect == ChangeEffect::kSamples && !IsAllowed(allow, change.field)) {
+      violation.note = absl::StrCat(
+          "samples would be repeated or skipped; to go on nevertheless: --allow ", change.field);
+    } else if (change.effect != ChangeEffect::kState) {
+      continue;
     }
+    refused.Add(std::move(violation));
   }
   return refused.ToStatus();
 }
 
 absl::Status CheckLonger(int64_t done, const JobConfig& now) {
   if (now.steps > done) return absl::OkStatus();
-  Violations violations;
-  violations.Add("steps", Wanted(absl::StrCat("more than ", done,
-                                              ", the steps of the run that the job continues"),
-                                 now.steps, done + 1));
-  return violations.ToStatus();
+  return WrongField(
+      "steps", absl::StrCat("more than ", done, ", the steps of the run that the job continues"),
+      now.steps, done + 1);
 }
 
 void ValidateContinues(const JobConfig& job, Violations& violations) {
   if (!job.continues) return;
   if (!job.checkpoint) {
-    violations.Add("continues", Wanted("a checkpoint.directory, whose run goes on", "none"));
+    violations.Add("continues", "a checkpoint.directory, whose run goes on", "none");
   }
   if (job.continues->job.empty()) {
-    violations.Add("continues.job", Wanted("the job that owns checkpoint.directory", "none"));
+    violations.Add("continues.job", "the job that owns checkpoint.directory", "none");
   }
   const std::vector<std::string> known = Allowable();
   for (const std::string& field : job.continues->allow) {
@@ -263,8 +263,8 @@ void ValidateContinues(const JobConfig& job, Violations& violations) {
                                     [&](const std::string& path) { return Holds(path, field); });
     if (allows) continue;
     violations.Add("continues.allow",
-                   Wanted(absl::StrCat(absl::StrJoin(known, ", "), " or a field below one of them"),
-                          absl::StrCat("'", field, "'"), NearestName(field, known)));
+                   absl::StrCat(absl::StrJoin(known, ", "), " or a field below one of them"),
+                   absl::StrCat("'", field, "'"), NearestName(field, known));
   }
 }
 

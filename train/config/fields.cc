@@ -86,19 +86,20 @@ std::string Quoted(absl::string_view text) {
 
 void AddUnreported(const Violations& found, absl::string_view prefix, Violations& violations) {
   const std::vector<FieldViolation> reported = violations.list();
-  for (const FieldViolation& violation : found.list()) {
-    const std::string field = absl::StrCat(prefix, violation.field);
+  for (FieldViolation violation : found.list()) {
+    violation.field = absl::StrCat(prefix, violation.field);
     const bool known = std::any_of(reported.begin(), reported.end(), [&](const auto& v) {
-      return field == v.field || absl::StartsWith(field, absl::StrCat(v.field, "."));
+      return violation.field == v.field ||
+             absl::StartsWith(violation.field, absl::StrCat(v.field, "."));
     });
-    if (!known) violations.Add(field, violation.description);
+    if (!known) violations.Add(std::move(violation));
   }
 }
 
 Fields::Fields(const YamlNode& node, std::string path, Violations& violations, Absent absent)
     : node_(node), path_(std::move(path)), violations_(violations), absent_(absent) {
   if (node.kind != YamlNode::Kind::kMapping && node.kind != YamlNode::Kind::kNull) {
-    violations_.Add(path_, Wanted("a mapping", Name(node.kind)));
+    violations_.Add(path_, "a mapping", Name(node.kind));
   }
 }
 
@@ -116,7 +117,7 @@ Fields::~Fields() {
                              : known_.empty()
                                  ? "none is known here: {}"
                                  : absl::StrCat("known here: ", absl::StrJoin(known_, ", "));
-    Add(name, absl::StrCat("unknown field; ", help));
+    violations_.Add({.field = PathOf(name), .note = absl::StrCat("unknown field; ", help)});
   }
 }
 
@@ -129,7 +130,7 @@ void Fields::Wrong(absl::string_view name, absl::string_view wanted, const YamlN
                    const absl::AlphaNum& nearest) {
   const std::string what =
       found.kind == YamlNode::Kind::kScalar ? Quoted(found.text) : Name(found.kind);
-  violations_.Add(PathOf(name), Wanted(wanted, what, nearest));
+  violations_.Add(PathOf(name), wanted, what, nearest);
 }
 
 bool Fields::IsKnown(absl::string_view name) const {
@@ -152,7 +153,7 @@ bool Fields::Present(const char* name) {
 
 const YamlNode* Fields::Ask(const char* name) {
   if (Present(name)) return node_.Find(name);
-  if (resolved()) Add(name, Wanted("a value, which a job with a `format` must have", "none"));
+  if (resolved()) Add(name, "a value, which a job with a `format` must have", "none");
   return nullptr;
 }
 
@@ -180,26 +181,25 @@ YamlNode Fields::Merged(const char* name, const YamlNode& node, const Inlined& i
   if (inner->kind == YamlNode::Kind::kNull) return merged;
   const std::string path = PathOf(name), inner_path = absl::StrCat(path, ".", inlined.name);
   if (inner->kind != YamlNode::Kind::kMapping) {
-    violations_.Add(inner_path, Wanted("a mapping", Name(inner->kind)));
+    violations_.Add(inner_path, "a mapping", Name(inner->kind));
     return merged;
   }
   if (inner->fields.size() > inlined.most) {
-    violations_.Add(inner_path, Wanted(absl::StrCat("at most ", inlined.most, " fields"),
-                                       inner->fields.size(), inlined.most));
+    violations_.Add(inner_path, absl::StrCat("at most ", inlined.most, " fields"),
+                    inner->fields.size(), inlined.most);
     return merged;
   }
   for (const YamlField& field : inner->fields) {
     const std::string at =
         absl::StrCat(inner_path, ".", IsPlainKey(field.key) ? field.key : Quoted(field.key));
     if (field.key.size() > inlined.most_name_bytes) {
-      violations_.Add(at,
-                      Wanted(absl::StrCat("a name of at most ", inlined.most_name_bytes, " bytes"),
-                             field.key.size()));
+      violations_.Add(at, absl::StrCat("a name of at most ", inlined.most_name_bytes, " bytes"),
+                      field.key.size());
     } else if (field.value.kind != YamlNode::Kind::kScalar) {
-      violations_.Add(at, Wanted("a single value", Name(field.value.kind)));
+      violations_.Add(at, "a single value", Name(field.value.kind));
     } else if (merged.Find(field.key) != nullptr) {
-      violations_.Add(
-          at, Wanted(absl::StrCat("the field once, here or as ", path, ".", field.key), "both"));
+      violations_.Add(at, absl::StrCat("the field once, here or as ", path, ".", field.key),
+                      "both");
     } else {
       merged.fields.push_back(field);
     }
@@ -270,20 +270,20 @@ void Fields::FieldUnlessZero(const char* name, int64_t& out) {
   if (value != 0 || resolved()) out = value;
 }
 
-void Fields::Field(const char* name, IntegerRange range, int64_t& out) {
-  const std::string wanted = absl::StrCat("a whole number from ", range.min, " to ", range.max);
+void Fields::Field(const char* name, const WholeNumbers& range, int64_t& out) {
+  const std::string wanted = absl::StrCat("a whole number from ", range.least, " to ", range.most);
   const YamlNode* node = Scalar(name, wanted);
   if (node == nullptr) return;
   const std::optional<int64_t> value = ReadWhole<int64_t>(node->text);
-  if (value && *value >= range.min && *value <= range.max) {
+  if (value && range.Holds(*value)) {
     out = *value;
     return;
   }
   double decimal = 0;
   if (!ReadDecimal(node->text, decimal)) return Wrong(name, wanted, *node);
-  const int64_t nearest = decimal <= double(range.min)   ? range.min
-                          : decimal >= double(range.max) ? range.max
-                                                         : std::llround(decimal);
+  const int64_t nearest = decimal <= double(range.least)  ? range.least
+                          : decimal >= double(range.most) ? range.most
+                                                          : std::llround(decimal);
   Wrong(name, wanted, *node, nearest);
 }
 
@@ -358,8 +358,8 @@ int Fields::EnumIndex(const char* name, absl::string_view prefix,
   if (text.kind == YamlNode::Kind::kScalar && text.text.empty()) return index;  // As on the wire.
   const int named = Choice(name, prefix, names, text);
   if (index >= 0 && named >= 0 && index != named) {
-    Add(name, Wanted(absl::StrCat("the same as in ", beside, ", or only one of them"),
-                     absl::StrCat(names[size_t(index)], " and ", names[size_t(named)])));
+    Add(name, absl::StrCat("the same as in ", beside, ", or only one of them"),
+        absl::StrCat(names[size_t(index)], " and ", names[size_t(named)]));
   }
   return index >= 0 ? index : named;
 }
@@ -371,8 +371,8 @@ std::string Fields::OneOf(const std::vector<std::string>& names, absl::string_vi
     if (present || (!resolved() && Stands(name.c_str()))) found.push_back(name);
   }
   if (found.size() > 1) {
-    violations_.Add(path_, Wanted(absl::StrCat("one of ", absl::StrJoin(names, ", ")),
-                                  absl::StrJoin(found, " and ")));
+    violations_.Add(path_, absl::StrCat("one of ", absl::StrJoin(names, ", ")),
+                    absl::StrJoin(found, " and "));
   }
   if (found.empty() && resolved()) Ask(names[0].c_str());
   return found.empty() ? "" : found[0];

@@ -13,18 +13,15 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/interval.h"
 #include "common/violations.h"
 #include "train/config/yaml.h"
 
 namespace trainyard {
 
-// The legal values of an integer's wire type.
-struct IntegerRange {
-  int64_t min = 0;
-  int64_t max = std::numeric_limits<int64_t>::max();
-};
-inline constexpr IntegerRange kUint32{0, std::numeric_limits<uint32_t>::max()};
-inline constexpr IntegerRange kInt64{};  // Zero and positive numbers.
+// Zero and the positive numbers of an integer's wire type.
+inline constexpr WholeNumbers kUint32{.least = 0, .most = std::numeric_limits<uint32_t>::max()};
+inline constexpr WholeNumbers kInt64{.least = 0};
 
 // The meaning of a missing field.
 enum class Absent {
@@ -59,7 +56,7 @@ class Fields {
   void Field(const char* name, double& out);
   void Field(const char* name, uint64_t& out);
   void Field(const char* name, int64_t& out);  // Any number; Validate checks the limits.
-  void Field(const char* name, IntegerRange range, int64_t& out);
+  void Field(const char* name, const WholeNumbers& range, int64_t& out);
   void Field(const char* name, std::vector<std::string>& out);
   void Field(const char* name, std::vector<int64_t>& out);
   void Field(const char* name, std::map<std::string, std::string>& out);
@@ -155,8 +152,8 @@ class Fields {
   // null.
   const YamlNode* Node(const char* name) { return Ask(name); }
 
-  void Add(absl::string_view name, absl::string_view description) {
-    violations_.Add(PathOf(name), description);
+  void Add(absl::string_view name, const absl::AlphaNum& wanted, const absl::AlphaNum& found = "") {
+    violations_.Add(PathOf(name), wanted, found);
   }
 
   bool Present(const char* name);  // Whether the field is there and not null.

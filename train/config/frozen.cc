@@ -41,17 +41,17 @@ std::vector<ParameterStorage> StoragesOf(const ModelConfig& model) {
 bool CheckPatterns(const std::vector<std::string>& patterns, absl::string_view field,
                    Violations& violations) {
   if (patterns.size() > kMaxPatterns) {
-    violations.Add(field, Wanted(absl::StrCat("at most ", kMaxPatterns, " patterns"),
-                                 patterns.size(), kMaxPatterns));
+    violations.Add(field, absl::StrCat("at most ", kMaxPatterns, " patterns"), patterns.size(),
+                   kMaxPatterns);
     return false;
   }
   bool legal = true;
   for (size_t i = 0; i < patterns.size(); ++i) {
     if (!patterns[i].empty() && patterns[i].size() <= kMaxPatternBytes) continue;
     legal = false;
-    violations.Add(
-        absl::StrCat(field, "[", i, "]"),
-        Wanted(absl::StrCat("a pattern of 1 to ", kMaxPatternBytes, " bytes"), patterns[i].size()));
+    violations.Add(absl::StrCat(field, "[", i, "]"),
+                   absl::StrCat("a pattern of 1 to ", kMaxPatternBytes, " bytes"),
+                   patterns[i].size());
   }
   return legal;
 }
@@ -104,13 +104,12 @@ std::vector<bool> CheckMatches(const JobConfig& job, const std::vector<Parameter
       if (match == Match::kSome) divided = specs[j];
     }
     if (divided != nullptr) {
-      violations.Add(field, Wanted("all experts of a layer or none, which are one tensor",
-                                   Quoted(text), Quoted(divided->name)));
+      violations.Add(field, "all experts of a layer or none, which are one tensor", Quoted(text),
+                     Quoted(divided->name));
     } else if (!matched) {
       compared += text.size() * names.size();
-      violations.Add(field,
-                     Wanted("a pattern that matches a parameter", Quoted(text),
-                            Quoted(NearestParameter(text, names, compared <= kMostCompared))));
+      violations.Add(field, "a pattern that matches a parameter", Quoted(text),
+                     Quoted(NearestParameter(text, names, compared <= kMostCompared)));
     }
   }
   return matched_by_any;
@@ -129,14 +128,14 @@ void CheckResult(const JobConfig& job, const std::vector<ParameterStorage>& stor
       trains |= !frozen && !spec.balance_rate;
       if (!spec.stacked || frozen == first_frozen) continue;
       violations.Add(FieldOf(job),
-                     Wanted(absl::StrCat("both ", first.name, " and ", spec.name,
-                                         ", or neither: experts multiply by them at once"),
-                            absl::StrCat(first_frozen ? first.name : spec.name, " alone frozen")));
+                     absl::StrCat("both ", first.name, " and ", spec.name,
+                                  ", or neither: experts multiply by them at once"),
+                     absl::StrCat(first_frozen ? first.name : spec.name, " alone frozen"));
       return;
     }
   }
   if (!trains) {
-    violations.Add(FieldOf(job), Wanted("parameters that are left to train", "all of them frozen"));
+    violations.Add(FieldOf(job), "parameters that are left to train", "all of them frozen");
   }
 }
 
@@ -181,16 +180,14 @@ double TrainedFlopsPerToken(const JobConfig& job, const ModelConfig& model) {
 void ValidateFrozen(const JobConfig& job, const ModelConfig* model, Violations& violations) {
   if (!HasPatterns(job)) return;
   if (!job.frozen.empty() && !job.trainable.empty()) {
-    return violations.Add("trainable", Wanted("one of frozen and trainable", "both"));
+    return violations.Add("trainable", "one of frozen and trainable", "both");
   }
   if (!CheckPatterns(PatternsOf(job), FieldOf(job), violations) || model == nullptr) return;
   const std::vector<ParameterStorage> storages = StoragesOf(*model);
   Violations found;
   const std::vector<bool> matched = CheckMatches(job, storages, found);
   if (found.empty()) CheckResult(job, storages, matched, found);
-  for (const FieldViolation& violation : found.list()) {
-    violations.Add(violation.field, violation.description);
-  }
+  violations.AddAll(found);
 }
 
 }  // namespace trainyard

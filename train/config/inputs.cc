@@ -52,7 +52,7 @@ void CheckInputs(const std::vector<InputSpec>& declared, const DataConfig& sourc
   if (std::holds_alternative<std::monostate>(source)) return;
   if (ResetsAttentionMask(source) && FindInput(declared, "tokens") == nullptr) {
     violations.Add(absl::StrCat(SourceOf(source).field, ".reset_attention_mask"),
-                   Wanted("false for a model that reads no tokens", "true"));
+                   "false for a model that reads no tokens", "true");
   }
   const auto [field, delivered] = SourceOf(source);
   const auto text = [](std::string* out, const Delivered& one) {
@@ -64,9 +64,9 @@ void CheckInputs(const std::vector<InputSpec>& declared, const DataConfig& sourc
     if (std::none_of(delivered.begin(), delivered.end(), fits)) missing.push_back(ToString(input));
   }
   if (missing.empty()) return;
-  violations.Add(field, Wanted(absl::StrCat("data with ", absl::StrJoin(missing, ", "),
-                                            ", which the model reads"),
-                               absl::StrJoin(delivered, ", ", text)));
+  violations.Add(
+      field, absl::StrCat("data with ", absl::StrJoin(missing, ", "), ", which the model reads"),
+      absl::StrJoin(delivered, ", ", text));
 }
 
 }  // namespace trainyard

@@ -183,7 +183,7 @@ void VisitJob(Visitor& fields, JobConfig& out) {
                          });
   fields.OptionalSection("profile", out.profile, [&](Visitor& f, ProfileConfig& profile) {
     f.Field("directory", profile.directory);
-    f.Field("start_step", {1, out.steps > 0 ? out.steps : kMaxSteps}, profile.start_step);
+    f.Field("start_step", {.most = out.steps > 0 ? out.steps : kMaxSteps}, profile.start_step);
     f.FieldUnlessZero("steps", profile.steps);
     f.Field("ranks", profile.ranks);
     f.Field("nccl_trace", profile.nccl_trace);
@@ -197,7 +197,7 @@ void VisitJob(Visitor& fields, JobConfig& out) {
   fields.Field("trainable", out.trainable);
   fields.OptionalSection("continues", out.continues, [&](Visitor& f, ContinuesConfig& continues) {
     f.Field("job", continues.job);
-    f.Field("epoch", {0, kMostEpoch}, continues.epoch);
+    f.Field("epoch", {.least = 0, .most = kMostEpoch}, continues.epoch);
     f.Field("allow", continues.allow);
   });
   fields.Field("max_restarts", out.max_restarts);

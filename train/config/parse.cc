@@ -19,10 +19,10 @@ JobConfig ReadResolved(const YamlNode& node, const std::string& path, Violations
   fields.Field("format", format);
   if (format < kOldestResolvedJobFormat || format > kResolvedJobFormat) {
     // The fields mean what another release defined.
-    violations.Add(
-        path, Wanted(absl::StrCat("a job resolved in format ", kOldestResolvedJobFormat, " to ",
-                                  kResolvedJobFormat, ", which this release reads"),
-                     absl::StrCat("format ", format)));
+    violations.Add(path,
+                   absl::StrCat("a job resolved in format ", kOldestResolvedJobFormat, " to ",
+                                kResolvedJobFormat, ", which this release reads"),
+                   absl::StrCat("format ", format));
     fields.KnowAll();
     return job;
   }
@@ -47,13 +47,13 @@ void ReadRank(Fields& fields, DType multiplied, RankConfig& out) {
   fields.Field("job_id", out.job_id);
   fields.Field("epoch", kInt64, out.epoch);
   fields.Field("rank", kUint32, out.rank);
-  fields.Field("world", {1, kUint32.max}, out.world);
+  fields.Field("world", {.most = kUint32.most}, out.world);
   fields.EnumField<DeviceKind>("device_kind", "DEVICE_KIND_",
                                {{"CPU", DeviceKind::kCpu}, {"CUDA", DeviceKind::kCuda}},
                                out.device_kind);
   fields.Field("device", kUint32, out.device);
   fields.Field("device_uuid", out.device_uuid);
-  fields.Field("threads", {1, 4096}, out.threads);
+  fields.Field("threads", {.most = 4096}, out.threads);
   fields.Field("processors", out.processors);
   fields.Field("interface", out.interface);
   fields.Field("roots", out.roots);
@@ -79,25 +79,19 @@ void ReadRank(Fields& fields, DType multiplied, RankConfig& out) {
 }
 
 void CheckRank(const RankConfig& rank, Violations& violations) {
-  if (rank.job_id.empty()) violations.Add("rank.job_id", Wanted("the job's id", "none"));
+  if (rank.job_id.empty()) violations.Add("rank.job_id", "the job's id", "none");
   if (rank.rank >= rank.world) {
-    violations.Add("rank.rank",
-                   Wanted(absl::StrCat("less than rank.world = ", rank.world), rank.rank));
+    violations.Add("rank.rank", absl::StrCat("less than rank.world = ", rank.world), rank.rank);
   }
-  if (rank.memory_bytes && *rank.memory_bytes < 1) {
-    violations.Add("rank.memory_bytes", Wanted("x > 0", *rank.memory_bytes));
-  }
-  if (rank.peak_flops && !(*rank.peak_flops > 0)) {
-    violations.Add("rank.peak_flops", Wanted("x > 0", *rank.peak_flops));
-  }
-  if (rank.patience_seconds && !(*rank.patience_seconds > 0)) {
-    violations.Add("rank.patience_seconds",
-                   absl::StrCat("wanted > 0, found ", *rank.patience_seconds));
+  if (rank.memory_bytes) violations.Check("rank.memory_bytes", *rank.memory_bytes, {});
+  if (rank.peak_flops) violations.Check("rank.peak_flops", *rank.peak_flops, {.above = 0});
+  if (rank.patience_seconds) {
+    violations.Check("rank.patience_seconds", *rank.patience_seconds, {.above = 0});
   }
   for (size_t i = 0; i < rank.roots.size(); ++i) {
     if (rank.roots[i].empty() || rank.roots[i][0] != '/') {
-      violations.Add(absl::StrCat("rank.roots[", i, "]"),
-                     Wanted("an absolute path", Quoted(rank.roots[i])));
+      violations.Add(absl::StrCat("rank.roots[", i, "]"), "an absolute path",
+                     Quoted(rank.roots[i]));
     }
   }
 }
@@ -118,7 +112,7 @@ YamlNode Whole(YamlNode document) {
 std::optional<YamlNode> ParseDocument(absl::string_view text, Violations& violations) {
   absl::StatusOr<YamlNode> document = ParseYaml(text);
   if (document.ok()) return *std::move(document);
-  violations.Add("", document.status().message());
+  violations.Add({.note = std::string(document.status().message())});
   return std::nullopt;
 }
 
@@ -139,14 +133,13 @@ TrainerConfig ParseTrainerConfig(absl::string_view text, Violations& violations)
   int64_t version = 0;
   fields.Field("version", kUint32, version);
   if (version != kTrainerConfigVersion) {
-    violations.Add(
-        "version",
-        Wanted(absl::StrCat(kTrainerConfigVersion, ", which this trainer reads"), version));
+    violations.Add("version", absl::StrCat(kTrainerConfigVersion, ", which this trainer reads"),
+                   version);
   }
   if (fields.Present("job")) {
     config.job = ReadJob(*whole.Find("job"), "job", violations);
   } else {
-    violations.Add("job", Wanted("the job to train", "none"));
+    violations.Add("job", "the job to train", "none");
   }
   const DType multiplied = RowOf(config.job.precision).formats.multiplied();
   if (fields.Section("rank", [&](Fields& f) { ReadRank(f, multiplied, config.rank.emplace()); })) {

@@ -93,8 +93,7 @@ void ReadArchitecture(Fields& fields, const std::string& family, GivenModel& out
   for (const std::string& name : TopLevelNames(AllFields())) {
     if (own.contains(name) || !fields.Stands(name.c_str())) continue;
     if (!fields.Present(name.c_str())) continue;  // Makes it known.
-    fields.Add(name,
-               Wanted(absl::StrCat("none, since family ", known->name, " has no ", name), "some"));
+    fields.Add(name, absl::StrCat("none, since family ", known->name, " has no ", name), "some");
   }
 }
 

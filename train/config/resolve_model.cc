@@ -21,16 +21,16 @@ void CheckIgnoredKeys(const ModelChoice& choice, Violations& violations) {
   const std::vector<std::string>& keys = choice.ignore_keys;
   const char* const field = "model.ignore_keys";
   if (choice.import_path.empty() && !keys.empty()) {
-    violations.Add(field, Wanted("none without model.import, whose config.json has them", "some"));
+    violations.Add(field, "none without model.import, whose config.json has them", "some");
   }
   if (keys.size() > kMaxIgnoredKeys) {
-    violations.Add(field, Wanted(absl::StrCat("at most ", kMaxIgnoredKeys, " keys"),
-                                 absl::StrCat(keys.size())));
+    violations.Add(field, absl::StrCat("at most ", kMaxIgnoredKeys, " keys"),
+                   absl::StrCat(keys.size()));
   }
   for (const std::string& key : keys) {
     if (!key.empty() && key.size() <= kMaxIgnoredKeyBytes) continue;
-    violations.Add(field, Wanted(absl::StrCat("keys of 1 to ", kMaxIgnoredKeyBytes, " bytes"),
-                                 absl::StrCat("one of ", key.size())));
+    violations.Add(field, absl::StrCat("keys of 1 to ", kMaxIgnoredKeyBytes, " bytes"),
+                   absl::StrCat("one of ", key.size()));
     break;
   }
 }
@@ -39,18 +39,17 @@ void CheckIgnoredKeys(const ModelChoice& choice, Violations& violations) {
 bool IsOneChoice(const ModelChoice& choice, Violations& violations) {
   const bool imports = !choice.import_path.empty();
   if (!choice.preset.empty() && (choice.architecture || imports)) {
-    violations.Add("model",
-                   Wanted(imports ? "preset or import" : "preset or architecture", "both"));
+    violations.Add("model", imports ? "preset or import" : "preset or architecture", "both");
     return false;
   }
   CheckIgnoredKeys(choice, violations);
   if (imports && !choice.architecture) {
-    violations.Add("model.import",
-                   Wanted(absl::StrCat("model.architecture beside it, the \"model\" that "
-                                       "`trainyard import ",
-                                       choice.import_path,
-                                       " -o json` prints (`trainyard submit` adds it by itself)"),
-                          "none"));
+    violations.Add(
+        "model.import",
+        absl::StrCat("model.architecture beside it, the \"model\" that "
+                     "`trainyard import ",
+                     choice.import_path, " -o json` prints (`trainyard submit` adds it by itself)"),
+        "none");
     return false;
   }
   return true;
@@ -62,14 +61,14 @@ std::optional<ModelConfig> ResolveModel(const ModelChoice& choice, Violations& v
   if (!IsOneChoice(choice, violations)) return std::nullopt;
   if (choice.preset.empty() && !choice.architecture) {
     violations.Add("model.preset",
-                   Wanted(absl::StrCat("one of ", absl::StrJoin(PresetNames(), ", "),
-                                       " (or model.import, or model.architecture)"),
-                          "none"));
+                   absl::StrCat("one of ", absl::StrJoin(PresetNames(), ", "),
+                                " (or model.import, or model.architecture)"),
+                   "none");
     return std::nullopt;
   }
   if (choice.architecture && choice.overrides) {
-    violations.Add("model.overrides",
-                   Wanted("none beside architecture, which says every field itself", "some"));
+    violations.Add("model.overrides", "none beside architecture, which says every field itself",
+                   "some");
     return std::nullopt;
   }
   ModelConfig config;
@@ -78,7 +77,7 @@ std::optional<ModelConfig> ResolveModel(const ModelChoice& choice, Violations& v
   } else {
     const absl::StatusOr<Preset> preset = FindPreset(choice.preset);
     if (!preset.ok()) {
-      violations.Add("model.preset", preset.status().message());
+      violations.Add({.field = "model.preset", .note = std::string(preset.status().message())});
       return std::nullopt;
     }
     config = preset->config;
@@ -92,9 +91,9 @@ std::optional<ModelConfig> ResolveModel(const ModelChoice& choice, Violations& v
     return config;
   }
   // Where a size is missing, others that follow from it are wrong only for that reason.
-  for (const auto& [field, description] : found.list()) {
-    const std::string name(absl::StripPrefix(field, "model.architecture."));
-    if (choice.architecture->fields.contains(name)) of_given.Add(field, description);
+  for (const FieldViolation& violation : found.list()) {
+    const std::string name(absl::StripPrefix(violation.field, "model.architecture."));
+    if (choice.architecture->fields.contains(name)) of_given.Add(violation);
   }
   AddUnreported(of_given, "", violations);
   return config;

@@ -29,7 +29,9 @@ class FieldWriter {
   void Field(const char* name, const std::optional<T>& value) {
     json_[name] = value ? OrderedJson(*value) : OrderedJson();
   }
-  void Field(const char* name, IntegerRange /*legal*/, int64_t value) { json_[name] = value; }
+  void Field(const char* name, const WholeNumbers& /*legal*/, int64_t value) {
+    json_[name] = value;
+  }
   void FieldUnlessZero(const char* name, int64_t value) { json_[name] = value; }
   template <typename Enum>
   void EnumField(const char* name, absl::string_view /*prefix*/,

@@ -7,7 +7,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/interval.h"
 #include "models/arch/registry.h"
 #include "train/config/advice.h"
 #include "train/config/continued_run.h"
@@ -24,51 +23,23 @@ namespace {
 
 bool IsLowerAlnum(char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c); }
 
-// The checks share the list of violations, and whether a number was already found illegal.
-class Checker {
- public:
-  explicit Checker(Violations& violations) : violations_(violations) {}
+constexpr Interval kValidationFraction = {.least = 0, .below = 0.5};
 
-  void Add(absl::string_view field, absl::string_view description) {
-    violations_.Add(field, description);
+void CheckPath(absl::string_view field, const std::string& path, Violations& violations) {
+  if (path.empty()) return violations.Add(field, "a path", "none");
+  if (path.size() > kMaxPathLength) {
+    return violations.Add(field, absl::StrCat("at most ", kMaxPathLength, " bytes"), path.size());
   }
-
-  // Returns whether min <= value <= max.
-  bool Range(absl::string_view field, int64_t value, int64_t min, int64_t max) {
-    if (value >= min && value <= max) return true;
-    Add(field, Wanted(absl::StrCat(min, " to ", max), value, std::clamp(value, min, max)));
-    return false;
+  if (std::any_of(path.begin(), path.end(), [](char c) { return absl::ascii_iscntrl(c); })) {
+    return violations.Add(field, "no control characters", Quoted(path));
   }
-
-  void Path(absl::string_view field, const std::string& path) {
-    if (path.empty()) return Add(field, Wanted("a path", "none"));
-    if (path.size() > kMaxPathLength) {
-      return Add(field, Wanted(absl::StrCat("at most ", kMaxPathLength, " bytes"), path.size()));
-    }
-    if (std::any_of(path.begin(), path.end(), [](char c) { return absl::ascii_iscntrl(c); })) {
-      return Add(field, Wanted("no control characters", Quoted(path)));
-    }
-    if (path[0] == '~') {
-      return Add(field, Wanted("an absolute or relative path (~ is not expanded)", Quoted(path)));
-    }
-    for (absl::string_view part : absl::StrSplit(path, '/')) {
-      if (part == "..") return Add(field, Wanted("a path without \"..\"", Quoted(path)));
-    }
+  if (path[0] == '~') {
+    return violations.Add(field, "an absolute or relative path (~ is not expanded)", Quoted(path));
   }
-
-  void Fraction(absl::string_view field, double value) {
-    if (value >= 0 && value < 0.5) return;
-    Add(field, Wanted("0 <= x < 0.5", value, value < 0 ? "0" : "0.49"));
+  for (absl::string_view part : absl::StrSplit(path, '/')) {
+    if (part == "..") return violations.Add(field, "a path without \"..\"", Quoted(path));
   }
-
-  // `wanted` describes the interval: "0 < x <= 10".
-  void Number(absl::string_view field, bool legal, double value, absl::string_view wanted) {
-    if (!legal) Add(field, Wanted(wanted, value, NearestBound(wanted, value)));
-  }
-
- private:
-  Violations& violations_;
-};
+}
 
 // Returns a legal name close to `name`, or "" if no legal character is left.
 std::string NearestJobName(absl::string_view name) {
@@ -82,56 +53,59 @@ std::string NearestJobName(absl::string_view name) {
   return nearest;
 }
 
-void CheckName(const std::string& name, Checker& check) {
+void CheckName(const std::string& name, Violations& violations) {
   const std::string nearest = NearestJobName(name);
   if (!name.empty() && nearest == name) return;
-  check.Add("name", Wanted(absl::StrCat("[a-z0-9]([-a-z0-9.]*[a-z0-9])?, at most ", kMaxNameLength,
-                                        " characters"),
-                           Quoted(name), nearest.empty() ? "" : Quoted(nearest)));
+  violations.Add(
+      "name",
+      absl::StrCat("[a-z0-9]([-a-z0-9.]*[a-z0-9])?, at most ", kMaxNameLength, " characters"),
+      Quoted(name), nearest.empty() ? "" : Quoted(nearest));
 }
 
-void CheckBlend(const BlendData& blend, Checker& check) {
-  check.Fraction("data.blend.validation_fraction", blend.validation_fraction);
+void CheckBlend(const BlendData& blend, Violations& violations) {
+  violations.Check("data.blend.validation_fraction", blend.validation_fraction,
+                   kValidationFraction);
   const size_t count = blend.datasets.size();
   if (count < 1 || count > kMaxBlendedDatasets) {
-    return check.Add("data.blend.datasets",
-                     Wanted(absl::StrCat("1 to ", kMaxBlendedDatasets, " datasets"), count));
+    return violations.Add("data.blend.datasets",
+                          absl::StrCat("1 to ", kMaxBlendedDatasets, " datasets"), count);
   }
   for (size_t i = 0; i < count; ++i) {
     const BlendedDataset& dataset = blend.datasets[i];
     const std::string field = absl::StrCat("data.blend.datasets[", i, "]");
-    if (!(dataset.weight >= 1e-9 && dataset.weight <= 1e9)) {
-      check.Add(field + ".weight", Wanted("1e-9 <= x <= 1e9 (leave out datasets without weight)",
-                                          dataset.weight, dataset.weight > 1 ? "1e9" : "1e-9"));
-    }
+    violations.Check(field + ".weight", dataset.weight,
+                     {.least = 1e-9, .most = 1e9, .note = "leave out datasets without weight"});
     const bool prefix = !dataset.prefix.empty(), path = !dataset.path.empty();
     if (prefix == path) {
-      check.Add(field, Wanted("a prefix (PREFIX.bin and PREFIX.idx) or the path of a text",
-                              prefix ? "both" : "none"));
+      violations.Add(field, "a prefix (PREFIX.bin and PREFIX.idx) or the path of a text",
+                     prefix ? "both" : "none");
     } else if (prefix == blend.datasets[0].prefix.empty()) {
-      check.Add(field, Wanted("datasets of one kind, all with a prefix or all with a path; "
-                              "trainyard-tokenize makes a prefix of a text",
-                              prefix ? "a prefix" : "a path"));
+      violations.Add(field,
+                     "datasets of one kind, all with a prefix or all with a path; "
+                     "trainyard-tokenize makes a prefix of a text",
+                     prefix ? "a prefix" : "a path");
     }
   }
 }
 
-void CheckData(const JobConfig& job, Checker& check) {
+void CheckData(const JobConfig& job, Violations& violations) {
   if (const auto* text = std::get_if<TextData>(&job.data)) {
-    check.Fraction("data.text.validation_fraction", text->validation_fraction);
+    violations.Check("data.text.validation_fraction", text->validation_fraction,
+                     kValidationFraction);
   } else if (const auto* indexed = std::get_if<IndexedData>(&job.data)) {
-    check.Fraction("data.indexed.validation_fraction", indexed->validation_fraction);
+    violations.Check("data.indexed.validation_fraction", indexed->validation_fraction,
+                     kValidationFraction);
   } else if (const auto* arrays = std::get_if<ArraysData>(&job.data)) {
-    check.Number("data.arrays.label_dropout",
-                 arrays->label_dropout >= 0 && arrays->label_dropout <= 1, arrays->label_dropout,
-                 "0 <= x <= 1");
-    check.Fraction("data.arrays.validation_fraction", arrays->validation_fraction);
+    violations.Check("data.arrays.label_dropout", arrays->label_dropout, {.least = 0, .most = 1});
+    violations.Check("data.arrays.validation_fraction", arrays->validation_fraction,
+                     kValidationFraction);
   } else if (const auto* blend = std::get_if<BlendData>(&job.data)) {
-    CheckBlend(*blend, check);
+    CheckBlend(*blend, violations);
   } else if (std::holds_alternative<std::monostate>(job.data)) {
-    check.Add("data", Wanted("one of synthetic: {}, text: {path: ...}, indexed: {prefix: ...}, "
-                             "arrays: {latents: ..., labels: ...}, blend: {datasets: ...}",
-                             "none"));
+    violations.Add("data",
+                   "one of synthetic: {}, text: {path: ...}, indexed: {prefix: ...}, "
+                   "arrays: {latents: ..., labels: ...}, blend: {datasets: ...}",
+                   "none");
   }
 }
 
@@ -145,25 +119,23 @@ bool HasText(const DataConfig& data) {
 std::optional<ModelConfig> CheckModel(const JobConfig& job, Violations& violations) {
   Violations found;
   const std::optional<ModelConfig> model = ResolveModel(job.model, found);
-  for (const FieldViolation& violation : found.list()) {
-    violations.Add(violation.field, violation.description);
-  }
+  violations.AddAll(found);
   if (!found.empty()) return std::nullopt;
   const std::vector<InputSpec> inputs = CreateModel(*model)->inputs();
   constexpr int64_t kByteVocabulary = 256;
   const InputSpec* const tokens = FindInput(inputs, "tokens");
   if (HasText(job.data) && tokens != nullptr && tokens->limit < kByteVocabulary) {
-    violations.Add(absl::StrCat(ModelPath(job.model), ".vocab"),
-                   Wanted("at least 256 for byte tokens", tokens->limit, kByteVocabulary));
+    violations.Add(absl::StrCat(ModelPath(job.model), ".vocab"), "at least 256 for byte tokens",
+                   tokens->limit, kByteVocabulary);
   }
   CheckInputs(inputs, job.data, violations);
   if (ResetsAttentionMask(job.data) && FactsOf(*model).convolved_tokens > 0) {
-    violations.Add(
-        std::holds_alternative<BlendData>(job.data) ? "data.blend.reset_attention_mask"
-                                                    : "data.indexed.reset_attention_mask",
-        Wanted("false for a model with recurrent layers, whose state passes over from one "
-               "document to the next",
-               "true", "false"));
+    violations.Add(std::holds_alternative<BlendData>(job.data)
+                       ? "data.blend.reset_attention_mask"
+                       : "data.indexed.reset_attention_mask",
+                   "false for a model with recurrent layers, whose state passes over from one "
+                   "document to the next",
+                   "true", "false");
   }
   return model;
 }
@@ -174,64 +146,59 @@ void CheckLayout(const JobConfig& job, const std::optional<ModelConfig>& model,
   ValidateLayout(job, model ? &*model : nullptr, found);
   std::vector<FieldViolation> layout = found.list();
   if (model) PutOneChangeFirst(job, *model, layout);
-  for (const FieldViolation& violation : layout) {
-    violations.Add(violation.field, violation.description);
-  }
+  for (FieldViolation& violation : layout) violations.Add(std::move(violation));
 }
 
-void CheckDecay(const JobConfig& job, Checker& check) {
+void CheckDecay(const JobConfig& job, Violations& violations) {
   const ScheduleConfig& schedule = job.optimizer.schedule;
   constexpr absl::string_view kField = "optimizer.schedule.wsd.decay_steps";
   const int64_t after_warmup = job.steps - schedule.warmup_steps;
   const bool steps_legal = job.steps > 0 && schedule.warmup_steps >= 0;
-  if (!check.Range(kField, schedule.decay_steps, 1, kMaxSteps) || !steps_legal ||
+  if (!violations.Check(kField, schedule.decay_steps, {.most = kMaxSteps}) || !steps_legal ||
       schedule.decay_steps <= after_warmup) {
     return;
   }
   const std::string wanted = absl::StrCat("at most steps - warmup_steps = ", after_warmup);
   // Without a step behind the warm-up, no number of decay steps is legal.
-  after_warmup > 0 ? check.Add(kField, Wanted(wanted, schedule.decay_steps, after_warmup))
-                   : check.Add(kField, Wanted(wanted, schedule.decay_steps));
+  after_warmup > 0 ? violations.Add(kField, wanted, schedule.decay_steps, after_warmup)
+                   : violations.Add(kField, wanted, schedule.decay_steps);
 }
 
-void CheckOptimizer(const JobConfig& job, Checker& check) {
+void CheckOptimizer(const JobConfig& job, Violations& violations) {
   const OptimizerOptions& options = job.optimizer.options;
   for (const OptimizerOption& option : options.optimizer().options) {
-    const double value = options[option.name];
-    check.Number(absl::StrCat("optimizer.", options.optimizer().name, ".", option.name),
-                 IsWithin(option.wanted, value), value, option.wanted);
+    violations.Check(absl::StrCat("optimizer.", options.optimizer().name, ".", option.name),
+                     options[option.name], option.legal);
   }
-  const double clip = job.optimizer.clip_norm;
-  check.Number("optimizer.clip_norm", clip >= 0 && clip <= 1e9, clip,
-               "0 (no clipping) <= x <= 1e9");
+  violations.Check("optimizer.clip_norm", job.optimizer.clip_norm,
+                   {.least = 0, .most = 1e9, .zero = "no clipping"});
 
   const ScheduleConfig& schedule = job.optimizer.schedule;
   const std::string shape = absl::StrCat("optimizer.schedule.", Name(schedule.shape));
   const std::string warmup = absl::StrCat(shape, ".warmup_steps");
-  if (check.Range(warmup, schedule.warmup_steps, 0, kMaxSteps) && job.steps > 0 &&
-      schedule.warmup_steps > job.steps) {
-    check.Add(warmup, Wanted(absl::StrCat("at most steps = ", job.steps), schedule.warmup_steps,
-                             job.steps));
+  if (violations.Check(warmup, schedule.warmup_steps, {.least = 0, .most = kMaxSteps}) &&
+      job.steps > 0 && schedule.warmup_steps > job.steps) {
+    violations.Add(warmup, absl::StrCat("at most steps = ", job.steps), schedule.warmup_steps,
+                   job.steps);
   }
-  if (schedule.shape == ScheduleShape::kWsd) CheckDecay(job, check);
+  if (schedule.shape == ScheduleShape::kWsd) CheckDecay(job, violations);
   if (!schedule.min_ratio) return;
   const std::string min_ratio = absl::StrCat(shape, ".min_ratio");
   if (schedule.shape == ScheduleShape::kConstant) {
-    check.Add(min_ratio, Wanted("none for a constant rate", *schedule.min_ratio));
+    violations.Add(min_ratio, "none for a constant rate", *schedule.min_ratio);
   } else {
-    check.Number(min_ratio, *schedule.min_ratio >= 0 && *schedule.min_ratio <= 1,
-                 *schedule.min_ratio, "0 <= x <= 1");
+    violations.Check(min_ratio, *schedule.min_ratio, {.least = 0, .most = 1});
   }
 }
 
-void CheckValidation(const JobConfig& job, Checker& check) {
+void CheckValidation(const JobConfig& job, Violations& violations) {
   if (!job.validation) return;
-  check.Range("validation.every_steps", job.validation->every_steps, 1, kMaxSteps);
-  check.Range("validation.batches", job.validation->batches, 1, kMaxValidationBatches);
+  violations.Check("validation.every_steps", job.validation->every_steps, {.most = kMaxSteps});
+  violations.Check("validation.batches", job.validation->batches, {.most = kMaxValidationBatches});
   const bool from_file = !std::holds_alternative<std::monostate>(job.data) &&
                          !std::holds_alternative<SyntheticData>(job.data);
   if (from_file && ValidationFraction(job.data) == 0) {
-    check.Add("validation", Wanted("a validation_fraction of the data above 0", 0));
+    violations.Add("validation", "a validation_fraction of the data above 0", 0);
   }
 }
 
@@ -245,43 +212,46 @@ bool IsWithin(absl::string_view path, absl::string_view directory) {
 }
 
 // Checks what the spec says about where the job runs.
-void CheckNcclTrace(const JobConfig& job, Checker& check) {
+void CheckNcclTrace(const JobConfig& job, Violations& violations) {
   constexpr absl::string_view kField = "profile.nccl_trace";
   if (!job.profile->nccl_trace) return;
   if (job.devices == 1) {
-    check.Add(kField, Wanted("false for one device, which has no use for NCCL", "true", "false"));
+    violations.Add(kField, "false for one device, which has no use for NCCL", "true", "false");
   } else if (!RowOf(job.precision).RunsOn(DeviceKind::kCuda)) {
-    check.Add(kField, Wanted(absl::StrCat("false for ", Name(job.precision),
-                                          ", which is for CPU ranks, without NCCL"),
-                             "true", "false"));
+    violations.Add(
+        kField,
+        absl::StrCat("false for ", Name(job.precision), ", which is for CPU ranks, without NCCL"),
+        "true", "false");
   }
 }
 
-void CheckProfile(const JobConfig& job, Checker& check) {
+void CheckProfile(const JobConfig& job, Violations& violations) {
   if (!job.profile) return;
   // A job can claim its checkpoint directory only if nothing else is there.
   if (job.checkpoint && IsWithin(job.profile->directory, job.checkpoint->directory)) {
-    check.Add("profile.directory", Wanted("one outside checkpoint.directory",
-                                          absl::StrCat(Quoted(job.profile->directory), " within ",
-                                                       Quoted(job.checkpoint->directory))));
+    violations.Add("profile.directory", "one outside checkpoint.directory",
+                   absl::StrCat(Quoted(job.profile->directory), " within ",
+                                Quoted(job.checkpoint->directory)));
   }
-  check.Range("profile.start_step", job.profile->start_step, 1, std::max<int64_t>(1, job.steps));
-  check.Range("profile.steps", job.profile->steps, 1, kMaxProfiledSteps);
+  violations.Check("profile.start_step", job.profile->start_step,
+                   {.most = std::max<int64_t>(1, job.steps)});
+  violations.Check("profile.steps", job.profile->steps, {.most = kMaxProfiledSteps});
   std::set<int64_t> named;
   for (size_t i = 0; i < job.profile->ranks.size(); ++i) {
     const int64_t rank = job.profile->ranks[i];
     const std::string field = absl::StrCat("profile.ranks[", i, "]");
-    if (check.Range(field, rank, 0, std::max<int64_t>(0, job.devices - 1)) &&
+    if (violations.Check(field, rank,
+                         {.least = 0, .most = std::max<int64_t>(0, job.devices - 1)}) &&
         !named.insert(rank).second) {
-      check.Add(field, Wanted("every rank once", absl::StrCat(rank, " again")));
+      violations.Add(field, "every rank once", absl::StrCat(rank, " again"));
     }
   }
-  CheckNcclTrace(job, check);
+  CheckNcclTrace(job, violations);
 }
 
-void CheckLabels(const JobConfig& job, Checker& check) {
+void CheckLabels(const JobConfig& job, Violations& violations) {
   if (job.labels.size() > kMaxLabels) {
-    check.Add("labels", Wanted(absl::StrCat("at most ", kMaxLabels), job.labels.size()));
+    violations.Add("labels", absl::StrCat("at most ", kMaxLabels), job.labels.size());
   }
   for (const auto& [key, value] : job.labels) {
     const bool legal_key = !key.empty() && key.size() <= kMaxNameLength &&
@@ -289,15 +259,16 @@ void CheckLabels(const JobConfig& job, Checker& check) {
                              return absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.';
                            });
     if (!legal_key) {
-      check.Add("labels", Wanted(absl::StrCat("keys of 1 to ", kMaxNameLength,
-                                              " letters, digits, '-', '_', '.'"),
-                                 Quoted(key)));
+      violations.Add(
+          "labels",
+          absl::StrCat("keys of 1 to ", kMaxNameLength, " letters, digits, '-', '_', '.'"),
+          Quoted(key));
     } else if (value.size() > kMaxLabelLength ||
                std::any_of(value.begin(), value.end(),
                            [](char c) { return absl::ascii_iscntrl(c); })) {
-      check.Add(
-          absl::StrCat("labels.", key),
-          Wanted(absl::StrCat("at most ", kMaxLabelLength, " bytes on one line"), Quoted(value)));
+      violations.Add(absl::StrCat("labels.", key),
+                     absl::StrCat("at most ", kMaxLabelLength, " bytes on one line"),
+                     Quoted(value));
     }
   }
 }
@@ -320,32 +291,32 @@ void ValidateParsed(const JobConfig& job, Violations& violations) {
 }  // namespace
 
 void Validate(const JobConfig& job, Violations& violations) {
-  Checker check(violations);
-  CheckName(job.name, check);
+  CheckName(job.name, violations);
   const std::optional<ModelConfig> model = CheckModel(job, violations);
   CheckLayout(job, model, violations);
-  CheckData(job, check);
-  for (const auto& [field, path] : PathsOf(job)) check.Path(field, path);
-  CheckOptimizer(job, check);
-  check.Range("steps", job.steps, 1, kMaxSteps);
-  CheckValidation(job, check);
+  CheckData(job, violations);
+  for (const auto& [field, path] : PathsOf(job)) CheckPath(field, path, violations);
+  CheckOptimizer(job, violations);
+  violations.Check("steps", job.steps, {.most = kMaxSteps});
+  CheckValidation(job, violations);
   if (job.checkpoint) {
-    check.Range("checkpoint.every_steps", job.checkpoint->every_steps, 0, kMaxSteps);
-    check.Range("checkpoint.keep", job.checkpoint->keep, 1, kMaxCheckpointsKept);
+    violations.Check("checkpoint.every_steps", job.checkpoint->every_steps,
+                     {.least = 0, .most = kMaxSteps});
+    violations.Check("checkpoint.keep", job.checkpoint->keep, {.most = kMaxCheckpointsKept});
   }
-  CheckProfile(job, check);
-  check.Range("priority", job.priority, -kMaxPriority, kMaxPriority);
+  CheckProfile(job, violations);
+  violations.Check("priority", job.priority, {.least = -kMaxPriority, .most = kMaxPriority});
   if (job.init_from.empty() && job.init_from_subset) {
-    violations.Add("init_from_subset", Wanted("false without init_from", "true", "false"));
+    violations.Add("init_from_subset", "false without init_from", "true", "false");
   }
   if (!job.init_from.empty() && !job.model.import_path.empty()) {
-    violations.Add("init_from", Wanted("none beside model.import, which has all parameters",
-                                       Quoted(job.init_from)));
+    violations.Add("init_from", "none beside model.import, which has all parameters",
+                   Quoted(job.init_from));
   }
   ValidateFrozen(job, model ? &*model : nullptr, violations);
   ValidateContinues(job, violations);
-  check.Range("max_restarts", job.max_restarts, 0, kMaxRestarts);
-  CheckLabels(job, check);
+  violations.Check("max_restarts", job.max_restarts, {.least = 0, .most = kMaxRestarts});
+  CheckLabels(job, violations);
 }
 
 JobConfig ParseAndValidateSpec(const YamlNode& document, Violations& violations) {
@@ -369,12 +340,12 @@ TrainerConfig ParseAndValidateTrainer(absl::string_view text, Violations& violat
     Violations found;
     Validate(config.job, found);
     if (!config.rank && config.job.devices != 1) {
-      found.Add("devices", Wanted("1 for a trainer that runs alone", config.job.devices, 1));
+      found.Add("devices", "1 for a trainer that runs alone", config.job.devices, 1);
     }
     AddUnreported(found, "job.", violations);
     if (config.rank && config.rank->world != config.job.devices) {
-      violations.Add("rank.world", Wanted(absl::StrCat("job.devices = ", config.job.devices),
-                                          config.rank->world));
+      violations.Add("rank.world", absl::StrCat("job.devices = ", config.job.devices),
+                     config.rank->world);
     }
   }
   return config;

@@ -121,9 +121,8 @@ void CheckTensor(const JobConfig& job, const ModelConfig& model, Violations& vio
   const auto legal = [&](int64_t t) { return rule.Legal(t); };
   const auto fits = [&](int64_t t) { return legal(t) && DividesOver(job, t * others); };
   const int64_t nearest = Nearest(tensor, rule.most(), fits);
-  violations.Add("parallelism.tensor",
-                 Wanted(rule.Text(tensor), tensor,
-                        fits(nearest) ? nearest : Nearest(tensor, rule.most(), legal)));
+  violations.Add("parallelism.tensor", rule.Text(tensor), tensor,
+                 fits(nearest) ? nearest : Nearest(tensor, rule.most(), legal));
 }
 
 // Checks that the experts divide over their ranks.
@@ -132,9 +131,9 @@ void CheckExperts(const JobConfig& job, const ModelConfig& model, Violations& vi
   const std::optional<ExpertFacts> facts = FactsOf(model).experts;
   if (!facts) {
     if (p.expert == 1) return;
-    return violations.Add(
-        "parallelism.expert",
-        Wanted(absl::StrCat("1, since family ", model.family(), " has no experts"), p.expert, 1));
+    return violations.Add("parallelism.expert",
+                          absl::StrCat("1, since family ", model.family(), " has no experts"),
+                          p.expert, 1);
   }
   const int64_t experts = facts->experts, data = DataParallel(job);
   const int64_t others = (p.expert_split == ExpertSplit::kExpert ? 1 : p.tensor) *
@@ -145,10 +144,10 @@ void CheckExperts(const JobConfig& job, const ModelConfig& model, Violations& vi
       absl::StrCat("a number of ranks (expert x ", others, " by expert_split ",
                    Name(p.expert_split), ") that divides experts = ", experts);
   if (legal(1)) {
-    violations.Add("parallelism.expert", Wanted(wanted, p.expert, Nearest(p.expert, data, legal)));
+    violations.Add("parallelism.expert", wanted, p.expert, Nearest(p.expert, data, legal));
   } else {
-    violations.Add("parallelism.expert_split",
-                   Wanted(wanted, p.expert * others, Name(ExpertSplit::kExpert)));
+    violations.Add("parallelism.expert_split", wanted, p.expert * others,
+                   Name(ExpertSplit::kExpert));
   }
 }
 
@@ -179,13 +178,13 @@ void CheckExpertSlots(const JobConfig& job, const ModelConfig& model, Violations
   };
   const int64_t micro = Nearest(batch.micro, batch.micro, micro_fits);
   if (micro_fits(micro)) {
-    return violations.Add("batch.micro", Wanted(wanted, batch.micro, micro));
+    return violations.Add("batch.micro", wanted, batch.micro, micro);
   }
   const auto sequence_fits = [&](int64_t sequence) {
     return fits(batch.micro, sequence) && (context == 1 || sequence % (2 * context) == 0);
   };
-  violations.Add("batch.sequence", Wanted(wanted, batch.sequence,
-                                          Nearest(batch.sequence, batch.sequence, sequence_fits)));
+  violations.Add("batch.sequence", wanted, batch.sequence,
+                 Nearest(batch.sequence, batch.sequence, sequence_fits));
 }
 
 // Checks the parts of the pipeline, and that its schedule can run.
@@ -196,41 +195,38 @@ void CheckPipeline(const JobConfig& job, int64_t layers, Violations& violations)
   const int64_t chunks = std::max(p.virtual_pipeline, least);
   if (p.pipeline * chunks > blocks) {
     const bool stages = p.pipeline * least > blocks;
-    violations.Add(stages ? "parallelism.pipeline" : "parallelism.virtual_pipeline",
-                   Wanted(absl::StrCat("at most ", blocks, " parts of ", layers,
-                                       " layers, embedding and head"),
-                          absl::StrCat(p.pipeline, " x ", chunks),
-                          stages ? std::max<int64_t>(blocks / least, 1) : blocks / p.pipeline));
+    violations.Add(
+        stages ? "parallelism.pipeline" : "parallelism.virtual_pipeline",
+        absl::StrCat("at most ", blocks, " parts of ", layers, " layers, embedding and head"),
+        absl::StrCat(p.pipeline, " x ", chunks),
+        stages ? std::max<int64_t>(blocks / least, 1) : blocks / p.pipeline);
     return;
   }
   if (p.virtual_pipeline > 1 && p.pipeline == 1) {
-    violations.Add("parallelism.virtual_pipeline",
-                   Wanted("1 where pipeline is 1", p.virtual_pipeline, 1));
+    violations.Add("parallelism.virtual_pipeline", "1 where pipeline is 1", p.virtual_pipeline, 1);
   } else if (least > 1 && p.pipeline == 1) {
-    violations.Add("parallelism.schedule",
-                   Wanted("another where pipeline is 1", kind.name, DefaultSchedule(1)->name));
+    violations.Add("parallelism.schedule", "another where pipeline is 1", kind.name,
+                   DefaultSchedule(1)->name);
   } else if (!kind.TakesChunks(p.virtual_pipeline)) {
     violations.Add("parallelism.virtual_pipeline",
-                   Wanted(absl::StrCat(kind.ChunksWanted(), " for ", kind.name), p.virtual_pipeline,
-                          std::clamp<int64_t>(p.virtual_pipeline, least, kind.most_chunks)));
+                   absl::StrCat(kind.ChunksWanted(), " for ", kind.name), p.virtual_pipeline,
+                   std::clamp<int64_t>(p.virtual_pipeline, least, kind.most_chunks));
   } else if (AccumulationSteps(job) % PipelineRound(p) != 0) {
     const int64_t data = DataParallel(job), unit = job.batch.micro * data * p.pipeline;
     violations.Add(
         "batch.global",
-        Wanted(absl::StrCat("a multiple of micro x data parallel x pipeline = ", job.batch.micro,
-                            " x ", data, " x ", p.pipeline, " = ", unit, " for ", kind.name),
-               job.batch.global, NearestMultiple(job.batch.global, unit, kMaxGlobalBatch)));
+        absl::StrCat("a multiple of micro x data parallel x pipeline = ", job.batch.micro, " x ",
+                     data, " x ", p.pipeline, " = ", unit, " for ", kind.name),
+        job.batch.global, NearestMultiple(job.batch.global, unit, kMaxGlobalBatch));
   }
 }
 
 void CheckRecompute(const JobConfig& job, int64_t layers, Violations& violations) {
   const ParallelismConfig& p = job.parallelism;
   if (p.pipeline * p.virtual_pipeline > layers + 2) return;  // CheckPipeline reports it.
-  const int64_t blocks = job.recompute.blocks, most = LayersOfAStage(p, layers);
-  if (blocks >= 0 && blocks <= most) return;
-  violations.Add("recompute.blocks",
-                 Wanted(absl::StrCat("0 to ", most, ", the layers on a pipeline stage"), blocks,
-                        std::clamp<int64_t>(blocks, 0, most)));
+  violations.Check(
+      "recompute.blocks", job.recompute.blocks,
+      {.least = 0, .most = LayersOfAStage(p, layers), .note = "the layers on a pipeline stage"});
 }
 
 // Checks that the convolution of recurrent layers reads tokens of the preceding part alone.
@@ -239,9 +235,9 @@ void CheckParts(const JobConfig& job, const ModelFacts& facts, Violations& viola
   const int64_t least = parts * std::max<int64_t>(facts.convolved_tokens, 1);
   if (parts == 2 || job.batch.sequence >= least) return;
   violations.Add("batch.sequence",
-                 Wanted(absl::StrCat("at least 2 x context x the ", facts.convolved_tokens,
-                                     " tokens that the model's convolutions look back = ", least),
-                        job.batch.sequence, least));
+                 absl::StrCat("at least 2 x context x the ", facts.convolved_tokens,
+                              " tokens that the model's convolutions look back = ", least),
+                 job.batch.sequence, least);
 }
 
 // Returns whether the context ranks divide the sequence.
@@ -259,12 +255,12 @@ bool CheckSequence(const JobConfig& job, const ModelFacts& facts, Violations& vi
         facts.one_sequence
             ? absl::StrCat("2 x context to divide the tokens of the model's samples, ", most)
             : absl::StrCat("at most half of the longest sequence, ", most);
-    violations.Add("parallelism.context",
-                   Wanted(wanted, context, Nearest(context, std::max<int64_t>(1, most / 2), fits)));
+    violations.Add("parallelism.context", wanted, context,
+                   Nearest(context, std::max<int64_t>(1, most / 2), fits));
     return false;
   }
-  violations.Add("batch.sequence", Wanted(absl::StrCat("a multiple of 2 x context = ", unit),
-                                          sequence, NearestMultiple(sequence, unit, most)));
+  violations.Add("batch.sequence", absl::StrCat("a multiple of 2 x context = ", unit), sequence,
+                 NearestMultiple(sequence, unit, most));
   return false;
 }
 
@@ -273,10 +269,7 @@ bool CheckAxes(const JobConfig& job, Violations& violations) {
   const ParallelismConfig& p = job.parallelism;
   bool legal = true;
   const auto range = [&](const std::string& name, int64_t size) {
-    if (size >= 1 && size <= kMaxDevices) return;
-    legal = false;
-    violations.Add(name, Wanted(absl::StrCat("1 to ", kMaxDevices), size,
-                                std::clamp<int64_t>(size, 1, kMaxDevices)));
+    legal &= violations.Check(name, size, {.most = kMaxDevices});
   };
   std::vector<std::pair<const char*, int64_t>> factors;
   ForEachAxis(p, [&](const JobAxis& axis, int64_t size) {
@@ -296,20 +289,20 @@ bool CheckAxes(const JobConfig& job, Violations& violations) {
         *std::max_element(factors.begin(), factors.end(),
                           [](const auto& a, const auto& b) { return a.second < b.second; });
     violations.Add(absl::StrCat("parallelism.", name),
-                   Wanted(absl::StrCat("at most ", kMaxDevices, " for ", product), size,
-                          std::max<int64_t>(1, kMaxDevices / (unit / size))));
+                   absl::StrCat("at most ", kMaxDevices, " for ", product), size,
+                   std::max<int64_t>(1, kMaxDevices / (unit / size)));
     return false;
   }
   if (job.devices % unit == 0) {
     const int64_t data = job.devices / unit;
     if (data % p.expert == 0) return true;
     violations.Add("parallelism.expert",
-                   Wanted(absl::StrCat("a divisor of the data-parallel ranks = ", data), p.expert,
-                          Nearest(p.expert, data, [&](int64_t e) { return data % e == 0; })));
+                   absl::StrCat("a divisor of the data-parallel ranks = ", data), p.expert,
+                   Nearest(p.expert, data, [&](int64_t e) { return data % e == 0; }));
     return false;
   }
-  violations.Add("devices", Wanted(absl::StrCat("a multiple of ", product), job.devices,
-                                   NearestMultiple(job.devices, unit, kMaxDevices)));
+  violations.Add("devices", absl::StrCat("a multiple of ", product), job.devices,
+                 NearestMultiple(job.devices, unit, kMaxDevices));
   return false;
 }
 
@@ -318,28 +311,26 @@ bool CheckAxes(const JobConfig& job, Violations& violations) {
 bool CheckBatch(const JobConfig& job, bool axes_legal, Violations& violations) {
   const BatchConfig& batch = job.batch;
   const auto range = [&](const char* name, int64_t size, int64_t most) {
-    if (size >= 1 && size <= most) return true;
     Violations found;  // The model may have said more about the size already.
-    found.Add(name, Wanted(absl::StrCat("1 to ", most), size, std::clamp<int64_t>(size, 1, most)));
+    const bool legal = found.Check(name, size, {.most = most});
     AddUnreported(found, "", violations);
-    return false;
+    return legal;
   };
   const bool global = range("batch.global", batch.global, kMaxGlobalBatch);
   const bool micro = range("batch.micro", batch.micro, kMaxGlobalBatch);
   const bool sequence = range("batch.sequence", batch.sequence, kMaxSequence);
   if (micro && sequence && batch.micro * batch.sequence > kMaxMicroBatchTokens) {
-    violations.Add("batch.micro",
-                   Wanted(absl::StrCat("at most ", kMaxMicroBatchTokens, " tokens at once"),
-                          absl::StrCat(batch.micro, " x ", batch.sequence),
-                          kMaxMicroBatchTokens / batch.sequence));
+    violations.Add("batch.micro", absl::StrCat("at most ", kMaxMicroBatchTokens, " tokens at once"),
+                   absl::StrCat(batch.micro, " x ", batch.sequence),
+                   kMaxMicroBatchTokens / batch.sequence);
   }
   if (!global || !micro || !axes_legal) return false;
   const int64_t data = DataParallel(job), unit = batch.micro * data;
   if (batch.global % unit == 0) return sequence;
-  violations.Add("batch.global",
-                 Wanted(absl::StrCat("a multiple of micro x data parallel = ", batch.micro, " x ",
-                                     data, " = ", unit),
-                        batch.global, NearestMultiple(batch.global, unit, kMaxGlobalBatch)));
+  violations.Add(
+      "batch.global",
+      absl::StrCat("a multiple of micro x data parallel = ", batch.micro, " x ", data, " = ", unit),
+      batch.global, NearestMultiple(batch.global, unit, kMaxGlobalBatch));
   return false;
 }
 
@@ -365,14 +356,13 @@ int64_t PipelineRound(const ParallelismConfig& p) {
 void ValidateLayout(const JobConfig& job, const ModelConfig* model, Violations& violations) {
   const ModelFacts facts = model != nullptr ? FactsOf(*model) : ModelFacts();
   if (model != nullptr && facts.one_sequence && job.batch.sequence != facts.max_sequence) {
-    violations.Add(
-        "batch.sequence",
-        Wanted(absl::StrCat(facts.max_sequence, ", the tokens of each of the model's samples"),
-               job.batch.sequence, facts.max_sequence));
+    violations.Add("batch.sequence",
+                   absl::StrCat(facts.max_sequence, ", the tokens of each of the model's samples"),
+                   job.batch.sequence, facts.max_sequence);
   } else if (model != nullptr && job.batch.sequence > facts.max_sequence) {
     violations.Add("batch.sequence",
-                   Wanted(absl::StrCat("at most the model's max_seq = ", facts.max_sequence),
-                          job.batch.sequence, facts.max_sequence));
+                   absl::StrCat("at most the model's max_seq = ", facts.max_sequence),
+                   job.batch.sequence, facts.max_sequence);
   }
   const bool axes_legal = CheckAxes(job, violations);
   if (!CheckBatch(job, axes_legal, violations) || model == nullptr) return;

@@ -6,17 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "common/violations.h"
 
 namespace trainyard {
 namespace {
 
 using Kind = PipelineAction::Kind;
-
-absl::Status Wanted(const ScheduleOptions& options, absl::string_view wanted, int found,
-                    absl::string_view nearest) {
-  return absl::InvalidArgumentError(absl::StrCat(options.kind->name, " wants ", wanted, ", found ",
-                                                 found, "; nearest ", nearest));
-}
 
 // A chunk's slots.
 struct ChunkSlots {
@@ -58,21 +53,23 @@ std::string ScheduleKind::ChunksWanted() const {
 }
 
 absl::Status ScheduleOptions::Validate() const {
-  if (stages < 1) return Wanted(*this, "at least 1 stage", stages, "1");
-  if (chunks < 1) return Wanted(*this, "at least 1 chunk a stage", chunks, "1");
-  if (micro_batches < 1) return Wanted(*this, "at least 1 micro-batch", micro_batches, "1");
+  const auto wrong = [&](const absl::AlphaNum& wanted, int found, const absl::AlphaNum& nearest) {
+    return WrongField(kind->name, wanted, found, nearest);
+  };
+  if (stages < 1) return wrong("at least 1 stage", stages, 1);
+  if (chunks < 1) return wrong("at least 1 chunk a stage", chunks, 1);
+  if (micro_batches < 1) return wrong("at least 1 micro-batch", micro_batches, 1);
   if (!kind->TakesChunks(chunks)) {
-    const std::string wanted = absl::StrCat(
-        kind->ChunksWanted(), kind->least_chunks == 1 ? " chunk a stage" : " chunks a stage");
-    return Wanted(*this, wanted, chunks,
-                  absl::StrCat(std::clamp(chunks, kind->least_chunks, kind->most_chunks)));
+    return wrong(absl::StrCat(kind->ChunksWanted(),
+                              kind->least_chunks == 1 ? " chunk a stage" : " chunks a stage"),
+                 chunks, std::clamp(chunks, kind->least_chunks, kind->most_chunks));
   }
-  if (stages == 1 && chunks > 1) return Wanted(*this, "at least 2 stages", stages, "2");
+  if (stages == 1 && chunks > 1) return wrong("at least 2 stages", stages, 2);
   if (!kind->whole_rounds || micro_batches % stages == 0) return absl::OkStatus();
   const int below = micro_batches / stages * stages;
-  return Wanted(*this, absl::StrCat("micro-batches in a multiple of its ", stages, " stages"),
-                micro_batches,
-                absl::StrCat(below == 0 ? "" : absl::StrCat(below, " or "), below + stages));
+  return wrong(absl::StrCat("micro-batches in a multiple of its ", stages, " stages"),
+               micro_batches,
+               absl::StrCat(below == 0 ? "" : absl::StrCat(below, " or "), below + stages));
 }
 
 std::vector<int> PlaceParts(const ScheduleOptions& options) {

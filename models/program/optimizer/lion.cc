@@ -25,10 +25,10 @@ Call BindLion(const Binder& binder, const UpdateRange& range) {
 const Optimizer& LionOptimizer() {
   static const Optimizer* const lion =
       new Optimizer{.name = "lion",
-                    .options = {{"learning_rate", 0, "0 < x <= 10"},
-                                {"beta1", 0.9, "0 <= x < 1"},
-                                {"beta2", 0.99, "0 <= x < 1"},
-                                {"weight_decay", 0.1, "0 <= x <= 10"}},
+                    .options = {{"learning_rate", 0, {.above = 0, .most = 10}},
+                                {"beta1", 0.9, {.least = 0, .below = 1}},
+                                {"beta2", 0.99, {.least = 0, .below = 1}},
+                                {"weight_decay", 0.1, {.least = 0, .most = 10}}},
                     .states = {FlatBuffer::kFirstMoment},
                     .bind = BindLion};
   return *lion;

@@ -13,15 +13,16 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "common/interval.h"
 #include "models/program/op.h"
 #include "models/program/parameter.h"
 
 namespace trainyard {
 
 struct OptimizerOption {
-  const char* name;    // As in a job spec: "beta1".
-  double standard;     // The value if a job does not set the option. Not legal: a job must set it.
-  const char* wanted;  // The interval of the legal values: "0 <= x < 1" (common/interval.h).
+  const char* name;  // As in a job spec: "beta1".
+  double standard;   // The value if a job does not set the option. Not legal: a job must set it.
+  Interval legal;
 };
 
 struct UpdateRange;

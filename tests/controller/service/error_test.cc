@@ -20,15 +20,15 @@ google::rpc::Status DetailsOf(const grpc::Status& status) {
 
 TEST(ToGrpc, ViolationsBecomeBadRequest) {
   Violations violations;
-  violations.Add("batch.global", "wanted a multiple of 4, found 6; nearest: 8");
-  violations.Add("steps", "wanted > 0, found 0");
+  violations.Add("batch.global", "a multiple of 4", 6, 8);
+  violations.Add("steps", "x > 0", 0);
   const grpc::Status status = ToGrpc(violations.ToStatus());
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   google::rpc::BadRequest request;
   ASSERT_TRUE(DetailsOf(status).details(0).UnpackTo(&request));
   ASSERT_EQ(request.field_violations_size(), 2);
   EXPECT_EQ(request.field_violations(0).field(), "batch.global");
-  EXPECT_EQ(request.field_violations(1).description(), "wanted > 0, found 0");
+  EXPECT_EQ(request.field_violations(1).description(), "wanted x > 0, found 0");
 }
 
 TEST(ToGrpc, NotFoundNamesTheResourceAndExhaustionSaysWhenToRetry) {

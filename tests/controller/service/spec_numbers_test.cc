@@ -56,7 +56,7 @@ TEST(SpecNumbers, AreRefusedByNameWhereF32CannotHoldThem) {
       set(bad);
       std::string description;
       for (const FieldViolation& violation : Violations::FromStatus(FromProto(spec).status())) {
-        if (violation.field == path) description = violation.description;
+        if (violation.field == path) description = violation.Description();
       }
       EXPECT_EQ(description.rfind("wanted 0 without a sign, or a number from 1.2e-38", 0), 0u)
           << description;

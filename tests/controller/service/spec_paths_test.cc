@@ -99,8 +99,9 @@ TEST(SpecPaths, AFieldOfADatasetThatTheControllerDoesNotKnowIsRefused) {
   v1::JobSpec spec = Blended();
   v1::BlendedDataset& second = *spec.mutable_data()->mutable_blend()->mutable_datasets(1);
   second.GetReflection()->MutableUnknownFields(&second)->AddVarint(99, 1);
-  EXPECT_THAT(std::string(FromProto(spec).status().message()),
-              HasSubstr("data.blend.datasets[1].#99: found a field that this controller does not"));
+  EXPECT_THAT(
+      std::string(FromProto(spec).status().message()),
+      HasSubstr("data.blend.datasets[1].#99: wanted a field of JobSpec, found a field that "));
 }
 
 void FindTexts(const google::protobuf::Descriptor& message, const std::string& path,

@@ -102,7 +102,7 @@ TEST(HfConfigTest, NamesTheKeyOfAnIllegalValueAndTheField) {
   };
   EXPECT_THAT(refusal("num_attention_heads", 0),
               AllOf(StartsWith("num_attention_heads: wanted 1 to "), HasSubstr("found 0"),
-                    HasSubstr(" (heads in a job spec)"), Not(HasSubstr("model."))));
+                    HasSubstr("; heads in a job spec"), Not(HasSubstr("model."))));
   EXPECT_THAT(refusal("head_dim", -2),
               AllOf(StartsWith("head_dim: wanted "), Not(HasSubstr("in a job spec"))))
       << "the field has the key's name";

@@ -81,9 +81,8 @@ class Advice : public ::testing::Test {
 
 // False where it has none to give.
 bool Take(const FieldViolation& violation, JobConfig& job) {
-  const size_t at = violation.description.rfind("; nearest ");
-  if (at == std::string::npos) return false;
-  const std::string nearest = violation.description.substr(at + 10);
+  const std::string& nearest = violation.nearest;
+  if (nearest.empty()) return false;
   if (violation.field == "parallelism.schedule") {
     for (const ScheduleKind& kind : AllSchedules()) {
       if (nearest == kind.name) job.parallelism.schedule = &kind;
@@ -107,7 +106,7 @@ TEST_F(Advice, TakenAgainAndAgainEndsInALegalJob) {
       if (violations.empty()) break;
       const FieldViolation violation = violations.list().front();
       ++fields[violation.field];
-      said.push_back(absl::StrCat(violation.field, ": ", violation.description));
+      said.push_back(absl::StrCat(violation.field, ": ", violation.Description()));
       ASSERT_TRUE(Take(violation, job)) << said.back();
       ASSERT_LE(said.size(), kMostAdvice) << absl::StrJoin(said, "\n");
     }
@@ -141,13 +140,14 @@ TEST_F(Advice, ASizeThatMadeALegalJobIllegalHasANearestLegalValue) {
       if (!advice) continue;
       ++fields[name];
       if (JobConfig obedient = changed; FieldsOf(obedient).contains(list[0].field)) {
-        ASSERT_TRUE(Take(list[0], obedient)) << list[0].description;
-        EXPECT_THAT(Check(obedient), ::testing::IsEmpty()) << list[0].field << list[0].description;
+        ASSERT_TRUE(Take(list[0], obedient)) << list[0].Description();
+        EXPECT_THAT(Check(obedient), ::testing::IsEmpty())
+            << list[0].field << list[0].Description();
         others += list[0].field != name;
       }
       EXPECT_EQ(advice->field, name);
       ASSERT_TRUE(Take(*advice, changed));
-      EXPECT_THAT(Check(changed), ::testing::IsEmpty()) << name << ": " << advice->description;
+      EXPECT_THAT(Check(changed), ::testing::IsEmpty()) << name << ": " << advice->Description();
       EXPECT_LE(std::abs(size - found), std::abs(legal - found)) << name << " " << found;
     }
   }

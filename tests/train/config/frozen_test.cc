@@ -104,7 +104,7 @@ std::string Refusal(const char* model, absl::string_view more) {
   const auto job = Job(model, more);
   const auto list = Violations::FromStatus(job.status());
   EXPECT_EQ(list.size(), job.ok() ? 0u : 1u) << job.status();
-  return list.empty() ? "" : absl::StrCat(list[0].field, ": ", list[0].description);
+  return list.empty() ? "" : absl::StrCat(list[0].field, ": ", list[0].Description());
 }
 
 TEST(Frozen, NamesParametersAsCheckpointsDo) {

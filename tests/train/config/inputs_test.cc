@@ -39,7 +39,7 @@ TEST(Inputs, EverySourceOfTextDeliversWhatLanguageModelsDeclareAndNothingElse) {
       ASSERT_EQ(found.size(), FactsOf(config).vocab > 0 ? 0u : 1u) << family.name;
       if (found.empty()) continue;
       for (const InputSpec& input : declared) {  // One line names them all.
-        EXPECT_THAT(found[0].description, HasSubstr(ToString(input)));
+        EXPECT_THAT(found[0].Description(), HasSubstr(ToString(input)));
       }
     }
   }
@@ -50,7 +50,7 @@ TEST(Inputs, AModelWithoutTokensHasNoDocuments) {
   const auto found = Found({{.name = "label", .unit = InputSpec::Unit::kSample}}, packed);
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[0].field, "data.indexed.reset_attention_mask");
-  EXPECT_EQ(found[0].description, "wanted false for a model that reads no tokens, found true");
+  EXPECT_EQ(found[0].Description(), "wanted false for a model that reads no tokens, found true");
   EXPECT_EQ(found[1].field, "data.indexed");
   EXPECT_THAT(Found({{.name = "tokens"}}, packed), IsEmpty());
 }
@@ -60,7 +60,7 @@ TEST(Inputs, WhatIsNotDeliveredAsDeclaredIsRefusedByTheFieldOfTheSource) {
   const auto found = Found({{.name = "tokens"}, latents}, TextData{});
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].field, "data.text");
-  EXPECT_EQ(found[0].description,
+  EXPECT_EQ(found[0].Description(),
             "wanted data with latents (real [4], by token), which the model reads, found tokens "
             "(integer, by token), targets (integer, by token)");
   const InputSpec by_sample{.name = "targets", .unit = InputSpec::Unit::kSample};
@@ -88,7 +88,7 @@ TEST(Inputs, ArraysDeliverWhatADiffusionModelDeclares) {
   const auto tokens = Found({{.name = "tokens", .limit = 256}}, ArraysData{});
   ASSERT_EQ(tokens.size(), 1u);
   EXPECT_EQ(tokens[0].field, "data.arrays");
-  EXPECT_EQ(tokens[0].description,
+  EXPECT_EQ(tokens[0].Description(),
             "wanted data with tokens (integer, by token), which the model reads, found patches "
             "(real, by token), target (real, by token), time (integer, by sample), label (integer, "
             "by sample)");
@@ -139,7 +139,7 @@ std::map<std::string, std::string> BlendFound(const BlendData& blend) {
   Violations violations;
   Validate(job, violations);
   std::map<std::string, std::string> found;
-  for (const FieldViolation& one : violations.list()) found[one.field] = one.description;
+  for (const FieldViolation& one : violations.list()) found[one.field] = one.Description();
   return found;
 }
 
@@ -204,13 +204,13 @@ TEST(Inputs, OfAModelOfSamplesAreRefusedBesideItsSequence) {
   job.steps = 1;
   const auto found = Check(job);
   EXPECT_EQ(found.size(), 2u);
-  for (const auto& [field, description] : found) {
-    if (field == "batch.sequence") {
-      EXPECT_EQ(description,
+  for (const FieldViolation& one : found) {
+    if (one.field == "batch.sequence") {
+      EXPECT_EQ(one.Description(),
                 "wanted 256, the tokens of each of the model's samples, found 64; nearest 256");
     } else {
-      EXPECT_EQ(field, "data.text");
-      EXPECT_THAT(description, HasSubstr("which the model reads"));
+      EXPECT_EQ(one.field, "data.text");
+      EXPECT_THAT(one.Description(), HasSubstr("which the model reads"));
     }
   }
   // Bug it must catch: two nearest values that contradict each other.
@@ -218,14 +218,14 @@ TEST(Inputs, OfAModelOfSamplesAreRefusedBesideItsSequence) {
   const auto zero = Check(job);
   ASSERT_EQ(zero.size(), 2u);
   EXPECT_EQ(zero[0].field, "data.text");
-  EXPECT_THAT(zero[1].description, HasSubstr("wanted 256, the tokens of each"));
+  EXPECT_THAT(zero[1].Description(), HasSubstr("wanted 256, the tokens of each"));
   // Bug it must catch: sizes that follow from a missing one, as if the user had given them.
   JobConfig sizeless = job;
   sizeless.model = {};
   sizeless.model.architecture = GivenModel{.family = "dit", .fields = {}};
-  for (const auto& [field, description] : Check(sizeless)) {
-    EXPECT_NE(field, "model.architecture.ffn");
-    EXPECT_NE(field, "model.architecture.head_dim");
+  for (const FieldViolation& one : Check(sizeless)) {
+    EXPECT_NE(one.field, "model.architecture.ffn");
+    EXPECT_NE(one.field, "model.architecture.head_dim");
   }
   job.batch.sequence = 256;
   job.devices = job.parallelism.tensor = 4;  // Of six heads.
@@ -237,7 +237,7 @@ TEST(Inputs, OfAModelOfSamplesAreRefusedBesideItsSequence) {
   job.devices = job.parallelism.context = 3;
   const auto context = Check(job);
   ASSERT_GE(context.size(), 1u);
-  for (const auto& [field, description] : context) EXPECT_NE(field, "batch.sequence");
+  for (const FieldViolation& one : context) EXPECT_NE(one.field, "batch.sequence");
   EXPECT_THAT(context, Contains(Field(&FieldViolation::field, "parallelism.context")));
 }
 
@@ -251,7 +251,7 @@ TEST(Inputs, HeadsOfADitDivideItsWidth) {
   const auto found = Violations::FromStatus(status);
   ASSERT_EQ(found.size(), 1u) << status;
   EXPECT_EQ(found[0].field, "model.overrides.heads");
-  EXPECT_THAT(found[0].description,
+  EXPECT_THAT(found[0].Description(),
               HasSubstr("a divisor of hidden = 384, or a head_dim, found 10"));
 }
 

@@ -288,7 +288,7 @@ TEST_P(BadTexts, NameTheFieldAndTheNearestLegal) {
   const auto list = Violations::FromStatus(job.status());
   ASSERT_EQ(list.size(), 1u) << job.status();
   EXPECT_EQ(list[0].field, GetParam().field);
-  EXPECT_THAT(list[0].description, HasSubstr(GetParam().description));
+  EXPECT_THAT(list[0].Description(), HasSubstr(GetParam().description));
 }
 INSTANTIATE_TEST_SUITE_P(
     Kinds, BadTexts,

@@ -42,9 +42,9 @@ JobConfig Hybrid(int64_t ranks, int64_t sequence) {
 
 void ExpectOne(const JobConfig& job, const char* field, const std::string& description) {
   const std::vector<FieldViolation> found = Check(job);
-  ASSERT_EQ(found.size(), 1u) << (found.empty() ? "" : found[1].description);
+  ASSERT_EQ(found.size(), 1u) << (found.empty() ? "" : found[1].Description());
   EXPECT_EQ(found[0].field, field);
-  EXPECT_THAT(found[0].description, HasSubstr(description));
+  EXPECT_THAT(found[0].Description(), HasSubstr(description));
 }
 
 TEST(RecurrentLayers, KeepNoDocumentsApart) {
@@ -78,7 +78,7 @@ TEST(RecurrentLayers, AreDividedOverTensorRanksByHeadsAndGroups) {
   job = Hybrid(8, 64);
   job.parallelism.tensor = 8;
   ExpectOne(job, "parallelism.tensor", "mamba_heads = 8, mamba_groups = 4");
-  EXPECT_THAT(Check(job)[0].description, HasSubstr("found 8; nearest 4"));
+  EXPECT_THAT(Check(job)[0].Description(), HasSubstr("found 8; nearest 4"));
   job.model.overrides->fields["mamba_groups"] = 8;
   EXPECT_THAT(Check(job), IsEmpty());
 }

@@ -246,7 +246,7 @@ TEST(ResolvedJob, AFieldOrAFormatOfAnotherReleaseIsRefused) {
   ParseAndValidateTrainer(absl::StrCat(R"({"version": 1, "job": )", json.dump(), "}"), violations);
   ASSERT_EQ(violations.list().size(), 1u) << violations.ToStatus();
   EXPECT_EQ(violations.list()[0].field, "job");
-  EXPECT_THAT(violations.list()[0].description,
+  EXPECT_THAT(violations.list()[0].Description(),
               HasSubstr(absl::StrCat("format ", kResolvedJobFormat + 1)));
 }
 

@@ -45,7 +45,7 @@ JobConfig GoodJob() {
 
 TEST(Validate, GoodJobsPass) {
   JobConfig job = GoodJob();
-  EXPECT_THAT(Check(job), IsEmpty()) << Check(job)[0].field << Check(job)[0].description;
+  EXPECT_THAT(Check(job), IsEmpty()) << Check(job)[0].field << Check(job)[0].Description();
   EXPECT_EQ(DataParallel(job), 3);
   EXPECT_EQ(AccumulationSteps(job), 2);
   job.validation.reset();
@@ -75,9 +75,9 @@ TEST_P(BadJobs, NameFieldAndNearestLegalValue) {
   GetParam().set(job);
   const auto list = Check(job);
   ASSERT_EQ(list.size(), 1u) << (list.empty() ? "nothing found"
-                                              : list[1].field + list[1].description);
+                                              : list[1].field + list[1].Description());
   EXPECT_EQ(list[0].field, GetParam().field);
-  EXPECT_THAT(list[0].description, HasSubstr(GetParam().description));
+  EXPECT_THAT(list[0].Description(), HasSubstr(GetParam().description));
 }
 
 #define BAD(what, statement, field, description)                \
@@ -172,7 +172,7 @@ TEST(Validate, ExpertsThatDividePass) {
         {.tensor = 4, .expert = 3, .expert_split = ExpertSplit::kExpert}}) {
     JobConfig job = GoodJob();
     WithExperts(job, parallelism, 6 * parallelism.tensor * parallelism.context);
-    EXPECT_THAT(Check(job), IsEmpty()) << Check(job)[0].field << Check(job)[0].description;
+    EXPECT_THAT(Check(job), IsEmpty()) << Check(job)[0].field << Check(job)[0].Description();
   }
 }
 
@@ -231,7 +231,7 @@ TEST(Validate, ChoicesOfExpertsBelowTheLimitPass) {
     JobConfig job = GoodJob();
     WithChoices(job, {16, 8 * tensor, 1 << 16});
     job.devices = job.parallelism.tensor = tensor;
-    EXPECT_THAT(Check(job), IsEmpty()) << Check(job)[0].field << Check(job)[0].description;
+    EXPECT_THAT(Check(job), IsEmpty()) << Check(job)[0].field << Check(job)[0].Description();
   }
 }
 
@@ -249,9 +249,9 @@ TEST(Validate, LayoutsThatDividePass) {
         {.tensor = 2, .pipeline = 2, .zero = Zero::kFull}}) {
     JobConfig job = GoodJob();
     Divide(job, parallelism);
-    EXPECT_THAT(Check(job), IsEmpty()) << Check(job)[0].field << Check(job)[0].description;
+    EXPECT_THAT(Check(job), IsEmpty()) << Check(job)[0].field << Check(job)[0].Description();
     job.devices *= 3;
-    EXPECT_THAT(Check(job), IsEmpty()) << Check(job)[0].field << Check(job)[0].description;
+    EXPECT_THAT(Check(job), IsEmpty()) << Check(job)[0].field << Check(job)[0].Description();
   }
 }
 
@@ -317,7 +317,7 @@ INSTANTIATE_TEST_SUITE_P(
         BAD("context over every sequence", Divide(job, {.context = 100}), "parallelism.context",
             "at most half of the longest sequence, 128, found 100; nearest 50"),
         BAD("more blocks again than there are", job.recompute.blocks = 3, "recompute.blocks",
-            "wanted 0 to 2, the layers on a pipeline stage, found 3; nearest 2"),
+            "wanted 0 to 2 (the layers on a pipeline stage), found 3; nearest 2"),
         BAD("more blocks again than on a stage",
             (Divide(job, {.pipeline = 2}), job.recompute.blocks = 2), "recompute.blocks",
             "found 2; nearest 1"),
@@ -497,7 +497,7 @@ TEST(Validate, NumbersAtTheirLimitsPass) {
       ProfileConfig{.directory = "t", .start_step = 1000000000, .steps = 20, .ranks = {2}};
   high.priority = 1000, high.max_restarts = 100;
   for (const JobConfig& job : {low, high}) {
-    EXPECT_THAT(Check(job), IsEmpty()) << Check(job)[0].field << Check(job)[0].description;
+    EXPECT_THAT(Check(job), IsEmpty()) << Check(job)[0].field << Check(job)[0].Description();
   }
 }
 

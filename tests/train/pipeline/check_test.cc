@@ -157,7 +157,7 @@ TEST(CheckSchedule, ListsOfAnotherShapeAreFound) {
   EXPECT_THAT(Finding(schedule), HasSubstr("there are 2 slots"));
   schedule = ZeroBubble();
   schedule.options.micro_batches = 0;
-  EXPECT_THAT(Finding(schedule), HasSubstr("wants at least 1 micro-batch"));
+  EXPECT_THAT(Finding(schedule), HasSubstr("wanted at least 1 micro-batch"));
 }
 
 TEST(CheckSchedule, WrongMicroBatchesAreFoundThoughNobodyElseWaitsForThem) {

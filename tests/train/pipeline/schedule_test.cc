@@ -108,21 +108,21 @@ TEST(Schedule, EveryChunkHasAsManySlotsAsItEverHasMicroBatchesInFlight) {
 }
 
 TEST(Schedule, SizesBelowOneAreRefused) {
-  EXPECT_EQ(ErrorOf({.stages = 0}), "ONE_F_ONE_B wants at least 1 stage, found 0; nearest 1");
-  EXPECT_THAT(ErrorOf({.chunks = -1}), HasSubstr("wants at least 1 chunk a stage, found -1"));
-  EXPECT_THAT(ErrorOf({.micro_batches = 0}), HasSubstr("wants at least 1 micro-batch, found 0"));
+  EXPECT_EQ(ErrorOf({.stages = 0}), "ONE_F_ONE_B: wanted at least 1 stage, found 0; nearest 1");
+  EXPECT_THAT(ErrorOf({.chunks = -1}), HasSubstr("wanted at least 1 chunk a stage, found -1"));
+  EXPECT_THAT(ErrorOf({.micro_batches = 0}), HasSubstr("wanted at least 1 micro-batch, found 0"));
 }
 
 TEST(Schedule, ChunksBelongToInterleaving) {
   for (const char* kind : {"GPIPE", "ONE_F_ONE_B", "ZERO_BUBBLE"}) {
     EXPECT_THAT(ErrorOf({.kind = FindSchedule(kind), .stages = 2, .chunks = 2, .micro_batches = 2}),
-                HasSubstr("wants 1 chunk a stage, found 2; nearest 1"));
+                HasSubstr("wanted 1 chunk a stage, found 2; nearest 1"));
   }
   const ScheduleKind* interleaved = FindSchedule("INTERLEAVED_ONE_F_ONE_B");
   EXPECT_THAT(ErrorOf({.kind = interleaved, .stages = 2, .chunks = 1, .micro_batches = 2}),
-              HasSubstr("wants at least 2 chunks a stage, found 1; nearest 2"));
+              HasSubstr("wanted at least 2 chunks a stage, found 1; nearest 2"));
   EXPECT_THAT(ErrorOf({.kind = interleaved, .stages = 1, .chunks = 2, .micro_batches = 2}),
-              HasSubstr("wants at least 2 stages, found 1; nearest 2"));
+              HasSubstr("wanted at least 2 stages, found 1; nearest 2"));
 }
 
 TEST(Schedule, InterleavingWantsWholeRoundsOfMicroBatches) {
@@ -130,7 +130,7 @@ TEST(Schedule, InterleavingWantsWholeRoundsOfMicroBatches) {
       .kind = FindSchedule("INTERLEAVED_ONE_F_ONE_B"), .stages = 4, .chunks = 2};
   options.micro_batches = 6;
   EXPECT_EQ(ErrorOf(options),
-            "INTERLEAVED_ONE_F_ONE_B wants micro-batches in a multiple of its 4 stages, "
+            "INTERLEAVED_ONE_F_ONE_B: wanted micro-batches in a multiple of its 4 stages, "
             "found 6; nearest 4 or 8");
   options.micro_batches = 3;
   EXPECT_THAT(ErrorOf(options), HasSubstr("found 3; nearest 4"));

@@ -34,6 +34,10 @@ class Checks(unittest.TestCase):
         seen = self.watcher.jobs["j-1"]
         seen.epochs, seen.commits = {1: 0.0, 2: 10.0}, {(1, 4): 5.0, (2, 6): 11.0, (2, 8): 12.0}
 
+    def test_the_seconds_of_steps_include_all_that_stands_beside_them(self):
+        phases = {"data": 1, "forward": 2, "checkpoint": 4, "validation": 8}
+        self.assertEqual(jobs.stepping_seconds([{"seconds": 16, "phases": phases}] * 2), 2 * (1 + 4 + 8 + 16))
+
     def save(self, epoch, step):
         path = self.directory / f"epoch-{epoch}/step-{step}"
         path.mkdir(parents=True)

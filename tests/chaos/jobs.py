@@ -68,8 +68,11 @@ def validation_losses(steps):
     return {record["step"]: record["validation_loss"] for record in steps if "validation_loss" in record}
 
 
+PAUSES = ("data", "checkpoint", "validation")  # Phases that stand beside a step's seconds.
+
+
 def stepping_seconds(steps):
-    return sum(record["seconds"] + record["phases"]["data"] + record["phases"]["checkpoint"] for record in steps)
+    return sum(record["seconds"] + sum(record["phases"][pause] for pause in PAUSES) for record in steps)
 
 
 def seconds_between(begin, end):

@@ -55,6 +55,25 @@ absl::Status CheckImport(const std::vector<RunChange>& changes) {
   return refused.ToStatus();
 }
 
+// Returns the job that has the run of `job` now, as far as the controller knows. A job has its run
+// from its first report on. That report lists the checkpoints of the directory, and a job that goes
+// on with a run begins at one of them.
+v1::Job OwnerOfRun(v1::Job job, Client& client) {
+  const auto follow = [&](const std::string& id) {
+    if (id.empty()) return false;
+    v1::GetJobRequest request;
+    request.set_job_id(id);
+    auto next = client.Call(&v1::JobService::Stub::GetJob, request);
+    if (next.ok()) job = std::move(*next->mutable_job());
+    return next.ok();
+  };
+  while (job.checkpoints().empty() && follow(job.spec().continues().job())) {
+  }
+  while (follow(job.continued_by())) {
+  }
+  return job;
+}
+
 // Returns a resolved job (train/config/resolved_job.h) as a spec. A spec leaves out what is absent.
 std::string SpecOf(const std::string& resolved) {
   Json json = ParseJson<Json>(resolved);
@@ -66,7 +85,7 @@ std::string SpecOf(const std::string& resolved) {
 
 }  // namespace
 
-absl::StatusOr<ContinuedRun> ContinuedRun::OfJob(const v1::Job& job) {
+absl::StatusOr<ContinuedRun> ContinuedRun::OfJob(const v1::Job& job, Client& client) {
   if (!HasEnded(job.state())) {
     return absl::FailedPreconditionError(
         absl::StrCat("--continue: wanted a job that has ended, found ", job.id(), ", which is ",
@@ -75,6 +94,13 @@ absl::StatusOr<ContinuedRun> ContinuedRun::OfJob(const v1::Job& job) {
   if (job.spec().checkpoint().directory().empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat("--continue: wanted a job with checkpoints, found ", job.id(), " without"));
+  }
+  if (const v1::Job owner = OwnerOfRun(job, client); owner.id() != job.id()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "--continue: wanted the job that has the run, which is ", owner.id(), ", found ", job.id(),
+        job.continued_by().empty() ? ", which ended before it had taken over the run"
+                                   : ", whose run has passed on",
+        "; to go on with it: trainyard submit --continue ", owner.id()));
   }
   ContinuedRun run;
   run.name_ = absl::StrCat("job ", job.id());
@@ -128,7 +154,7 @@ absl::StatusOr<ContinuedRun> ContinuedRun::Find(const std::string& what, Client&
         absl::StrCat("--continue: wanted a job or a checkpoint directory, found '", what, "'"));
   }
   RETURN_IF_ERROR(found.status());
-  return OfJob(found->job());
+  return OfJob(found->job(), client);
 }
 
 absl::StatusOr<SpecDocument> ContinuedRun::Spec(const std::string& path,

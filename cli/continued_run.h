@@ -19,7 +19,7 @@ namespace trainyard::cli {
 class ContinuedRun {
  public:
   // `what` is a checkpoint directory that this program can read, or else the id of a job. Errors:
-  // it is neither, the job has not ended, or there is no checkpoint.
+  // it is neither, the job has not ended, another job has the run, or there is no checkpoint.
   static absl::StatusOr<ContinuedRun> Find(const std::string& what, Client& client);
 
   // Returns the spec of a job that goes on with the run: that at `path`, or that of the run if
@@ -33,7 +33,7 @@ class ContinuedRun {
   absl::Status Compare(const SpecDocument& document, Output& output) const;
 
  private:
-  static absl::StatusOr<ContinuedRun> OfJob(const v1::Job& job);
+  static absl::StatusOr<ContinuedRun> OfJob(const v1::Job& job, Client& client);
   static absl::StatusOr<ContinuedRun> OfDirectory(const std::string& directory);
 
   std::string name_;                      // "job j-1", "directory runs/a".

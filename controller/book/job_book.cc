@@ -155,12 +155,29 @@ absl::StatusOr<RootPaths> JobBook::Admit(const Spec& spec) const {
 
 absl::Status JobBook::CheckSubmit(const Spec& spec) const {
   ASSIGN_OR_RETURN(const RootPaths roots, Admit(spec));
-  RETURN_IF_ERROR(FindContinued(spec).status());
+  RETURN_IF_ERROR(FindContinued(spec, roots).status());
   MutexLock lock(mutex_);
   return CheckSubmitLocked(spec, roots);
 }
 
-absl::StatusOr<Snapshot> JobBook::FindContinued(const Spec& spec) const {
+std::string JobBook::HasTakenOver(const Snapshot& job, const Spec& spec,
+                                  const RootPaths& roots) const {
+  Directories of_run;
+  Snapshot owner = job;
+  for (;;) {
+    of_run.Add(owner->spec->facts, owner->id);
+    if (owner->continued_by.empty()) break;
+    const absl::StatusOr<Snapshot> next = Get(owner->continued_by);
+    if (!next.ok()) return owner->continued_by;
+    owner = *next;
+  }
+  const JobFacts& facts = spec.facts;
+  const bool taken =
+      owner != job && of_run.Overlapping(facts.checkpoint_directory, facts.roots, roots);
+  return taken ? owner->id : "";
+}
+
+absl::StatusOr<Snapshot> JobBook::FindContinued(const Spec& spec, const RootPaths& roots) const {
   const std::string& id = spec.facts.continues;
   if (id.empty()) return Snapshot();
   absl::StatusOr<Snapshot> job = Get(id);
@@ -175,6 +192,11 @@ absl::StatusOr<Snapshot> JobBook::FindContinued(const Spec& spec) const {
                     .wanted = "a job that has ended",
                     .found = absl::StrCat(id, ", which is ", Name((*job)->state)),
                     .note = "cancel that job first"});
+  } else if (const std::string owner = HasTakenOver(*job, spec, roots); !owner.empty()) {
+    violations.Add({.field = "continues.job",
+                    .wanted = absl::StrCat(owner, ", the job that has the run now"),
+                    .found = id,
+                    .note = absl::StrCat("to go on with it: trainyard submit --continue ", owner)});
   }
   RETURN_IF_ERROR(violations.ToStatus());
   return job;
@@ -274,7 +296,7 @@ void JobBook::Submit(const std::string& request_id, std::shared_ptr<const Spec> 
 absl::StatusOr<Refusal> JobBook::WriteNew(const std::shared_ptr<Submission>& submission) {
   const Spec& spec = *submission->spec;
   ASSIGN_OR_RETURN(const RootPaths roots, Admit(spec));
-  ASSIGN_OR_RETURN(const Snapshot continued, FindContinued(spec));
+  ASSIGN_OR_RETURN(const Snapshot continued, FindContinued(spec, roots));
   MutexLock lock(mutex_);
   RETURN_IF_ERROR(CheckSubmitLocked(spec, roots));
   const Job job = NewJob(submission->spec, continued);

@@ -90,9 +90,9 @@ class JobBook {
   // spec gets the job of the first call. `audit` becomes durable with a new job, and names the job.
   // INVALID_ARGUMENT (violations): the checkpoint directory may overlap with that of another live
   // job, the directory for traces may lie in a checkpoint directory, the job that the spec
-  // continues has not ended, or the admission refuses the spec. ALREADY_EXISTS: another spec came
-  // with this request_id. RESOURCE_EXHAUSTED: the queue or the disk is full. UNAVAILABLE: the store
-  // is full, or the controller is stopping.
+  // continues has not ended, another job has taken over its run, or the admission refuses the spec.
+  // ALREADY_EXISTS: another spec came with this request_id. RESOURCE_EXHAUSTED: the queue or the
+  // disk is full. UNAVAILABLE: the store is full, or the controller is stopping.
   void Submit(const std::string& request_id, std::shared_ptr<const Spec> spec, SubmitDone done,
               std::optional<AuditEntry> audit = {});
 
@@ -207,8 +207,13 @@ class JobBook {
   // Returns the job whose run a stored job continues, as FindContinued did when it was submitted.
   Snapshot StoredContinued(const JobFacts& facts) const;
   // Returns the job whose run the spec continues, or null: none, or one that this controller does
-  // not know. INVALID_ARGUMENT (violations): the job has not ended, or is of another namespace.
-  absl::StatusOr<Snapshot> FindContinued(const Spec& spec) const;
+  // not know. INVALID_ARGUMENT (violations): the job has not ended, is of another namespace, or
+  // another job has taken over its run.
+  absl::StatusOr<Snapshot> FindContinued(const Spec& spec, const RootPaths& roots) const;
+  // Returns the job that has taken over the run of `job`, if the spec names a directory that the
+  // run has been in. A copy of the directory at another path may still be that of `job`. Empty: no
+  // other job has the run.
+  std::string HasTakenOver(const Snapshot& job, const Spec& spec, const RootPaths& roots) const;
   Job NewJob(std::shared_ptr<const Spec> spec, const Snapshot& continued)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // A job that is live or being submitted takes a place in the queue and reserves its directory.

@@ -49,8 +49,8 @@ class ContinuedRunTest : public ::testing::Test {
       return grpc::Status::OK;
     };
   }
-  int Continue(std::vector<std::string> sets) {
-    std::vector<std::string> words = {"submit", "--continue", "j-1", "--set", "steps=20"};
+  int Continue(std::vector<std::string> sets, const std::string& job = "j-1") {
+    std::vector<std::string> words = {"submit", "--continue", job, "--set", "steps=20"};
     for (std::string& set : sets) {
       words.push_back("--set");
       words.push_back(std::move(set));
@@ -95,6 +95,34 @@ TEST_F(ContinuedRunTest, TheRunsOwnImportOrNoneIsTaken) {
   EXPECT_THAT(err_.str(), Not(HasSubstr("model.import")));
   EXPECT_EQ(Continue({"model.import=null"}), 0) << err_.str();
   EXPECT_EQ(submitted_.model().import(), "");
+}
+
+// Bug it must catch: the job is taken, waits for devices, and fails at its start.
+TEST_F(ContinuedRunTest, AJobWhoseRunAnotherJobHasIsRefusedWithThatJobsName) {
+  v1::Job& second = controller_.others["j-2"] = controller_.job;
+  second.set_id("j-2");
+  second.mutable_spec()->mutable_continues()->set_job("j-1");
+  v1::Job& third = controller_.others["j-3"] = second;
+  third.set_id("j-3");
+  third.mutable_spec()->mutable_continues()->set_job("j-2");
+  controller_.job.set_continued_by("j-2");
+  second.set_continued_by("j-3");
+  EXPECT_EQ(Continue({}), 1);
+  EXPECT_THAT(err_.str(),
+              AllOf(HasSubstr("the job that has the run, which is j-3, found j-1"),
+                    HasSubstr("has passed on"), HasSubstr("trainyard submit --continue j-3")));
+  EXPECT_FALSE(submitted_.has_model()) << "nothing was sent";
+  EXPECT_EQ(Continue({}, "j-3"), 0) << err_.str();
+
+  // A job that was refused has no checkpoint, and has taken over nothing.
+  v1::Job& refused = controller_.others["j-4"] = second;
+  refused.set_id("j-4");
+  refused.set_state(v1::JOB_STATE_FAILED);
+  refused.clear_checkpoints();
+  refused.clear_continued_by();
+  EXPECT_EQ(Continue({}, "j-4"), 1);
+  EXPECT_THAT(err_.str(), AllOf(HasSubstr("which is j-3, found j-4"),
+                                HasSubstr("ended before it had taken over the run")));
 }
 
 }  // namespace

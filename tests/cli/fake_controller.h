@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,7 +44,8 @@ class FakeController final : public v1::JobService::Service {
                              grpc::ServerWriter<v1::StreamLogsResponse>&)>
       logs;
   std::function<grpc::Status(const v1::ListJobsRequest&, v1::ListJobsResponse&)> list;
-  v1::Job job;  // What GetJob answers.
+  v1::Job job;  // What GetJob answers for every id that `others` does not have.
+  std::map<std::string, v1::Job> others;
 
  private:
   grpc::Status SubmitJob(grpc::ServerContext*, const v1::SubmitJobRequest* request,
@@ -62,9 +64,10 @@ class FakeController final : public v1::JobService::Service {
                           grpc::ServerWriter<v1::StreamLogsResponse>* writer) override {
     return logs(*request, *writer);
   }
-  grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest*,
+  grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest* request,
                       v1::GetJobResponse* response) override {
-    *response->mutable_job() = job;
+    const auto other = others.find(request->job_id());
+    *response->mutable_job() = other == others.end() ? job : other->second;
     return grpc::Status::OK;
   }
   grpc::Status ListJobs(grpc::ServerContext*, const v1::ListJobsRequest* request,

@@ -87,12 +87,28 @@ TEST_F(Continue, AJobsRunWithMoreStepsUnderANewJob) {
   EXPECT_THAT(service_->Trainyard({"get", id}).output, HasSubstr("continues     " + old));
   EXPECT_THAT(ReadFile(Path("runs/longer/owner.json")).value(), HasSubstr(id));
   // The directory is that of the new job, which can be continued in turn.
-  const std::string again = GoOn({"--continue", old, "--set", "steps=30"});
-  EXPECT_EQ(service_->WaitForEnd(again), "FAILED");
-  EXPECT_THAT(service_->Job(again).at("state_reason").get<std::string>(),
+  const Finished again = Submit({"--continue", old, "--set", "steps=30"});
+  EXPECT_EQ(again.exit_code, 1);
+  EXPECT_THAT(again.errors, HasSubstr("trainyard submit --continue " + id));
+  // Another client does not look at the job before. A path of another spelling may be a copy of the
+  // directory, so the rank decides.
+  TestJob direct = Job("longer", 30);
+  direct.more = absl::StrCat("continues: {job: ", old, "}");
+  EXPECT_THAT(Submit({service_->Write("direct.yaml", direct.Text())}).errors,
+              HasSubstr("continues.job: wanted " + id + ", the job that has the run now"));
+  std::filesystem::create_directory_symlink("longer", Path("runs/link"));
+  direct.directory = "runs/link";
+  const std::string refused = service_->Submit(direct);
+  EXPECT_EQ(service_->WaitForEnd(refused), "FAILED");
+  EXPECT_THAT(service_->Job(refused).at("state_reason").get<std::string>(),
               HasSubstr("belongs to job " + id + ", not " + old));
   EXPECT_THAT(service_->Trainyard({"get", old}).output, HasSubstr("continued by  " + id))
       << "and not the one that was refused";
+  EXPECT_THAT(Submit({"--continue", refused, "--set", "steps=30"}).errors,
+              HasSubstr("found " + refused +
+                        ", which ended before it had taken over the run; "
+                        "to go on with it: trainyard submit --continue " +
+                        id));
   EXPECT_EQ(Losses(Ended(GoOn({"--continue", id, "--set", "steps=22"}))).size(), 2u);
 }
 

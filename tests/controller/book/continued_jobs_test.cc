@@ -8,13 +8,19 @@
 namespace trainyard::controller {
 namespace {
 
+using ::testing::HasSubstr;
+
 class ContinuedJobsTest : public ClusterFixture {
  protected:
-  std::string Continue(const std::string& job, uint32_t batch = 4) {
-    Spec spec = *MakeSpec(1, "runs");
+  absl::StatusOr<Snapshot> TryContinue(const std::string& job,
+                                       const std::string& directory = "runs", uint32_t batch = 4) {
+    Spec spec = *MakeSpec(1, directory);
     spec.facts.continues = job;
     spec.facts.global_batch = batch;
-    const auto made = TrySubmit(std::make_shared<const Spec>(spec));
+    return TrySubmit(std::make_shared<const Spec>(spec));
+  }
+  std::string Continue(const std::string& job, uint32_t batch = 4) {
+    const auto made = TryContinue(job, "runs", batch);
     EXPECT_TRUE(made.ok()) << made.status();
     return made.ok() ? (*made)->id : "";
   }
@@ -58,12 +64,35 @@ TEST_F(ContinuedJobsTest, AJobNamesTheOneThatHasTakenOverItsRun) {
   Restart({Status(Get(owner), 0, RankState::kReady)});
   EXPECT_EQ(Get(old)->continued_by, owner);
   Fail(owner);
-  Fail(Continue(old));
-  EXPECT_EQ(Get(old)->continued_by, owner) << "the second is refused, as the run has another owner";
   const std::string next = Continue(owner);
   Run(next, 4, 5);
   EXPECT_EQ(Get(owner)->continued_by, next);
   EXPECT_EQ(Get(old)->continued_by, owner);
+}
+
+// Bug it must catch: the controller takes a job whose start must fail, and another is then not
+// placed on its devices.
+TEST_F(ContinuedJobsTest, ASubmitIsRefusedWithTheNameOfTheJobThatHasTheRun) {
+  const std::string old = Submit(1, "runs");
+  Run(old, 0, 3);
+  Fail(old);
+  const std::string second = Continue(old);
+  Run(second, 2, 4);
+  Fail(second);
+  const std::string third = Continue(second);
+  Run(third, 4, 5);
+  Fail(third);
+  for (const std::string& without : {old, second}) {
+    const absl::StatusOr<Snapshot> refused = TryContinue(without, "./runs");
+    EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(refused.status().message()),
+                HasSubstr("continues.job: wanted " + third +
+                          ", the job that has the run now, "
+                          "found " +
+                          without + "; to go on with it: trainyard submit --continue " + third));
+  }
+  EXPECT_TRUE(TryContinue(old, "a/copy/from/before").ok());
+  EXPECT_TRUE(TryContinue(third).ok());
 }
 
 // Bug it must catch: a failure of the first attempt before it begins, and a second attempt that

@@ -107,6 +107,8 @@ absl::Status JobBook::LoadJob(const StoredJob& stored) {
   if (const auto last = store_.LastStep(job.number, job.epoch); last.ok()) {
     NoteStep(*last, job.progress);
   }
+  const absl::StatusOr<StepRecord> validated = LastValidated(job);
+  job.progress.validation_loss = validated.ok() ? validated->validation_loss : std::nullopt;
   // The release that stored the job may not have known the batches.
   const bool asks = !job.claimed || job.earlier_batches.empty();
   const Snapshot continued = asks ? StoredContinued(job.spec->facts) : nullptr;
@@ -116,6 +118,7 @@ absl::Status JobBook::LoadJob(const StoredJob& stored) {
   job.revision = std::max(job.revision + 1, store_.generation() << 32);
   Slot& slot = slots_[job.id];
   slot.applied = slot.published = std::make_shared<const Job>(job);
+  if (validated.ok()) slot.validated_step = validated->step;
   if (!job.claimed) slot.continued = continued;
   if (job.epoch > 0) {
     const auto open = store_.OpenSteps(job.number, job.resumes);
@@ -385,6 +388,10 @@ absl::StatusOr<Snapshot> JobBook::Apply(const std::string& job_id, const JobEven
   if (const auto* report = std::get_if<RankReported>(&event.what); report && report->resumed) {
     slot.steps.Resume(after->epoch, KnownUpTo(*before, *after), after->resumes.back().step);
     slot.steps.SkipTo(after->ContinuedFrom().value_or(0));
+    if (slot.validated_step > 0 && !after->progress.validation_loss) {
+      slot.validated_step = 0;
+      slot.look_for_validation = true;
+    }
   }
   ++slot.writes_in_flight;
   SeriesOf(slot).OnChange(*before, *after, event.time);

@@ -164,6 +164,8 @@ class JobBook {
     bool progress_waits = false;
     absl::Duration last_progress = -absl::InfiniteDuration();
     StepWindow steps;
+    uint64_t validated_step = 0;       // Of progress.validation_loss. 0: that is absent.
+    bool look_for_validation = false;  // The store may have a newer one that counts.
     std::vector<std::weak_ptr<JobListener>> listeners;
     std::unique_ptr<JobSeries> series;
     // The ended job whose run this one is to go on with. That job names this one as its successor
@@ -229,6 +231,11 @@ class JobBook {
   // has read the job before the write, and must hear of the write, too.
   void NotifyJob(const std::string& job_id);
   static absl::Status CheckFenceOf(const Job& job, const StepReport& report);
+  // Returns the newest validated step of the job that counts, from the store.
+  absl::StatusOr<StepRecord> LastValidated(const Job& job) const;
+  void ValidatedEarlier(const std::string& job_id);  // A step that an earlier attempt trained.
+  // Sets the validation loss of jobs whose last one was lost, or has been reported late.
+  void LookForValidations();
   void Refused(const char* report);
   void StepFinished(Slot& slot, const StepRecord& step, const DeviceFacts& devices)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -75,13 +75,16 @@ void JobBook::RecordStep(const StepReport& report, const std::string& device_mod
     StepFinished(*slot, *step, {device_model, report.peak_flops});
     PublishProgress(*slot);
   }
+  const bool validated_earlier = complete && !current && step->validation_loss;
   WriteBatch batch;
   batch.steps.push_back({job->number, *std::move(step)});
   const Refusal refuse = store_.Write(std::move(batch), OnFailure::kRetry,
-                                      [this, complete, id = report.job_id,
+                                      [this, complete, validated_earlier, id = report.job_id,
                                        durable = std::move(durable)](const absl::Status& status) {
                                         if (durable) durable(status);
-                                        if (status.ok() && complete) NotifyJob(id);
+                                        if (!status.ok()) return;
+                                        if (validated_earlier) ValidatedEarlier(id);
+                                        if (complete) NotifyJob(id);
                                       });
   lock.Unlock();
   if (refuse) refuse();
@@ -92,9 +95,50 @@ void JobBook::StepFinished(Slot& slot, const StepRecord& step, const DeviceFacts
   const bool repeated = step.step <= slot.applied->progress.furthest_step;
   Job job = *slot.applied;
   job.progress = After(job.progress, step);
+  job.progress.peak_flops = devices.peak_flops.value_or(0);
+  if (step.validation_loss) slot.validated_step = step.step;
   slot.applied = std::make_shared<const Job>(std::move(job));
   slot.progress_waits = true;
   SeriesOf(slot).OnStep(*slot.applied, step, devices, repeated);
+}
+
+absl::StatusOr<StepRecord> JobBook::LastValidated(const Job& job) const {
+  const uint64_t resumed = job.resumes.empty() ? 0 : job.resumes.back().step;
+  return store_.LastValidated(job.number, std::max(resumed, job.progress.step), job.resumes);
+}
+
+void JobBook::ValidatedEarlier(const std::string& job_id) {
+  MutexLock lock(mutex_);
+  const auto found = slots_.find(job_id);
+  if (found != slots_.end()) found->second.look_for_validation = true;
+}
+
+void JobBook::LookForValidations() {
+  std::vector<Snapshot> wanting;
+  {
+    MutexLock lock(mutex_);
+    for (auto& [id, slot] : slots_) {
+      // Once the resume is durable, so are the steps that were reported before it.
+      if (!slot.look_for_validation || slot.writes_in_flight > 0) continue;
+      slot.look_for_validation = false;
+      wanting.push_back(slot.applied);
+    }
+  }
+  for (const Snapshot& wants : wanting) {
+    const absl::StatusOr<StepRecord> validated = LastValidated(*wants);
+    if (!validated.ok()) continue;
+    MutexLock lock(mutex_);
+    const auto found = slots_.find(wants->id);
+    if (found == slots_.end() || found->second.look_for_validation) continue;
+    Slot& slot = found->second;
+    if (validated->step <= slot.validated_step) continue;
+    Job job = *slot.applied;
+    job.progress.validation_loss = validated->validation_loss;
+    slot.validated_step = validated->step;
+    slot.applied = std::make_shared<const Job>(std::move(job));
+    slot.progress_waits = true;
+    SeriesOf(slot).OnValidation(*validated->validation_loss);
+  }
 }
 
 bool JobBook::PublishProgress(Slot& slot) {

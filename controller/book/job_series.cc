@@ -82,9 +82,7 @@ void JobSeries::Remove(const ControllerMetrics::Gauges& family) {
 void JobSeries::GoBack(const Job& job) {
   ShowTokens(job);
   if (job.progress.loss) return;  // The attempt goes on from the step that was shown.
-  for (const auto& [metric, family] : metrics_.step_numbers) {
-    if (metric != "validation_loss") Remove(*family);  // That of the last validation stays.
-  }
+  for (const auto& [metric, family] : metrics_.step_numbers) Remove(*family);
   Remove(metrics_.tokens_per_second_per_device);
 }
 
@@ -175,6 +173,10 @@ void JobSeries::OnStep(const Job& job, const StepRecord& step, const DeviceFacts
     Series(m.goodput_ratio, {})
         .Set(productive_seconds_ / absl::ToDoubleSeconds(step.finish_time - *job.start_time));
   }
+}
+
+void JobSeries::OnValidation(double loss) {
+  Series(*metrics_.step_numbers.at("validation_loss"), {}).Set(loss);
 }
 
 void JobSeries::OnSkipped() {

@@ -39,6 +39,7 @@ class JobSeries {
   void AddEarlierSeconds(double seconds) { productive_seconds_ += seconds; }
 
   void OnStep(const Job& job, const StepRecord& step, const DeviceFacts& devices, bool repeated);
+  void OnValidation(double loss);  // Of a step that was reported before.
   void OnSkipped();
   void OnCollectives(const std::vector<CollectiveUse>& uses);  // Uses by one rank.
   void OnFailedCheckpoint();

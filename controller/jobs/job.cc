@@ -29,6 +29,12 @@ absl::string_view Name(JobState state) {
   return "unknown";
 }
 
+const Resume* SupersededBy(const std::vector<Resume>& resumes, uint64_t epoch, uint64_t step) {
+  const auto successor = std::find_if(resumes.begin(), resumes.end(),
+                                      [&](const Resume& resume) { return resume.epoch > epoch; });
+  return successor == resumes.end() || step <= successor->step ? nullptr : &*successor;
+}
+
 void Job::Explain(std::string what, std::string what_comes) {
   state_reason = absl::StrCat(what, what_comes);
   happened = std::move(what);
@@ -90,6 +96,7 @@ void Progress::ResumeFrom(uint64_t resumed_step) {
   if (resumed_step == step) return;
   step = resumed_step;
   loss.reset();
+  validation_loss.reset();
   mfu.reset();
   tokens_per_second = 0;
 }

@@ -111,6 +111,10 @@ struct Resume {
   uint64_t step = 0;
 };
 
+// Returns the resume because of which this step of this attempt does not count: a later attempt has
+// begun before the step. Null: the step counts. `resumes` as in Job.
+const Resume* SupersededBy(const std::vector<Resume>& resumes, uint64_t epoch, uint64_t step);
+
 // Every step after this one has so many tokens.
 struct BatchFrom {
   uint64_t step = 0;
@@ -123,11 +127,13 @@ struct Progress {
   uint64_t step = 0;
   // The last step that any attempt has finished. Up to it, steps are repeated.
   uint64_t furthest_step = 0;
-  std::optional<double> loss;             // Of `step`; absent: not known.
-  std::optional<double> validation_loss;  // The latest.
-  double tokens_per_second = 0;           // Of `step`, over the same seconds as mfu; 0: not known.
-  double seconds_per_step = 0;            // Smoothed; includes waiting, saving and validation.
-  std::optional<double> mfu;              // Of `step`.
+  std::optional<double> loss;  // Of `step`; absent: not known.
+  // Of the newest validated step that counts. Absent: not known, or there is none.
+  std::optional<double> validation_loss;
+  double tokens_per_second = 0;  // Of `step`, over the same seconds as mfu; 0: not known.
+  double seconds_per_step = 0;   // Smoothed; includes waiting, saving and validation.
+  std::optional<double> mfu;     // Of `step`.
+  double peak_flops = 0;         // To which mfu is relative: of all ranks, per second. 0: unknown.
 
   // Sets `step` to the one from which an attempt resumes. The numbers of another step are then not
   // known until the attempt's first step.

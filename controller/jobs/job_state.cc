@@ -476,9 +476,8 @@ absl::Status CheckStepFence(const Job& job, uint64_t epoch, uint64_t step, uint3
     return absl::FailedPreconditionError(
         absl::StrCat("job ", job.id, " never ran on worker ", worker_id));
   }
-  const auto successor = std::find_if(job.resumes.begin(), job.resumes.end(),
-                                      [&](const Resume& resume) { return resume.epoch > epoch; });
-  if (successor == job.resumes.end() || step <= successor->step) return absl::OkStatus();
+  const Resume* const successor = SupersededBy(job.resumes, epoch, step);
+  if (successor == nullptr) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("job ", job.id, " resumed from step ", successor->step, " at epoch ",
                    successor->epoch, ": step ", step, " of epoch ", epoch, " is moot"));

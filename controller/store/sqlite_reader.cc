@@ -265,6 +265,23 @@ absl::StatusOr<StepRecord> SqliteReader::LastStep(uint64_t number, uint64_t epoc
   return StepOf(select, number);
 }
 
+absl::StatusOr<StepRecord> SqliteReader::LastValidated(uint64_t number, uint64_t up_to,
+                                                       const std::vector<Resume>& resumes) {
+  MutexLock lock(mutex_);
+  ASSIGN_OR_RETURN(
+      Statement select,
+      database_.Prepare(absl::StrCat(SelectSteps(),
+                                     "WHERE number = ? AND step <= ? AND complete AND NOT skipped "
+                                     "AND validation_loss IS NOT NULL ORDER BY step DESC")));
+  select.Bind(1, int64_t(number)).Bind(2, int64_t(up_to));
+  for (;;) {
+    ASSIGN_OR_RETURN(const bool row, select.Next());
+    if (!row) return absl::NotFoundError("no validated step");
+    ASSIGN_OR_RETURN(StepRecord step, StepOf(select, number));
+    if (SupersededBy(resumes, step.epoch, step.step) == nullptr) return step;
+  }
+}
+
 absl::StatusOr<double> SqliteReader::SumStepSeconds(uint64_t number) {
   MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(Statement select, database_.Prepare(absl::StrCat(

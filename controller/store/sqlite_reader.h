@@ -40,6 +40,8 @@ class SqliteReader {
   absl::StatusOr<std::vector<StepRecord>> OpenSteps(uint64_t number,
                                                     const std::vector<Resume>& resumes);
   absl::StatusOr<StepRecord> LastStep(uint64_t number, uint64_t epoch);
+  absl::StatusOr<StepRecord> LastValidated(uint64_t number, uint64_t up_to,
+                                           const std::vector<Resume>& resumes);
   absl::StatusOr<double> SumStepSeconds(uint64_t number);
   absl::StatusOr<std::vector<StepRecord>> ReadSteps(uint64_t number, uint64_t after_step,
                                                     size_t limit);

@@ -63,6 +63,10 @@ class SqliteStore final : public Store {
   absl::StatusOr<StepRecord> LastStep(uint64_t number, uint64_t epoch) override {
     return reader_.LastStep(number, epoch);
   }
+  absl::StatusOr<StepRecord> LastValidated(uint64_t number, uint64_t up_to,
+                                           const std::vector<Resume>& resumes) override {
+    return reader_.LastValidated(number, up_to, resumes);
+  }
   absl::StatusOr<double> SumStepSeconds(uint64_t number) override {
     return reader_.SumStepSeconds(number);
   }

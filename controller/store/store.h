@@ -119,6 +119,9 @@ class Store {
                                                             const std::vector<Resume>& resumes) = 0;
   // The last step that this attempt finished. NOT_FOUND: there is none.
   virtual absl::StatusOr<StepRecord> LastStep(uint64_t number, uint64_t epoch) = 0;
+  // The newest validated step up to `up_to` that counts (SupersededBy). NOT_FOUND: there is none.
+  virtual absl::StatusOr<StepRecord> LastValidated(uint64_t number, uint64_t up_to,
+                                                   const std::vector<Resume>& resumes) = 0;
   virtual absl::StatusOr<double> SumStepSeconds(uint64_t number) = 0;  // Of finished steps.
   // The steps after `after_step`, in order, up to the newest complete step.
   virtual absl::StatusOr<std::vector<StepRecord>> ReadSteps(uint64_t number, uint64_t after_step,

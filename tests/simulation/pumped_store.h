@@ -60,6 +60,10 @@ class PumpedStore final : public controller::Store {
   absl::StatusOr<controller::StepRecord> LastStep(uint64_t number, uint64_t epoch) override {
     return reader_.LastStep(number, epoch);
   }
+  absl::StatusOr<controller::StepRecord> LastValidated(
+      uint64_t number, uint64_t up_to, const std::vector<controller::Resume>& resumes) override {
+    return reader_.LastValidated(number, up_to, resumes);
+  }
   absl::StatusOr<double> SumStepSeconds(uint64_t number) override {
     return reader_.SumStepSeconds(number);
   }

@@ -121,6 +121,10 @@ class WatchedStore final : public Store {
   absl::StatusOr<StepRecord> LastStep(uint64_t n, uint64_t epoch) override {
     return Read().LastStep(n, epoch);
   }
+  absl::StatusOr<StepRecord> LastValidated(uint64_t n, uint64_t up_to,
+                                           const std::vector<Resume>& r) override {
+    return Read().LastValidated(n, up_to, r);
+  }
   absl::StatusOr<double> SumStepSeconds(uint64_t n) override { return Read().SumStepSeconds(n); }
   absl::StatusOr<std::vector<StepRecord>> ReadSteps(uint64_t n, uint64_t after,
                                                     size_t limit) override {

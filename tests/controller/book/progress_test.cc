@@ -69,6 +69,65 @@ TEST_F(ProgressTest, AnAttemptThatHasGoneBackHasNoLossUntilItsFirstStep) {
   EXPECT_TRUE(HasSeries("loss", id));
 }
 
+// Bug it must catch: after a kill and a resume, the job and its gauge show the validation loss of a
+// step that was lost. Or that of a step which counts is forgotten, also by a controller that
+// starts.
+TEST_F(ProgressTest, TheValidationLossIsThatOfTheNewestValidatedStepThatCounts) {
+  const std::string id = Submit(1, "runs");
+  Snapshot job = Begin(id, 0);
+  const auto train = [&](uint64_t first, uint64_t last) {
+    for (uint64_t step = first; step <= last; ++step) {
+      StepRecord record{.step = step, .tokens = 1, .seconds = 1};
+      if (step % 2 == 0) record.validation_loss = double(step) + double(job->epoch) / 100;
+      Report(job, record);
+    }
+  };
+  const auto expect = [&](std::optional<double> loss) {
+    Advance(absl::Seconds(1));
+    EXPECT_EQ(Get(id)->progress.validation_loss, loss);
+    EXPECT_EQ(Metric("validation_loss"), loss.value_or(0));
+    EXPECT_EQ(HasSeries("validation_loss", id), loss.has_value());
+  };
+  const auto resume = [&](uint64_t step) {
+    Say(worker_, Status(job, 0, RankState::kExited, ExitCause::kSignal, 9));
+    job = Begin(id, step);
+  };
+  train(1, 9);
+  expect(8.01);
+  resume(5);
+  EXPECT_FALSE(Get(id)->progress.validation_loss.has_value()) << "nor is an older one shown as new";
+  expect(4.01);
+  train(6, 6);
+  expect(6.02);
+  RestartController();
+  EXPECT_EQ(Get(id)->progress.validation_loss, 6.02) << "and not 8.01, which is lost";
+  worker_ = Connect("w", 1, {Status(job, 0, RankState::kReady)});
+  resume(3);
+  expect(2.01);
+  resume(1);
+  expect(std::nullopt);
+  train(2, 2);
+  expect(2.04);
+}
+
+// Bug it must catch: a step that the directory's history brings later is not taken for the newest.
+TEST_F(ProgressTest, AValidationThatIsReportedLaterCounts) {
+  const std::string id = Submit(1, "runs");
+  const Snapshot first = Begin(id, 0);
+  Step(worker_, first, 0, 1);
+  Say(worker_, Status(first, 0, RankState::kExited, ExitCause::kSignal, 9));
+  const Snapshot second = Begin(id, 4);
+  EXPECT_FALSE(Get(id)->progress.validation_loss.has_value());
+  StepReport read{.job_id = id, .rank = 0, .worker_id = "w"};
+  read.read_by_epoch = second->epoch;
+  read.record.epoch = first->epoch;
+  read.record.step = 3;
+  read.record.validation_loss = 7;
+  coordinator_->OnStep(worker_.session, read, {});
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(Get(id)->progress.validation_loss, 7);
+}
+
 // Bug it must catch: an attempt that dies before its first step, and a later one that begins at an
 // older checkpoint, leave the tokens where they were.
 TEST_F(ProgressTest, TokensFallBackWithEachResume) {

@@ -136,6 +136,7 @@ TEST_F(DamagedRowsTest, DamagedHistoryIsNamedWhenItIsRead) {
     record.epoch = 1;
     record.complete = true;
     record.seconds = -0.0;
+    record.validation_loss = 1;
     batch.steps.push_back({1, record});
     batch.logs.push_back({1, {absl::UnixEpoch(), 1, 0, "line"}});
     batch.events.push_back({1, {absl::UnixEpoch(), EventType::kWarning, 1, "event"}});
@@ -150,9 +151,10 @@ TEST_F(DamagedRowsTest, DamagedHistoryIsNamedWhenItIsRead) {
   Damage("UPDATE logs SET text = 'lime' WHERE n = 1");
   Damage("UPDATE events SET type = 9 WHERE n = 2");
   const std::vector<absl::Status> statuses = {
-      store_->ReadSteps(1, 0, 10).status(), store_->LastStep(1, 1).status(),
-      store_->OpenSteps(1, {}).status(),    store_->SumStepSeconds(1).status(),
-      store_->ReadEvents(1).status(),       store_->ReadLogs(1, 0, -1, 10).status()};
+      store_->ReadSteps(1, 0, 10).status(),     store_->LastStep(1, 1).status(),
+      store_->OpenSteps(1, {}).status(),        store_->SumStepSeconds(1).status(),
+      store_->LastValidated(1, 9, {}).status(), store_->ReadEvents(1).status(),
+      store_->ReadLogs(1, 0, -1, 10).status()};
   for (const absl::Status& status : statuses) {
     EXPECT_TRUE(absl::IsDataLoss(status)) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(JobId(1)));

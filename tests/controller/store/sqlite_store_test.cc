@@ -203,6 +203,27 @@ TEST(SqliteStore, StepsReplaceAndOnlyFinishedHistoryIsRead) {
   EXPECT_TRUE(absl::IsNotFound(store->LastStep(1, 3).status()));
 }
 
+// Bug it must catch: the loss of a step that a later attempt has gone back behind.
+TEST(SqliteStore, TheLastValidatedStepIsOneThatCounts) {
+  const TempDirectory directory;
+  const auto store = Open(directory.path());
+  WriteBatch batch = NewJob(1);
+  for (const uint64_t step : {2, 4, 6, 7}) {
+    StepRecord record;
+    record.step = step;
+    record.epoch = step == 4 ? 2 : 1;
+    record.complete = true;
+    if (step < 7) record.validation_loss = double(step);
+    batch.steps.push_back({1, record});
+  }
+  ASSERT_TRUE(Put(*store, std::move(batch)).ok());
+  EXPECT_EQ(store->LastValidated(1, 9, {{1, 0}})->step, 6u);
+  EXPECT_EQ(store->LastValidated(1, 5, {{1, 0}})->step, 4u);
+  EXPECT_EQ(store->LastValidated(1, 9, {{1, 0}, {2, 3}})->validation_loss, 4);
+  EXPECT_EQ(store->LastValidated(1, 9, {{1, 0}, {2, 3}, {3, 3}})->step, 2u);
+  EXPECT_TRUE(absl::IsNotFound(store->LastValidated(1, 1, {}).status()));
+}
+
 // An attempt went on from far beyond what is stored, and a controller that starts then must know.
 TEST(SqliteStore, StepsThatNobodyToldAreOpenHoweverMany) {
   const TempDirectory directory;

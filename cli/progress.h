@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -16,7 +17,10 @@ std::string ShortState(v1::JobState state);  // "RUNNING"
 
 // Returns the known parts of "step 120/200  loss 1.234  val 1.301  12.3k tok/s  MFU 34.5%  ETA
 // 1m20s".
-std::string ProgressLine(const v1::Progress& progress);
+// While no attempt trains, the line says what the step is instead of how fast it was.
+std::string ProgressLine(const v1::Job& job);
+// Whether the job waits for its next attempt to train.
+bool WaitsForAttempt(v1::JobState state);
 
 // OK: the job succeeded. Otherwise an outcome error (exit code 3) that says how the job ended.
 absl::Status Outcome(const v1::Job& job);
@@ -31,6 +35,8 @@ class ProgressPrinter {
   void Show(const v1::Job& job);
 
  private:
+  // Says once where a new attempt goes on.
+  void ShowAttempt(const v1::Job& job);
   void ShowProgress(const v1::Job& job);
   void ShowEnd(const v1::Job& job);
 
@@ -38,6 +44,7 @@ class ProgressPrinter {
   Output& output_;
   std::string last_state_;
   uint64_t shown_step_ = 0;
+  std::optional<uint64_t> attempt_;  // The newest that has said where it goes on; 0: none has.
   absl::Duration last_line_ = -absl::InfiniteDuration();
 };
 

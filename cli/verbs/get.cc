@@ -57,7 +57,12 @@ void PrintJob(const v1::Job& job, Output& output) {
   line("state", ShortState(job.state()));
   line("reason", job.state_reason());
   line("model", ModelText(job.spec().model()));
-  line("progress", ProgressLine(job.progress()));
+  line("progress", ProgressLine(job));
+  if (job.progress().mfu() > 1) {
+    line("",
+         "a worker measures the peak of a CPU when it starts, and the best one counts: start the "
+         "workers again while their machines are idle");
+  }
   line("continues", job.spec().continues().job());
   line("continued by", job.continued_by());
   line("attempt", absl::StrCat(job.epoch(), " (", job.restarts(),

@@ -45,6 +45,14 @@ absl::StatusOr<v1::ListJobsResponse> Fetch(Client& client, v1::ListJobsRequest r
   return all;
 }
 
+// Returns "57/200". While no attempt trains, the first word says what 57 is.
+std::string Steps(const v1::Job& job) {
+  const uint64_t step = job.progress().step();
+  const bool waits = WaitsForAttempt(job.state()) && step > 0;
+  const bool begins = job.state() == v1::JOB_STATE_STARTING && job.has_resumed_step();
+  return absl::StrCat(!waits ? "" : begins ? "from " : "reached ", step, "/", job.spec().steps());
+}
+
 absl::Status RunList(const Context& context) {
   ASSIGN_OR_RETURN(const v1::ListJobsRequest request, ListRequest(context.arguments));
   const uint64_t limit = context.arguments.Number("--limit");
@@ -53,8 +61,7 @@ absl::Status RunList(const Context& context) {
   if (PrintedAsJson(all, all.jobs(), context.output)) return absl::OkStatus();
   std::vector<std::vector<std::string>> rows;
   for (const v1::Job& job : all.jobs()) {
-    rows.push_back({job.id(), job.spec().name(), ShortState(job.state()),
-                    absl::StrCat(job.progress().step(), "/", job.spec().steps()),
+    rows.push_back({job.id(), job.spec().name(), ShortState(job.state()), Steps(job),
                     job.progress().has_loss() ? FormatNumber(job.progress().loss(), 4) : "",
                     FormatTimestamp(job.create_time()), job.state_reason()});
   }

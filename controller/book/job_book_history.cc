@@ -198,6 +198,7 @@ void JobBook::AppendLogs(const std::string& job_id, const std::string& worker_id
 
 void JobBook::Tick() {
   (void)time_.Now();  // A leap counts from when it happens, not from the next submit.
+  LookForValidations();
   std::vector<std::weak_ptr<JobListener>> listeners;
   std::vector<OldSeries> old;
   {

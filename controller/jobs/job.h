@@ -32,6 +32,11 @@ enum class JobState : uint8_t {
 inline constexpr int kNumJobStates = 8;
 
 inline bool IsTerminal(JobState state) { return state >= JobState::kSucceeded; }
+// Whether the job waits for its next attempt to train. The numbers of its progress are then those
+// of an attempt that has ended, and people are shown no rate and no time left.
+inline bool WaitsForAttempt(JobState state) {
+  return state == JobState::kStarting || state == JobState::kRecovering;
+}
 absl::string_view Name(JobState state);  // "queued"
 
 inline constexpr char kDefaultNamespace[] = "default";

@@ -36,6 +36,7 @@ void VisitFields(auto& v, Progress& p) {
   v.ZeroIfAbsent("loss", p.loss);
   v("tokens_per_second", p.tokens_per_second), v("seconds_per_step", p.seconds_per_step);
   v("validation_loss", p.validation_loss), v("mfu", p.mfu);
+  v.Seldom("peak_flops", p.peak_flops);
 }
 
 void VisitFields(auto& v, Checkpoint& c) {

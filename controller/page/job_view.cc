@@ -65,15 +65,17 @@ Html Facts(const Job& job, const Reader& reader) {
   const Progress& progress = job.progress;
   const uint64_t steps = job.spec->facts.steps;
   const bool stepped = progress.furthest_step > 0, live = !IsTerminal(job.state);
+  const bool trains = !WaitsForAttempt(job.state);
   Html html;
   html << "<dl class=\"facts\">"_html;
-  Fact(html, "Step"_html, absl::StrCat(progress.step, " / ", steps));
+  Fact(html, "Step"_html, StepWords(job));
   Fact(html, "Loss"_html, NumberWords(progress.loss));
   Fact(html, "Validation loss"_html, NumberWords(progress.validation_loss));
-  Fact(html, "Tokens/s"_html,
-       progress.tokens_per_second > 0 ? CountWords(progress.tokens_per_second) : kUnknown);
-  Fact(html, "MFU"_html, PercentWords(progress.mfu));
-  if (live && stepped && progress.step < steps) {
+  Fact(
+      html, "Tokens/s"_html,
+      trains && progress.tokens_per_second > 0 ? CountWords(progress.tokens_per_second) : kUnknown);
+  Fact(html, "MFU"_html, MfuWords(trains ? progress.mfu : std::nullopt, progress.peak_flops));
+  if (live && trains && stepped && progress.step < steps) {
     Fact(html, "Left"_html,
          DurationWords(absl::Seconds(double(steps - progress.step) * progress.seconds_per_step)));
   }

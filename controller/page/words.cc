@@ -124,6 +124,24 @@ absl::string_view Name(ExitCause cause) {
   return size_t(cause) < std::size(kNames) ? kNames[size_t(cause)] : "unknown";
 }
 
+std::string MfuWords(std::optional<double> mfu, double peak_flops) {
+  if (!mfu || !(*mfu > 1)) return PercentWords(mfu);
+  return absl::StrCat(PercentWords(mfu), ": the devices' peak",
+                      peak_flops > 0 ? absl::StrCat(" of ", CountWords(peak_flops), " FLOP/s") : "",
+                      " is too low");
+}
+
+std::string StepWords(const Job& job) {
+  const uint64_t step = job.progress.step;
+  std::string words = absl::StrCat(step, " / ", job.spec->facts.steps);
+  if (!WaitsForAttempt(job.state) || step == 0) return words;
+  if (job.state == JobState::kRecovering) {
+    return absl::StrCat(words, ", reached by attempt ", job.epoch);
+  }
+  return job.resumed_step ? absl::StrCat(words, ", where attempt ", job.epoch, " goes on")
+                          : absl::StrCat(words, ", reached before attempt ", job.epoch);
+}
+
 Html ProgressBar(uint64_t step, uint64_t steps) {
   Html html;
   html << "<progress max=\""_html << std::max<uint64_t>(steps, 1) << "\" value=\""_html

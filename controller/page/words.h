@@ -20,7 +20,9 @@ std::string NumberWords(std::optional<double> value);   // Four significant digi
 std::string BytesWords(uint64_t bytes);                 // 1.5 GiB
 std::string DurationWords(absl::Duration duration);     // 42 s, 1 min 20 s, 3 h 05 min
 std::string PercentWords(std::optional<double> ratio);  // 34.5 %
-std::string TimeWords(absl::Time time);                 // 2026-11-24 21:30:05 UTC
+// The same. Above 100 %, says that the peak is too low; 0: the peak is not known.
+std::string MfuWords(std::optional<double> mfu, double peak_flops);
+std::string TimeWords(absl::Time time);  // 2026-11-24 21:30:05 UTC
 
 // Returns "3 min ago", with the time itself as a tooltip.
 Html AgeWords(absl::Time time, absl::Time now);
@@ -30,6 +32,9 @@ Html StateSign(JobState state);
 Html StateSign(WorkerState state);
 absl::string_view Name(RankPhase phase);
 absl::string_view Name(ExitCause cause);
+
+// Returns "57 / 200", and what the step is while no attempt trains.
+std::string StepWords(const Job& job);
 
 // Shows how many of its steps a job has finished.
 Html ProgressBar(uint64_t step, uint64_t steps);

@@ -121,10 +121,15 @@ v1::Job ToProto(const Job& job) {
     const uint32_t number = uint32_t(out.placement_size());
     WriteMessage(RankPlacement{number, rank.device, rank.worker_id}, *out.add_placement());
   }
-  const bool over = IsTerminal(job.state) || job.progress.step > facts.steps;
-  const uint64_t left = over ? 0 : facts.steps - job.progress.step;
-  out.mutable_progress()->set_total_steps(facts.steps);
-  out.mutable_progress()->set_eta_seconds(double(left) * job.progress.seconds_per_step);
+  v1::Progress& progress = *out.mutable_progress();
+  progress.set_total_steps(facts.steps);
+  if (WaitsForAttempt(job.state)) {
+    progress.clear_tokens_per_second();
+    progress.clear_mfu();
+  } else if (!IsTerminal(job.state) && job.progress.step <= facts.steps) {
+    const uint64_t left = facts.steps - job.progress.step;
+    progress.set_eta_seconds(double(left) * job.progress.seconds_per_step);
+  }
   return out;
 }
 

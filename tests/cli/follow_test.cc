@@ -205,5 +205,29 @@ TEST_F(FollowTest, ListAsksForAllPagesUpToItsLimit) {
   EXPECT_THAT(err_.str(), ::testing::HasSubstr("found 'asleep'"));
 }
 
+// Bug it must catch: while no attempt trains, the step of the dead one looks like progress.
+TEST_F(FollowTest, ListSaysWhatAStepIsThatNoAttemptTrains) {
+  controller_->list = [](const v1::ListJobsRequest&, v1::ListJobsResponse& response) {
+    const auto add = [&](v1::JobState state, uint64_t step) -> v1::Job& {
+      v1::Job& job = *response.add_jobs();
+      job.set_state(state);
+      job.mutable_spec()->set_steps(200);
+      job.mutable_progress()->set_step(step);
+      return job;
+    };
+    add(v1::JOB_STATE_RUNNING, 57);
+    add(v1::JOB_STATE_RECOVERING, 58);
+    add(v1::JOB_STATE_STARTING, 59);
+    add(v1::JOB_STATE_STARTING, 40).set_resumed_step(40);
+    add(v1::JOB_STATE_STARTING, 0);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Trainyard({"list"}), 0);
+  for (const char* cell :
+       {"  57/200", "  reached 58/200", "  reached 59/200", "  from 40/200", "  0/200"}) {
+    EXPECT_THAT(out_.str(), ::testing::HasSubstr(cell));
+  }
+}
+
 }  // namespace
 }  // namespace trainyard::cli

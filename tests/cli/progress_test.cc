@@ -49,13 +49,79 @@ TEST_F(ProgressTest, OffATerminalLinesAreBoundedInRate) {
             "step 41/100  loss 2.5  12.3k tok/s  ETA 1m20s\n");
 }
 
+// Bug it must catch: an MFU that cannot be is shown as if it were one.
+TEST_F(ProgressTest, AnMfuAboveAllPeaksIsMarked) {
+  v1::Job job = Job(v1::JOB_STATE_RUNNING, 50);
+  job.mutable_progress()->set_mfu(1.0);
+  EXPECT_EQ(ProgressLine(job), "step 50/100  loss 2.5  12.3k tok/s  MFU 100.0%  ETA 1m20s");
+  job.mutable_progress()->set_mfu(1.82);
+  EXPECT_EQ(ProgressLine(job),
+            "step 50/100  loss 2.5  12.3k tok/s  MFU 182.0% (the devices' peak is too low)  "
+            "ETA 1m20s");
+  job.mutable_progress()->set_peak_flops(12.3e9);
+  EXPECT_THAT(ProgressLine(job),
+              ::testing::HasSubstr("MFU 182.0% (the devices' peak of 12.3G FLOP/s is too low)"));
+}
+
 // Bug it must catch: a job that has gone back to a checkpoint shows a loss of 0 until its next
 // step.
 TEST_F(ProgressTest, ALossThatIsNotKnownIsLeftOut) {
   v1::Job job = Job(v1::JOB_STATE_RUNNING, 50);
   job.mutable_progress()->clear_loss();
   job.mutable_progress()->clear_tokens_per_second();
-  EXPECT_EQ(ProgressLine(job.progress()), "step 50/100  ETA 1m20s");
+  EXPECT_EQ(ProgressLine(job), "step 50/100  ETA 1m20s");
+}
+
+// Bug it must catch: while no attempt trains, the step of the dead one looks like progress, and the
+// count of steps then jumps back without a word.
+TEST_F(ProgressTest, ANewAttemptSaysWhereItGoesOn) {
+  Output output(out_, err_, Terminal());
+  ProgressPrinter printer(clock_, output);
+  const auto job = [&](v1::JobState state, uint64_t epoch, uint64_t step,
+                       std::optional<uint64_t> resumed) {
+    v1::Job job = Job(state, step);
+    job.set_epoch(epoch);
+    job.set_restarts(uint32_t(epoch - 1));
+    if (resumed) job.set_resumed_step(*resumed);
+    job.mutable_progress()->set_furthest_step(57);
+    clock_.Advance(absl::Seconds(10));
+    return job;
+  };
+  printer.Show(job(v1::JOB_STATE_RUNNING, 1, 57, 0));
+  const v1::Job dead = job(v1::JOB_STATE_RECOVERING, 1, 57, 0);
+  EXPECT_EQ(ProgressLine(dead), "step 57/100  loss 2.5  reached by attempt 1, which has ended");
+  printer.Show(dead);
+  const v1::Job placed = job(v1::JOB_STATE_STARTING, 2, 57, {});
+  EXPECT_EQ(ProgressLine(placed), "step 57/100  loss 2.5  reached before attempt 2");
+  printer.Show(placed);
+  const v1::Job begun = job(v1::JOB_STATE_STARTING, 2, 40, 40);
+  EXPECT_EQ(ProgressLine(begun), "step 40/100  loss 2.5  where attempt 2 goes on");
+  printer.Show(begun);
+  printer.Show(job(v1::JOB_STATE_RUNNING, 2, 41, 40));
+  printer.Show(job(v1::JOB_STATE_RUNNING, 3, 0, 0));
+  printer.Show(job(v1::JOB_STATE_RUNNING, 4, 56, 56));
+  printer.Show(job(v1::JOB_STATE_RUNNING, 5, 57, 57));
+  const std::string numbers = "  loss 2.5  12.3k tok/s  ETA 1m20s\n";
+  EXPECT_EQ(out_.str(), "j-1 RUNNING\nstep 57/100" + numbers +
+                            "j-1 RECOVERING\nj-1 STARTING\n"
+                            "attempt 2 goes on after step 40; steps 41 to 57 are trained again\n"
+                            "j-1 RUNNING\nstep 41/100" +
+                            numbers +
+                            "attempt 3 begins again at step 1; steps 1 to 57 are trained again\n"
+                            "attempt 4 goes on after step 56; step 57 is trained again\n"
+                            "step 56/100" +
+                            numbers + "attempt 5 goes on after step 57\nstep 57/100" + numbers);
+}
+
+// Bug it must catch: whoever begins to watch later is told of an old attempt as if it began now.
+TEST_F(ProgressTest, AnAttemptThatTrainsAlreadyIsNotAnnounced) {
+  Output output(out_, err_, Terminal());
+  v1::Job job = Job(v1::JOB_STATE_RUNNING, 0);
+  job.set_epoch(3);
+  job.set_restarts(2);
+  job.set_resumed_step(40);
+  ProgressPrinter(clock_, output).Show(job);
+  EXPECT_EQ(out_.str(), "j-1 RUNNING\n");
 }
 
 TEST_F(ProgressTest, OnATerminalOneLineIsRewritten) {

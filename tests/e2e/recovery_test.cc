@@ -78,6 +78,52 @@ TEST_F(Recovery, ARankThatIsKilledIsRunAgainFromTheLastCheckpoint) {
   EXPECT_THAT(service_.Trainyard({"events", id}).output, ::testing::HasSubstr("signal 9"));
 }
 
+// Bug it must catch: between a kill and the next attempt, the speed of the dead one is shown as
+// progress; then the count of steps jumps back without a word, and the validation loss stays that
+// of a step which is lost.
+TEST_F(Recovery, WhatIsShownOfAnAttemptThatGoesBackIsItsOwn) {
+  TestJob job = Job("disturbed");
+  job.checkpoint_every = 100;
+  job.more = "validation: {every_steps: 90}";
+  const std::string id = service_.Submit(job);
+  Process watch({.argv = {absl::StrCat(std::getenv("TRAINYARD_BIN"), "/trainyard"), "watch", id,
+                          "--controller", service_.address()},
+                 .directory = service_.directory(),
+                 .environment = {},
+                 .output = service_.directory() + "/watch.out",
+                 .errors = service_.directory() + "/watch.err"});
+  ASSERT_TRUE(service_.WaitForStep(id, 181));
+  const auto trainers = service_.Trainers(id);
+  ASSERT_EQ(trainers.size(), 2u) << "too fast to be disturbed";
+  Kill(trainers[1].pid, SIGKILL);
+  std::map<uint64_t, double> validated;  // By the step at which it was shown.
+  const auto ended = [&] {
+    const nlohmann::json seen = service_.Job(id), progress = seen.at("progress");
+    const std::string state = seen.at("state");
+    if (absl::StrContains(state, "STARTING") || absl::StrContains(state, "RECOVERING")) {
+      EXPECT_EQ(progress.value("tokens_per_second", 0.0), 0) << seen;
+      EXPECT_EQ(progress.value("eta_seconds", 0.0), 0) << seen;
+    }
+    if (seen.at("epoch") == 2 && seen.contains("resumed_step")) {
+      validated[progress.at("step")] = progress.value("validation_loss", 0.0);
+    }
+    return absl::StrContains(state, "SUCCEEDED") || absl::StrContains(state, "FAILED");
+  };
+  ASSERT_TRUE(WaitUntil(ended));
+  EXPECT_EQ(watch.Wait(absl::Seconds(60)), 0);
+  EXPECT_THAT(ReadFile(service_.directory() + "/watch.out").value(),
+              ::testing::ContainsRegex("attempt 2 goes on after step [12]00"));
+  const auto steps = service_.Steps(id);
+  ASSERT_EQ(steps.size(), 300u);
+  for (const auto& [step, loss] : validated) {
+    if (loss == 0) continue;
+    uint64_t last = step;  // Every step may stand for itself: runs are the same to the bit.
+    while (last > 0 && !steps[last - 1].contains("validation_loss")) --last;
+    ASSERT_GT(last, 0u) << step;
+    EXPECT_EQ(loss, steps[last - 1].at("validation_loss").get<double>()) << "at step " << step;
+  }
+}
+
 // What the user is told when nothing is left to try: the rank, and the collective and the group
 // that it left its peer in. Catches ranks that wait for a dead one until a deadline passes.
 TEST_F(Recovery, TheReasonOfAFailureNamesRankCollectiveAndGroup) {

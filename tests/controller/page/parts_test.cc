@@ -131,6 +131,32 @@ TEST(AttemptsOf, NameTheCauseAsTheJobDoes) {
   EXPECT_THAT(text, HasSubstr("rank 2 lost a peer: connection closed")) << "among the events";
 }
 
+TEST(Words, MarkAnMfuThatCannotBe) {
+  EXPECT_EQ(MfuWords(1.0, 5e9), "100.0 %");
+  EXPECT_EQ(MfuWords(std::nullopt, 5e9), kUnknown);
+  EXPECT_EQ(MfuWords(1.5, 0), "150.0 %: the devices' peak is too low");
+  EXPECT_EQ(MfuWords(1.5, 5e9), "150.0 %: the devices' peak of 5G FLOP/s is too low");
+}
+
+// Bug it must catch: while no attempt trains, the step of the dead one looks like progress.
+TEST(Words, SayWhatAStepIsThatNoAttemptTrains) {
+  Job job;
+  JobFacts facts;
+  facts.steps = 200;
+  job.spec = std::make_shared<const Spec>(Spec{"", "", facts});
+  job.epoch = 1;
+  job.progress.step = 57;
+  job.state = JobState::kRunning;
+  EXPECT_EQ(StepWords(job), "57 / 200");
+  job.state = JobState::kRecovering;
+  EXPECT_EQ(StepWords(job), "57 / 200, reached by attempt 1");
+  job.state = JobState::kStarting;
+  job.epoch = 2;
+  EXPECT_EQ(StepWords(job), "57 / 200, reached before attempt 2");
+  job.resumed_step = job.progress.step = 40;
+  EXPECT_EQ(StepWords(job), "40 / 200, where attempt 2 goes on");
+}
+
 TEST(Words, AreThoseOfPeople) {
   EXPECT_EQ(BytesWords(0), "0 B");
   EXPECT_EQ(BytesWords(1536), "1.5 KiB");

@@ -43,19 +43,22 @@ TEST(ConvertJob, EveryFieldOfAJobIsTold) {
   Job job;
   job.id = "job-1";
   job.spec = std::make_shared<const Spec>(Spec{submitted.SerializeAsString(), "", facts});
-  job.state = JobState::kRecovering;
+  job.state = JobState::kRunning;
   job.state_reason = "r";
   job.revision = 1, job.epoch = 2, job.restarts = 3, job.restarts_without_progress = 4;
   job.create_time = job.start_time.emplace() = job.finish_time.emplace() = absl::FromUnixSeconds(5);
   job.ranks.resize(2);
   job.ranks[1] = {.worker_id = "w", .hostname = "h", .device = 6};
   std::swap(job.ranks[0], job.ranks[1]);
+  job.resumed_step = 5;
   job.progress = {.step = 7,
+                  .furthest_step = 8,
                   .loss = 0.5,
                   .validation_loss = 0.25,
                   .tokens_per_second = 8,
                   .seconds_per_step = 3,
-                  .mfu = 0.125};
+                  .mfu = 0.125,
+                  .peak_flops = 2};
   job.checkpoints = {{1, 2, "p", 3, absl::FromUnixSeconds(4)}};
   job.continued_by = "job-2";
   v1::Job told = ToProto(job);
@@ -65,9 +68,18 @@ TEST(ConvertJob, EveryFieldOfAJobIsTold) {
   // Rank 0 has the number 0, and the spec's own fields are not the controller's.
   EXPECT_THAT(trainyard::testing::EmptyFields(told),
               ::testing::ElementsAre("spec", "placement.rank"));
-  EXPECT_EQ(told.state(), v1::JOB_STATE_RECOVERING);
+  EXPECT_EQ(told.state(), v1::JOB_STATE_RUNNING);
   EXPECT_EQ(told.progress().eta_seconds(), 2 * 3);
   EXPECT_EQ(told.placement(1).rank(), 1u);
+  // Bug it must catch: the speed of a dead attempt is shown as if it went on.
+  for (const JobState waits : {JobState::kRecovering, JobState::kStarting}) {
+    job.state = waits;
+    const v1::Progress progress = ToProto(job).progress();
+    EXPECT_EQ(progress.step(), 7u);
+    EXPECT_EQ(progress.tokens_per_second(), 0);
+    EXPECT_EQ(progress.eta_seconds(), 0);
+    EXPECT_FALSE(progress.has_mfu());
+  }
 }
 
 // Bug it must catch: a loss that nobody has measured is told as 0.

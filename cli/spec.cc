@@ -104,8 +104,12 @@ absl::Status SpecDocument::Set(const std::string& set, const std::string& made) 
   YamlNode* node = &root_;
   std::string so_far;
   for (size_t i = 0; i < path.size(); ++i) {
-    std::erase_if(node->fields,
-                  [&](const YamlField& other) { return Excludes(fields[i], other.key); });
+    std::erase_if(node->fields, [&](const YamlField& other) {
+      if (!Excludes(fields[i], other.key)) return false;
+      notes_.push_back(absl::StrCat(made, " replaces ", so_far, so_far.empty() ? "" : ".",
+                                    other.key, " and all that was set there"));
+      return true;
+    });
     // What was a value becomes a mapping.
     if (node->kind != YamlNode::Kind::kMapping) set_[so_far] = made;
     absl::StrAppend(&so_far, so_far.empty() ? "" : ".", path[i]);

@@ -61,6 +61,9 @@ class SpecDocument {
   absl::Status Explain(const absl::Status& status) const;
 
   const std::string& name() const { return name_; }
+  // What changes have taken out, because a spec cannot have both: "--set data.text.path=a replaces
+  // data.synthetic and all that was set there".
+  const std::vector<std::string>& notes() const { return notes_; }
 
  private:
   // Returns the value that a `--set` alone could have to make the layout legal. Absent if a
@@ -72,6 +75,7 @@ class SpecDocument {
   YamlNode root_;
   std::map<std::string, std::string> set_;  // Paths that a `--set` changed, and how.
   std::optional<ModelConfig> imported_;
+  std::vector<std::string> notes_;
 };
 
 }  // namespace trainyard::cli

@@ -68,6 +68,7 @@ absl::Status RunSubmit(const Context& context) {
   Client client(context.ControllerAddress(), context.Places());
   ASSIGN_OR_RETURN(Request wanted, RequestOf(context.arguments, client));
   SpecDocument& document = wanted.document;
+  for (const std::string& note : document.notes()) context.output.Note(note);
   if (const absl::Status imported = document.ResolveImport(); !imported.ok()) {
     return document.Explain(imported);
   }

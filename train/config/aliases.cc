@@ -1,7 +1,13 @@
 #include "train/config/aliases.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/job_axes.h"
+#include "models/program/optimizer/optimizer.h"
+#include "train/config/job_config.h"
 
 namespace trainyard {
 namespace {
@@ -11,7 +17,8 @@ struct Alias {
 };
 
 // The alias table: settings of NeMo and Megatron, then of AutoModel, then of Hugging Face configs.
-// The names of the parallel axes are in their own table (common/job_axes.h).
+// The names of the parallel axes are in their own table (common/job_axes.h). A * is the name of the
+// spec's own optimizer, or of its schedule.
 constexpr Alias kAliases[] = {
     {"cp_comm_type", "parallelism.context_exchange"},
     {"use_distributed_optimizer", "parallelism.zero"},
@@ -32,7 +39,7 @@ constexpr Alias kAliases[] = {
     {"local_batch_size", "batch.micro"},
     {"max_steps", "steps"},
     {"train_iters", "steps"},
-    {"lr", "optimizer.adamw.learning_rate"},
+    {"lr", "optimizer.*.learning_rate"},
     {"clip_grad", "optimizer.clip_norm"},
     {"num_layers", "layers"},
     {"num_hidden_layers", "layers"},
@@ -53,7 +60,7 @@ constexpr Alias kAliases[] = {
     {"moe_ffn_hidden_size", "moe.expert_ffn"},
     {"moe_intermediate_size", "moe.expert_ffn"},
     {"lr_decay_style", "optimizer.schedule"},
-    {"lr_warmup_iters", "optimizer.schedule.cosine.warmup_steps"},
+    {"lr_warmup_iters", "optimizer.schedule.*.warmup_steps"},
     {"lr_wsd_decay_iters", "optimizer.schedule.wsd.decay_steps"},
     {"lr_wsd_decay_style", "optimizer.schedule.wsd.decay_style"},
     {"data_path", "data.blend"},
@@ -72,6 +79,31 @@ constexpr Alias kValueAliases[] = {
     {"16-MIXED", "BF16"}, {"FLOAT32", "F32"},     {"32-TRUE", "F32"},
 };
 
+// Replaces the * of a path by the name that stands there in the spec.
+std::string InSectionsOf(const YamlNode& spec, absl::string_view ours) {
+  const size_t star = ours.find('*');
+  if (star == ours.npos) return std::string(ours);
+  const absl::string_view parent = ours.substr(0, star - 1);
+  const YamlNode* node = &spec;
+  for (const absl::string_view key : absl::StrSplit(parent, '.')) {
+    node = node == nullptr ? nullptr : node->Find(key);
+  }
+  std::vector<std::string> names;
+  if (parent == "optimizer") {
+    for (const Optimizer* const optimizer : Optimizers()) names.push_back(optimizer->name);
+  } else {
+    for (const ScheduleShape shape : {ScheduleShape::kCosine, ScheduleShape::kLinear,
+                                      ScheduleShape::kConstant, ScheduleShape::kWsd}) {
+      names.push_back(Name(shape));
+    }
+  }
+  const auto there = std::find_if(names.begin(), names.end(), [&](const std::string& name) {
+    return node != nullptr && node->Find(name) != nullptr;
+  });
+  const std::string& chosen = there == names.end() ? names.front() : *there;
+  return absl::StrCat(parent, ".", chosen, ours.substr(star + 1));
+}
+
 }  // namespace
 
 std::string OurValueFor(absl::string_view value) {
@@ -81,9 +113,9 @@ std::string OurValueFor(absl::string_view value) {
   return "";
 }
 
-std::string OurNameFor(absl::string_view name) {
+std::string OurNameFor(absl::string_view name, const YamlNode& spec) {
   for (const Alias& alias : kAliases) {
-    if (alias.theirs == name) return std::string(alias.ours);
+    if (alias.theirs == name) return InSectionsOf(spec, alias.ours);
   }
   std::string ours;
   const AxisSizes<int64_t> axes;

@@ -107,7 +107,7 @@ Fields::~Fields() {
   for (const auto& [name, value] : node_.fields) {
     if (IsKnown(name)) continue;
     // The table of aliases names a field of the model as it stands in the model.
-    std::string ours = of_spec_ ? OurNameFor(name) : "";
+    std::string ours = of_spec_ ? OurNameFor(name, *spec_) : "";
     const bool of_model =
         path_.empty() && !ours.empty() && !IsKnown(ours.substr(0, ours.find('.')));
     if (of_model) ours = absl::StrCat("model.overrides.", ours);

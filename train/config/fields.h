@@ -93,6 +93,7 @@ class Fields {
     const YamlNode* node = Ask(name);
     if (node == nullptr) return false;
     Fields section(*node, PathOf(name), violations_, absent_);
+    section.spec_ = spec_;
     read(section);
     return true;
   }
@@ -114,6 +115,7 @@ class Fields {
     for (const YamlNode& item : node->items) {
       const std::string path = absl::StrCat(PathOf(name), "[", out.size(), "]");
       Fields section(item, path, violations_, absent_);
+      section.spec_ = spec_;
       read(section, out.emplace_back());
     }
   }
@@ -133,6 +135,7 @@ class Fields {
     if (node == nullptr) return false;
     const YamlNode merged = Merged(name, *node, inlined);
     Fields section(merged, PathOf(name), violations_, absent_);
+    section.spec_ = spec_;
     read(section);
     return true;
   }
@@ -182,6 +185,7 @@ class Fields {
   bool IsKnown(absl::string_view name) const;
 
   const YamlNode& node_;
+  const YamlNode* spec_ = &node_;  // The mapping of which this one is a part.
   const std::string path_;
   Violations& violations_;
   const Absent absent_;

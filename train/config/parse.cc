@@ -1,6 +1,8 @@
 #include "train/config/parse.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/interval.h"
 #include "train/config/earlier_formats.h"
 #include "train/config/fields.h"
 #include "train/config/job_fields.h"
@@ -30,6 +32,35 @@ JobConfig ReadResolved(const YamlNode& node, const std::string& path, Violations
   return job;
 }
 
+// Says what a spec lacks of its optimizer. A learning rate has no default, and later checks would
+// only find that it is 0.
+void FindMissing(const YamlNode& spec, const std::string& path, Violations& violations) {
+  const YamlNode none;
+  const YamlNode* const given = spec.Find("optimizer");
+  const YamlNode& section = given == nullptr ? none : *given;
+  const auto is_mapping = [](const YamlNode& node) {
+    return node.kind == YamlNode::Kind::kMapping || node.kind == YamlNode::Kind::kNull;
+  };
+  if (!is_mapping(spec) || !is_mapping(section)) return;  // Which is an error already.
+  const std::string field = absl::StrCat(path, path.empty() ? "" : ".", "optimizer");
+  std::vector<std::string> names;
+  for (const Optimizer* const optimizer : Optimizers()) {
+    names.push_back(optimizer->name);
+    const YamlNode* const chosen = section.Find(optimizer->name);
+    if (chosen == nullptr) continue;
+    for (const OptimizerOption& option : optimizer->options) {
+      const bool has_default = IsWithin(option.wanted, option.standard);
+      if (has_default || !is_mapping(*chosen) || chosen->Find(option.name) != nullptr) continue;
+      violations.Add(absl::StrCat(field, ".", optimizer->name, ".", option.name),
+                     Wanted(option.wanted, "none"));
+    }
+    return;
+  }
+  violations.Add(
+      field, Wanted(absl::StrCat("one of ", absl::StrJoin(names, ", "), ", with its learning_rate"),
+                    "none"));
+}
+
 // `path` is the path of the job: "" if the job is the document itself.
 JobConfig ReadJob(const YamlNode& node, const std::string& path, Violations& violations,
                   bool may_be_resolved = true) {
@@ -37,8 +68,11 @@ JobConfig ReadJob(const YamlNode& node, const std::string& path, Violations& vio
     return ReadResolved(node, path, violations);
   }
   JobConfig job;
-  Fields fields(node, path, violations);
-  VisitJob(fields, job);
+  {
+    Fields fields(node, path, violations);
+    VisitJob(fields, job);
+  }
+  FindMissing(node, path, violations);
   return job;
 }
 

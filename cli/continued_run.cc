@@ -181,9 +181,6 @@ absl::StatusOr<SpecDocument> ContinuedRun::Spec(const std::string& path,
 absl::Status ContinuedRun::Compare(const SpecDocument& document, Output& output) const {
   const absl::StatusOr<SpecDocument::Parsed> now = document.ToConfig();
   if (!now.ok()) return absl::OkStatus();  // The controller says what is wrong.
-  if (const absl::Status longer = CheckLonger(done_, now->job); !longer.ok()) {
-    return document.Explain(longer);
-  }
   JobConfig before;
   if (checkpoint_) {
     ASSIGN_OR_RETURN(before, JobOfRun(*checkpoint_, now->job));
@@ -193,10 +190,12 @@ absl::Status ContinuedRun::Compare(const SpecDocument& document, Output& output)
     before = std::move(parsed.job);
   }
   const std::vector<RunChange> changes = ChangesOfRun(before, now->job);
-  for (const absl::Status& checked :
-       {CheckImport(changes), CheckChanges(changes, now->job.continues->allow)}) {
-    if (!checked.ok()) return document.Explain(checked);
+  Violations refused;
+  for (const absl::Status& checked : {CheckLonger(done_, now->job), CheckImport(changes),
+                                      CheckChanges(changes, now->job.continues->allow)}) {
+    for (const auto& [field, found] : Violations::FromStatus(checked)) refused.Add(field, found);
   }
+  if (!refused.empty()) return document.Explain(refused.ToStatus());
   for (const RunChange& change : changes) {
     output.Note(absl::StrCat("changes the run: ", Described(change)));
   }

@@ -113,8 +113,9 @@ class ConfigReader {
 
   // Where a field's value comes from.
   struct Origin {
-    std::string path = {};  // The key with its place.
-    bool there = false;     // The key has the value. Otherwise the key is absent or null.
+    std::string path = {};      // The key with its place.
+    bool there = false;         // The key has the value. Otherwise the key is absent or null.
+    std::string computed = {};  // How the field follows from the key; empty: it is the key's value.
   };
 
   // Sets the fields that no key has and that follow from others, and checks all.
@@ -134,9 +135,13 @@ class ConfigReader {
     std::vector<std::string> notes;
     std::string key = absl::StrCat("model.", violation.field);
     if (const auto found = keys_.find(violation.field); found != keys_.end()) {
-      key = found->second.path;
-      if (key != violation.field) notes.push_back(absl::StrCat(violation.field, " in a job spec"));
-      if (!found->second.there) notes.push_back("config.json has no value for the key");
+      const auto& [path, there, computed] = found->second;
+      key = path;
+      if (path != violation.field) {
+        notes.push_back(absl::StrCat(violation.field, " in a job spec",
+                                     computed.empty() ? "" : " is ", computed));
+      }
+      if (!there) notes.push_back("config.json has no value for the key");
     }
     violation.field = Visible(key);
     violation.note = absl::StrJoin(notes, "; ");
@@ -245,7 +250,9 @@ class ConfigReader {
         coefficient.value == nullptr ? balance.absent : coefficient.value->get<double>();
     const ExpertFacts experts = FactsOf(config_).experts.value_or(ExpertFacts());
     const double layers = double(std::max<int64_t>(1, experts.layers));
-    keys_["moe.aux_loss"] = {coefficient.path, coefficient.value != nullptr};
+    keys_["moe.aux_loss"] = {
+        coefficient.path, coefficient.value != nullptr,
+        absl::StrCat(value, " x ", experts.top_k, " experts of a token / ", layers, " layers")};
     Set("moe.aux_loss", on ? value * double(experts.top_k) / layers : 0.0);
     Set("moe.aux_loss_scope", std::string(Name(on ? BalanceScope::kModel : BalanceScope::kBatch)));
   }

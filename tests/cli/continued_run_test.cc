@@ -86,6 +86,22 @@ TEST_F(ContinuedRunTest, AnotherModelToImportIsRefused) {
   EXPECT_FALSE(submitted_.has_model());
 }
 
+// Bug it must catch: what is wrong besides is told one by one, each after the other is mended.
+TEST_F(ContinuedRunTest, AllThatIsRefusedIsToldAtOnce) {
+  EXPECT_EQ(Continue({"model.import=/nowhere", "seed=8", "steps=9"}), 1);
+  EXPECT_THAT(err_.str(),
+              AllOf(HasSubstr("steps: wanted more than 10"), HasSubstr("model.import: wanted none"),
+                    HasSubstr("seed: wanted 0, as in the run")));
+}
+
+// Bug it must catch: two whole sections as JSON, in which nobody finds the difference.
+TEST_F(ContinuedRunTest, AnotherOptimizerIsRefusedByItsName) {
+  EXPECT_EQ(Continue({"optimizer.lion.learning_rate=1e-4"}), 1);
+  EXPECT_THAT(err_.str(), AllOf(HasSubstr("optimizer: wanted adamw, as in the run that the job "
+                                          "continues, found lion; "),
+                                Not(HasSubstr("{"))));
+}
+
 // The directory may be gone since: nothing is read from it.
 TEST_F(ContinuedRunTest, TheRunsOwnImportOrNoneIsTaken) {
   model().set_import("/gone");

@@ -176,7 +176,12 @@ std::vector<RunChange> ChangesOfRun(const JobConfig& before, const JobConfig& no
     }
     if (change.field == "precision" && other_state) change.effect = ChangeEffect::kState;
     // Options are compared one by one. Only another optimizer makes the whole section differ.
-    if (change.field == "optimizer") change.effect = ChangeEffect::kState;
+    if (change.field == "optimizer") {
+      change = {.field = change.field,
+                .before = before.optimizer.options.optimizer().name,
+                .now = now.optimizer.options.optimizer().name,
+                .effect = ChangeEffect::kState};
+    }
   }
   if (BalancesMicroBatches(*model) && BalancedSequences(before) != BalancedSequences(now)) {
     changes.push_back({.field = kBalanced,

@@ -3,6 +3,7 @@
 // asked for, and what an export keeps.
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "models/arch/deepseek_v3.h"
 #include "models/hf/config.h"
@@ -13,6 +14,7 @@ namespace trainyard::testing {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // As when one program adds the later spelling and keeps the earlier one. `transformers` takes
@@ -131,6 +133,13 @@ TEST(HfConfigKindsTest, BalancesExpertsOnlyWhereConfigJsonAsksForIt) {
     EXPECT_DOUBLE_EQ(moe.aux_loss * double(FactsOf(*read).layers) / double(moe.top_k), 0.9);
     EXPECT_EQ(moe.aux_loss_scope, BalanceScope::kModel);
     EXPECT_EQ(*ConfigFromHf(*ConfigToHf(*read, json::object())), *read);
+    // Bug it must catch: the number that is refused is not the one that stands in the file.
+    config["router_aux_loss_coef"] = 1e6;
+    EXPECT_THAT(RefusalOf(config),
+                AllOf(HasSubstr("router_aux_loss_coef: wanted 0 (none) <= x <= 10"),
+                      HasSubstr(absl::StrCat("(moe.aux_loss in a job spec is 1e+06 x ", moe.top_k,
+                                             " experts of a token / ", FactsOf(*read).layers,
+                                             " layers)"))));
     config.erase("router_aux_loss_coef");
     EXPECT_GT(AsDecoder(*ConfigFromHf(config)).moe->aux_loss, 0);
     config["output_router_logits"] = "yes";

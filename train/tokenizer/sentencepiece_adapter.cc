@@ -37,6 +37,16 @@ bool HasSpecs(const char* at, size_t size) {
   return trainer && normalizer;
 }
 
+// Returns what the library says is wrong. Its messages may begin with a place in its sources and
+// the condition that failed there, "INTERNAL: src/x.cc(86) [a > 0] ", which tells nobody anything.
+std::string WhatIsWrong(const sentencepiece::util::Status& status) {
+  const std::string text = status.ToString();
+  if (text.find(".cc(") == text.npos) return text;
+  const size_t end = text.rfind("] ");
+  const std::string rest = end == text.npos ? "" : text.substr(end + 2);
+  return rest.empty() ? "the library cannot read them" : rest;
+}
+
 }  // namespace
 
 struct SentencePieceModel::State {
@@ -48,18 +58,18 @@ SentencePieceModel::~SentencePieceModel() = default;
 
 std::string SentencePieceModel::Load(const char* bytes, size_t size) {
   const auto status = state_->processor.LoadFromSerializedProto({bytes, size});
-  if (!status.ok()) return status.ToString();
+  if (!status.ok()) return WhatIsWrong(status);
   return HasSpecs(bytes, size) ? "" : "no trainer_spec or no normalizer_spec: the model is cut";
 }
 
 std::string SentencePieceModel::Encode(const char* text, size_t size, std::vector<int>& ids) const {
   const auto status = state_->processor.Encode({text, size}, &ids);
-  return status.ok() ? "" : status.ToString();
+  return status.ok() ? "" : WhatIsWrong(status);
 }
 
 std::string SentencePieceModel::Decode(const std::vector<int>& ids, std::string& text) const {
   const auto status = state_->processor.Decode(ids, &text);
-  return status.ok() ? "" : status.ToString();
+  return status.ok() ? "" : WhatIsWrong(status);
 }
 
 int SentencePieceModel::size() const { return state_->processor.GetPieceSize(); }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 
@@ -44,9 +45,13 @@ size_t WholeDocuments(absl::string_view bytes, DocumentSplit split) {
 
 }  // namespace
 
-DocumentBlockReader::DocumentBlockReader(std::vector<std::string> paths, DocumentSplit split,
-                                         CorpusPosition from, size_t block_bytes)
-    : paths_(std::move(paths)), split_(split), block_bytes_(block_bytes), at_(from) {}
+DocumentSplit SplitOfName(absl::string_view path) {
+  return absl::EndsWith(path, ".jsonl") ? DocumentSplit::kJsonLines : DocumentSplit::kParagraph;
+}
+
+DocumentBlockReader::DocumentBlockReader(std::vector<CorpusInput> inputs, CorpusPosition from,
+                                         size_t block_bytes)
+    : inputs_(std::move(inputs)), block_bytes_(block_bytes), at_(from) {}
 
 absl::Status DocumentBlockReader::Fill() {
   const uint64_t begin = uint64_t(at_.offset) + pending_.size();
@@ -66,12 +71,12 @@ absl::Status DocumentBlockReader::Fill() {
 
 absl::StatusOr<std::optional<DocumentBlock>> DocumentBlockReader::Next() {
   for (;;) {
-    if (at_.input == int64_t(paths_.size())) return std::nullopt;
-    const std::string& path = paths_[size_t(at_.input)];
+    if (at_.input == int64_t(inputs_.size())) return std::nullopt;
+    const CorpusInput& input = inputs_[size_t(at_.input)];
     if (!file_) {
-      ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
+      ASSIGN_OR_RETURN(InputFile file, InputFile::Open(input.path));
       if (uint64_t(at_.offset) > file.size()) {
-        return absl::OutOfRangeError(absl::StrCat(path, ": wanted at least ", at_.offset,
+        return absl::OutOfRangeError(absl::StrCat(input.path, ": wanted at least ", at_.offset,
                                                   " bytes, found ", file.size(),
                                                   ": the file has changed"));
       }
@@ -79,9 +84,9 @@ absl::StatusOr<std::optional<DocumentBlock>> DocumentBlockReader::Next() {
     }
     RETURN_IF_ERROR(Fill());
     const bool ends = uint64_t(at_.offset) + pending_.size() == file_->size();
-    const size_t whole = ends ? pending_.size() : WholeDocuments(pending_, split_);
+    const size_t whole = ends ? pending_.size() : WholeDocuments(pending_, input.split);
     if (whole == 0 && !ends) continue;
-    DocumentBlock block{.bytes = pending_.substr(0, whole), .path = path, .first_line = at_.line};
+    DocumentBlock block{.bytes = pending_.substr(0, whole), .input = input, .first_line = at_.line};
     pending_.erase(0, whole);
     at_.offset += int64_t(whole);
     at_.line += std::count(block.bytes.begin(), block.bytes.end(), '\n');

@@ -22,6 +22,13 @@ enum class DocumentSplit {
   kJsonLines,  // Each line is an object of JSON, which has the text in a field.
 };
 
+struct CorpusInput {
+  std::string path = {};
+  DocumentSplit split = DocumentSplit::kParagraph;
+};
+// Returns kJsonLines for a name that ends in .jsonl, and kParagraph for any other.
+DocumentSplit SplitOfName(absl::string_view path);
+
 // A place between two documents.
 struct CorpusPosition {
   int64_t input = 0;   // Index of the file.
@@ -31,7 +38,7 @@ struct CorpusPosition {
 
 struct DocumentBlock {
   std::string bytes = {};
-  std::string path = {};
+  CorpusInput input = {};
   int64_t first_line = 1;   // The number of its first line.
   CorpusPosition end = {};  // Where the next block begins.
 };
@@ -40,8 +47,7 @@ struct DocumentBlock {
 class DocumentBlockReader {
  public:
   // Begins at `from`. OUT_OF_RANGE: the input is shorter than that.
-  DocumentBlockReader(std::vector<std::string> paths, DocumentSplit split, CorpusPosition from,
-                      size_t block_bytes);
+  DocumentBlockReader(std::vector<CorpusInput> inputs, CorpusPosition from, size_t block_bytes);
 
   // Returns nothing after the last block. A block has about block_bytes, or one document that is
   // longer. Errors name the path. OUT_OF_RANGE: a document of 2 GiB or more.
@@ -50,8 +56,7 @@ class DocumentBlockReader {
  private:
   absl::Status Fill();  // Reads until `pending_` has a block, or the file ends.
 
-  const std::vector<std::string> paths_;
-  const DocumentSplit split_;
+  const std::vector<CorpusInput> inputs_;
   const size_t block_bytes_;
   CorpusPosition at_;  // Where `pending_` begins.
   std::optional<InputFile> file_;

@@ -16,8 +16,9 @@ namespace {
 
 absl::Status AtLine(const DocumentBlock& block, const DocumentPart& part,
                     const absl::Status& status) {
-  return absl::Status(status.code(), absl::StrCat(block.path, ":", block.first_line + part.line,
-                                                  ": ", status.message()));
+  return absl::Status(
+      status.code(),
+      absl::StrCat(block.input.path, ":", block.first_line + part.line, ": ", status.message()));
 }
 
 absl::StatusOr<std::string> TextOfLine(absl::string_view line, const std::string& field) {
@@ -95,12 +96,12 @@ void EncodingPool::Run() {
 absl::StatusOr<EncodedBlock> EncodingPool::Encode(Encoder& encoder,
                                                   const DocumentBlock& block) const {
   EncodedBlock encoded{.end = block.end, .bytes = int64_t(block.bytes.size())};
-  for (const DocumentPart& part : CutDocuments(block.bytes, options_.split)) {
+  for (const DocumentPart& part : CutDocuments(block.bytes, block.input.split)) {
     const size_t begin = encoded.tokens.size();
     encoded.tokens.insert(encoded.tokens.end(), options_.before.begin(), options_.before.end());
     absl::string_view text = part.bytes;
     std::string read;
-    if (options_.split == DocumentSplit::kJsonLines) {
+    if (block.input.split == DocumentSplit::kJsonLines) {
       auto of_line = TextOfLine(text, options_.field);
       if (!of_line.ok()) return AtLine(block, part, of_line.status());
       read = *std::move(of_line);

@@ -19,7 +19,6 @@
 namespace trainyard {
 
 struct EncodingOptions {
-  DocumentSplit split = DocumentSplit::kParagraph;
   std::string field = "text";                    // kJsonLines: where the text is.
   std::vector<int32_t> before = {}, after = {};  // Ids around each document.
 };

@@ -5,8 +5,10 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -47,10 +49,32 @@ void AddPart(std::string& identity, absl::string_view part) {
   absl::StrAppend(&identity, part.size(), ":", part, ",");
 }
 
+DocumentSplit SplitOf(const CorpusOptions& options, const std::string& path) {
+  return options.split.value_or(SplitOfName(path));
+}
+
+// Returns the sizes of the inputs. Opens each for its error message.
+absl::StatusOr<std::vector<int64_t>> SizesOf(const std::vector<std::string>& inputs) {
+  std::vector<int64_t> sizes;
+  std::map<std::pair<dev_t, ino_t>, std::string> seen;
+  for (const std::string& path : inputs) {
+    ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
+    sizes.push_back(int64_t(file.size()));
+    struct stat about;
+    if (::stat(path.c_str(), &about) != 0) return ErrnoStatus(errno, "open", path);
+    const auto [first, fresh] = seen.try_emplace({about.st_dev, about.st_ino}, path);
+    if (fresh) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": wanted each input once, found the same file before",
+                     first->second == path ? "" : absl::StrCat(", as ", first->second),
+                     "; to train more often on one, give it a weight in data.blend"));
+  }
+  return sizes;
+}
+
 // A digest of all that decides on the tokens.
 absl::StatusOr<std::string> IdentityOf(const CorpusOptions& options) {
   std::string identity;
-  AddPart(identity, absl::StrCat(int(options.split)));
   // Another program may read the same tokenizer in another way.
   for (const absl::string_view part :
        {absl::string_view(Version()), absl::string_view(Revision()),
@@ -62,6 +86,7 @@ absl::StatusOr<std::string> IdentityOf(const CorpusOptions& options) {
     struct stat about;
     if (::stat(path.c_str(), &about) != 0) return ErrnoStatus(errno, "open", path);
     AddPart(identity, path);
+    AddPart(identity, absl::StrCat(int(SplitOf(options, path))));
     AddPart(identity,
             absl::StrCat(about.st_size, " ", about.st_mtim.tv_sec, " ", about.st_mtim.tv_nsec));
   }
@@ -83,6 +108,16 @@ absl::StatusOr<CorpusState> ReadState(const std::string& path, const std::string
       absl::StrCat(path,
                    ": wanted to go on with the inputs, the options, the tokenizer and the program "
                    "of the run that was interrupted, found others; remove the file to begin anew"));
+}
+
+absl::StatusOr<std::unique_ptr<IndexedWriter>> GoOn(PrefixLock lock, IndexDType dtype,
+                                                    const CorpusState& state,
+                                                    const std::string& state_path) {
+  auto writer = IndexedWriter::Resume(std::move(lock), dtype, state.documents, state.tokens);
+  if (writer.ok()) return writer;
+  return absl::Status(writer.status().code(),
+                      absl::StrCat(writer.status().message(), "; ", state_path,
+                                   " goes with that file: remove ", state_path, " to begin anew"));
 }
 
 absl::Status PreparePrefix(const std::string& prefix) {
@@ -125,15 +160,21 @@ absl::StatusOr<std::vector<int32_t>> IdsOf(const Tokenizer& tokenizer, const std
 // Reads, encodes and writes from a state on.
 class CorpusRun {
  public:
-  CorpusRun(const CorpusOptions& options, IndexedWriter& writer, CorpusState state)
-      : options_(options), writer_(writer), state_(std::move(state)) {}
+  CorpusRun(const CorpusOptions& options, const std::vector<int64_t>& sizes, IndexedWriter& writer,
+            CorpusState state)
+      : options_(options), sizes_(sizes), writer_(writer), state_(std::move(state)) {}
 
   // Returns whether the inputs are at their end.
   absl::StatusOr<bool> Work(const Tokenizer& tokenizer, EncodingOptions encoding,
                             const std::function<bool()>& stop) {
     EncodingPool pool(tokenizer, std::move(encoding), options_.threads);
-    DocumentBlockReader reader(options_.inputs, options_.split,
-                               {state_.input, state_.offset, state_.line}, options_.block_bytes);
+    std::vector<CorpusInput> inputs;
+    for (const std::string& path : options_.inputs) {
+      inputs.push_back({path, SplitOf(options_, path)});
+    }
+    DocumentBlockReader reader(std::move(inputs), {state_.input, state_.offset, state_.line},
+                               options_.block_bytes);
+    TellProgress();
     bool reads = true, stopped = false;
     for (int64_t unsynced = 0;;) {
       while (reads && pool.waiting() < 2 * options_.threads) {
@@ -144,6 +185,7 @@ class CorpusRun {
       if (pool.waiting() == 0) break;
       ASSIGN_OR_RETURN(const EncodedBlock block, pool.Take());
       RETURN_IF_ERROR(Write(block));
+      TellProgress();
       unsynced += block.bytes;
       stopped = stop();
       if (stopped) break;
@@ -168,6 +210,14 @@ class CorpusRun {
     return absl::OkStatus();
   }
 
+  void TellProgress() const {
+    const auto first = sizes_.begin(), at = first + state_.input;
+    options_.progress({.bytes = std::accumulate(first, at, state_.offset),
+                       .all_bytes = std::accumulate(first, sizes_.end(), int64_t{0}),
+                       .documents = writer_.documents(),
+                       .tokens = writer_.tokens()});
+  }
+
   absl::Status SaveState() {
     RETURN_IF_ERROR(writer_.Sync());
     state_.documents = writer_.documents();
@@ -178,6 +228,7 @@ class CorpusRun {
   }
 
   const CorpusOptions& options_;
+  const std::vector<int64_t>& sizes_;
   IndexedWriter& writer_;
   CorpusState state_;
 };
@@ -187,16 +238,13 @@ class CorpusRun {
 absl::StatusOr<TokenizedCorpus> TokenizeCorpus(const Tokenizer& tokenizer,
                                                const CorpusOptions& options,
                                                const std::function<bool()>& stop) {
-  for (const std::string& path : options.inputs) {
-    // Opens the file for its error message.
-    RETURN_IF_ERROR(InputFile::Open(path).status());
-  }
+  ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, SizesOf(options.inputs));
   RETURN_IF_ERROR(PreparePrefix(options.prefix));
   // Before anything is read that another run could change.
   ASSIGN_OR_RETURN(PrefixLock lock, PrefixLock::Take(options.prefix));
   const bool only_state_is_left = OnlyStateIsLeft(options.prefix);
   if (!only_state_is_left) RETURN_IF_ERROR(CheckNoDataset(options.prefix));
-  EncodingOptions encoding{.split = options.split, .field = options.field};
+  EncodingOptions encoding{.field = options.field};
   ASSIGN_OR_RETURN(encoding.before, IdsOf(tokenizer, options.before));
   ASSIGN_OR_RETURN(encoding.after, IdsOf(tokenizer, options.after));
   const std::string state_path = options.prefix + kStateSuffix;
@@ -210,10 +258,9 @@ absl::StatusOr<TokenizedCorpus> TokenizeCorpus(const Tokenizer& tokenizer,
   const IndexDType dtype =
       tokenizer.vocab() < kMegatronMostUint16 ? IndexDType::kUint16 : IndexDType::kInt32;
   ASSIGN_OR_RETURN(const std::unique_ptr<IndexedWriter> writer,
-                   Exists(state_path) ? IndexedWriter::Resume(std::move(lock), dtype,
-                                                              state.documents, state.tokens)
+                   Exists(state_path) ? GoOn(std::move(lock), dtype, state, state_path)
                                       : IndexedWriter::Create(std::move(lock), dtype));
-  CorpusRun run(options, *writer, state);
+  CorpusRun run(options, sizes, *writer, state);
   ASSIGN_OR_RETURN(const bool finished, run.Work(tokenizer, std::move(encoding), stop));
   if (finished) {
     if (writer->documents() == 0) {

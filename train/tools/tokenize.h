@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,16 +16,24 @@
 
 namespace trainyard {
 
+// How far a run is, with what earlier runs have done.
+struct CorpusProgress {
+  int64_t bytes = 0, all_bytes = 0;  // Of the inputs.
+  int64_t documents = 0, tokens = 0;
+};
+
 struct CorpusOptions {
-  std::vector<std::string> inputs = {};  // Files, whose documents follow each other.
-  std::string prefix = {};               // Writes PREFIX.bin and PREFIX.idx.
-  DocumentSplit split = DocumentSplit::kParagraph;
-  std::string field = "text";           // kJsonLines: the field that has the text.
+  std::vector<std::string> inputs = {};     // Files, whose documents follow each other.
+  std::string prefix = {};                  // Writes PREFIX.bin and PREFIX.idx.
+  std::optional<DocumentSplit> split = {};  // Of all inputs. Absent: SplitOfName of each.
+  std::string field = "text";               // kJsonLines: the field that has the text.
   std::string before = {}, after = {};  // Tokens around each document, by their texts; empty: none.
   std::string tokenizer = {};  // The digest of the tokenizer, so that another one is noticed.
   int threads = 1;
   size_t block_bytes = 1 << 20;             // What a thread encodes at once.
   int64_t sync_bytes = int64_t{256} << 20;  // Bytes of input between two states on disk.
+  // Called at the beginning and after each block.
+  std::function<void(const CorpusProgress&)> progress = [](const CorpusProgress&) {};
 };
 
 struct TokenizedCorpus {
@@ -39,10 +48,10 @@ struct TokenizedCorpus {
 // While it works, PREFIX.state says how far the temporary files beside it go. If `stop` returns
 // true, which is asked after each block, or the process ends, the same call goes on from there.
 //
-// Errors name the path. INVALID_ARGUMENT: the inputs have no document, the prefix has no name, or
-// there is no token of that text. FAILED_PRECONDITION: one of the files is there already, another
-// run writes them, or PREFIX.state is of other inputs or options, or of another tokenizer or
-// program.
+// Errors name the path. INVALID_ARGUMENT: the inputs have no document, one is there twice, the
+// prefix has no name, or there is no token of that text. FAILED_PRECONDITION: one of the files is
+// there already, another run writes them, or PREFIX.state is of other inputs or options, or of
+// another tokenizer or program.
 absl::StatusOr<TokenizedCorpus> TokenizeCorpus(
     const Tokenizer& tokenizer, const CorpusOptions& options,
     const std::function<bool()>& stop = [] { return false; });

@@ -1,6 +1,8 @@
 // trainyard-tokenize TEXT... OUT_PREFIX: converts corpora to PREFIX.bin and PREFIX.idx, for
 // `data: {indexed: ...}`.
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
@@ -8,12 +10,13 @@
 #include <map>
 #include <thread>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/build_info.h"
+#include "common/clock.h"
 #include "common/status_macros.h"
 #include "train/tokenizer/byte_tokenizer.h"
 #include "train/tokenizer/open_tokenizer.h"
+#include "train/tools/corpus_progress.h"
 #include "train/tools/tokenize.h"
 
 namespace trainyard {
@@ -23,6 +26,12 @@ const std::map<std::string, DocumentSplit> kSplits = {{"paragraph", DocumentSpli
                                                       {"file", DocumentSplit::kFile},
                                                       {"line", DocumentSplit::kLine},
                                                       {"jsonl", DocumentSplit::kJsonLines}};
+
+bool ReadsJsonLines(const CorpusOptions& options) {
+  return std::any_of(options.inputs.begin(), options.inputs.end(), [&](const std::string& path) {
+    return options.split.value_or(SplitOfName(path)) == DocumentSplit::kJsonLines;
+  });
+}
 
 // SIGINT and SIGTERM are only noted, so that the work ends between two blocks.
 void BlockStopSignals() {
@@ -58,6 +67,7 @@ int main(int argc, char** argv) {
   trainyard::CorpusOptions options;
   std::vector<std::string> paths;
   std::string tokenizer, documents;
+  bool quiet = false;
   options.threads = std::max(1, int(std::thread::hardware_concurrency()));
   app.set_version_flag("--version", trainyard::Version());
   app.add_option("PATHS", paths,
@@ -70,13 +80,13 @@ int main(int argc, char** argv) {
                  "one of them");
   app.add_option("--documents", documents,
                  "What one document is; a paragraph ends at blank lines, and a line of jsonl is an "
-                 "object of JSON. Without this: jsonl if the first file ends in .jsonl, else "
-                 "paragraph")
+                 "object of JSON. Without this: jsonl in files NAME.jsonl, paragraph in others")
       ->check(CLI::IsMember({"paragraph", "file", "line", "jsonl"}));
   app.add_option("--field", options.field, "jsonl: the field that has the text")
       ->capture_default_str();
   app.add_option("--begin", options.before, "A token before each document, such as <s>");
   app.add_option("--end", options.after, "A token after each document, such as <|endoftext|>");
+  app.add_flag("-q,--quiet", quiet, "Shows no progress");
   app.add_option("--threads", options.threads, "How many threads encode")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
@@ -89,17 +99,29 @@ int main(int argc, char** argv) {
   options.prefix = paths.back();
   paths.pop_back();
   options.inputs = paths;
-  if (documents.empty()) documents = absl::EndsWith(paths[0], ".jsonl") ? "jsonl" : "paragraph";
-  options.split = trainyard::kSplits.at(documents);
+  if (!documents.empty()) options.split = trainyard::kSplits.at(documents);
+  if (app.count("--field") > 0 && !trainyard::ReadsJsonLines(options)) {
+    std::cerr << "trainyard-tokenize: --field: wanted a file NAME.jsonl, or --documents jsonl, "
+                 "beside it, found neither\n";
+    return 2;
+  }
   trainyard::BlockStopSignals();
+  trainyard::CorpusProgressPrinter printer(trainyard::RealClock(), std::cerr,
+                                           ::isatty(STDERR_FILENO) == 1);
+  if (!quiet) options.progress = [&](const auto& progress) { printer.Show(progress); };
   const auto corpus = trainyard::Run(options, tokenizer);
+  printer.End();
   if (!corpus.ok()) {
     std::cerr << "trainyard-tokenize: " << corpus.status().message() << "\n";
     return 1;
   }
+  if (!corpus->finished) {
+    std::cerr << "trainyard-tokenize: stopped by a signal; " << corpus->documents
+              << " documents with " << corpus->tokens << " tokens stand beside " << options.prefix
+              << ".state. Start the same command again to go on\n";
+    return 1;
+  }
   std::cout << "documents=" << corpus->documents << " tokens=" << corpus->tokens
             << " prefix=" << options.prefix << "\n";
-  if (corpus->finished) return 0;
-  std::cerr << "trainyard-tokenize: stopped by a signal; the same command goes on from here\n";
-  return 1;
+  return 0;
 }

@@ -49,6 +49,17 @@ TEST(CutFiles, OfTiktokenHaveLessRanksThanThePublishedOnes) {
   EXPECT_THAT(opened.status().message(), HasSubstr("the 100256 ranks of cl100k_base, found 700"));
 }
 
+// Bug it must catch: an error about a user's file that names a place in the library's sources.
+TEST(CutFiles, OfSentencePieceAreRefusedWithoutThePlaceInTheLibrary) {
+  const std::string model = *ReadFile(GoldenTokenizers() + "/llama2_spm.model");
+  for (const std::string& bytes : {std::string("nonsense"), std::string(), model.substr(0, 1000)}) {
+    const std::string refusal = RefusalOf(ReadSentencePiece(bytes));
+    EXPECT_THAT(refusal, HasSubstr("found bytes that are none of them ("));
+    EXPECT_THAT(refusal, ::testing::Not(HasSubstr(".cc")));
+    EXPECT_THAT(refusal, ::testing::Not(HasSubstr("[")));
+  }
+}
+
 TEST(CutFiles, OfTiktokenHaveNoHoles) {
   EXPECT_EQ(RefusalOf(ReadTiktoken(Ranks(700), "cl100k_base", TiktokenSize::kAny)), "accepted");
   EXPECT_THAT(RefusalOf(ReadTiktoken(Ranks(700, 500), "cl100k_base", TiktokenSize::kAny)),

@@ -8,14 +8,17 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
 #include "common/rng.h"
+#include "tests/testing/fake_clock.h"
 #include "train/data/indexed_format.h"
 #include "train/tokenizer/byte_tokenizer.h"
+#include "train/tools/corpus_progress.h"
 
 namespace trainyard {
 namespace {
@@ -307,6 +310,83 @@ TEST_F(TokenizeCorpusTest, ALineIsADocumentWithoutItsEnd) {
   const auto corpus = Run(options);
   ASSERT_TRUE(corpus.ok()) << corpus.status();
   EXPECT_THAT(Lengths("out", *corpus), ElementsAre(1, 4, 1));
+}
+
+// Bug it must catch: after a text file, lines of JSON become text with all their braces.
+TEST_F(TokenizeCorpusTest, TheFormOfEachFileIsThatOfItsName) {
+  CorpusOptions options{
+      .inputs = {Write("a.txt", "one\n\ntwo"), Write("b.jsonl", "{\"text\": \"three\"}\n"),
+                 Write("c.txt", "{}")},
+      .prefix = Path("out")};
+  options.block_bytes = 2;
+  const auto corpus = Run(options);
+  ASSERT_TRUE(corpus.ok()) << corpus.status();
+  EXPECT_THAT(Lengths("out", *corpus), ElementsAre(5, 3, 5, 2));
+}
+
+TEST_F(TokenizeCorpusTest, AnInputThatIsThereTwiceIsRefused) {
+  const std::string input = Write("a.txt", "one");
+  std::filesystem::create_symlink(input, Path("link.txt"));
+  CorpusOptions options{.inputs = {input, Write("b.txt", "one"), input}, .prefix = Path("out")};
+  EXPECT_THAT(
+      Run(options).status().message(),
+      HasSubstr("a.txt: wanted each input once, found the same file before; to train more"));
+  options.inputs = {Path("link.txt"), input};
+  EXPECT_THAT(Run(options).status().message(), HasSubstr("before, as " + Path("link.txt") + ";"));
+}
+
+TEST_F(TokenizeCorpusTest, WithoutItsTemporaryFilesARunSaysHowToBeginAnew) {
+  for (const char* gone : {".bin.tmp", ".len.tmp"}) {
+    SCOPED_TRACE(gone);
+    auto options = Options(Write("text.txt", Paragraphs(8, 50)), absl::StrCat("out", gone));
+    options.block_bytes = 100;
+    int blocks = 0;
+    ASSERT_TRUE(TokenizeCorpus(ByteTokenizer(), options, [&] { return ++blocks == 5; }).ok());
+    std::filesystem::remove(options.prefix + gone);
+    EXPECT_THAT(Run(options).status().message(),
+                AllOf(HasSubstr(options.prefix + gone),
+                      HasSubstr("remove " + options.prefix + ".state to begin anew")));
+    std::filesystem::remove(options.prefix + ".state");
+    EXPECT_TRUE(Run(options).ok()) << "as the message says";
+  }
+}
+
+TEST_F(TokenizeCorpusTest, ProgressCountsWhatEarlierRunsHaveDone) {
+  CorpusOptions options{.inputs = {Write("a.txt", "one\n\n"), Write("b.txt", "two\n\nthree")},
+                        .prefix = Path("out")};
+  options.block_bytes = 5;
+  std::vector<int64_t> bytes, tokens;
+  options.progress = [&](const CorpusProgress& progress) {
+    EXPECT_EQ(progress.all_bytes, 15);
+    bytes.push_back(progress.bytes);
+    tokens.push_back(progress.tokens);
+  };
+  int blocks = 0;
+  ASSERT_TRUE(TokenizeCorpus(ByteTokenizer(), options, [&] { return ++blocks == 2; }).ok());
+  ASSERT_TRUE(Run(options).ok());
+  EXPECT_THAT(bytes, ElementsAre(0, 5, 10, 10, 15));
+  EXPECT_EQ(tokens, bytes);
+}
+
+TEST(CorpusProgress, IsALineInPlaceOnATerminalAndOneNowAndThenElsewhere) {
+  FakeClock clock;
+  std::ostringstream terminal, elsewhere;
+  CorpusProgressPrinter shown(clock, terminal, true), logged(clock, elsewhere, false);
+  for (int64_t i = 0; i <= 210; ++i) {
+    const CorpusProgress progress{(100 + i) << 20, 1000 << 20, i, 3 * i};
+    shown.Show(progress);
+    logged.Show(progress);
+    clock.Advance(absl::Milliseconds(100));
+  }
+  shown.End();
+  logged.End();
+  EXPECT_EQ(elsewhere.str(),
+            "20% of 1000 MiB  100 documents  300 tokens  10 MiB/s  1m20s left\n"
+            "30% of 1000 MiB  200 documents  600 tokens  10 MiB/s  1m10s left\n");
+  EXPECT_THAT(terminal.str(), HasSubstr("\r\x1b[K10% of 1000 MiB  2 documents  6 tokens  10 MiB/s  "
+                                        "1m30s left\r\x1b[K10% of"));
+  EXPECT_THAT(terminal.str(), ::testing::EndsWith("left\r\x1b[K"));
+  EXPECT_THAT(terminal.str(), Not(HasSubstr("\n")));
 }
 
 TEST_F(TokenizeCorpusTest, EveryFileIsADocumentIfTheUserSaysSo) {

@@ -5,9 +5,26 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "models/arch/registry.h"
 #include "models/hf/field_json.h"
+#include "models/layers/moe_config.h"
 
 namespace trainyard::cli {
+namespace {
+
+// Returns ", the same as KEY NUMBER" for the loss that `transformers` has. The coefficient in
+// config.json is of another scale (models/hf/config.cc).
+std::string AsInConfigJson(const ModelConfig& model, double loss) {
+  const Family& family = *FindFamily(model.family());
+  const bool of_all_layers =
+      FindValue(model, "moe.aux_loss_scope") == FieldValue(std::string(Name(BalanceScope::kModel)));
+  if (!of_all_layers || !family.hf || !family.hf->balance) return "";
+  const ExpertFacts experts = *FactsOf(model).experts;
+  return absl::StrCat(", the same as ", family.hf->balance->coefficient, " ",
+                      loss * double(experts.layers) / double(experts.top_k));
+}
+
+}  // namespace
 
 std::optional<std::string> Balancing(const ModelConfig& model) {
   if (!FactsOf(model).experts) return std::nullopt;
@@ -15,7 +32,8 @@ std::optional<std::string> Balancing(const ModelConfig& model) {
   const double loss = std::get<double>(FindValue(model, "moe.aux_loss").value_or(0.0));
   if (loss > 0) {
     means.push_back(absl::StrCat("a loss (aux_loss ", loss, ", scope ",
-                                 TextOf(*FindValue(model, "moe.aux_loss_scope")), ")"));
+                                 TextOf(*FindValue(model, "moe.aux_loss_scope")),
+                                 AsInConfigJson(model, loss), ")"));
   }
   const bool has_bias = FindValue(model, "moe.expert_bias") == FieldValue(true);
   const double rate = std::get<double>(FindValue(model, "moe.bias_update_rate").value_or(0.0));

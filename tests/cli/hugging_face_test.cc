@@ -153,7 +153,8 @@ TEST_F(HuggingFace, SaysHowExpertsAreBalanced) {
                                     "balance it; model.overrides: {moe: {aux_loss: 1e-3}} adds a "
                                     "loss\n"));
   EXPECT_EQ(Trainyard({"import", golden + "mixtral_balanced"}), 0);
-  EXPECT_THAT(err_.str(), HasSubstr("balanced by a loss (aux_loss 0.2, scope MODEL)"));
+  EXPECT_THAT(err_.str(), HasSubstr("balanced by a loss (aux_loss 0.2, scope MODEL, the same as "
+                                    "router_aux_loss_coef 0.3)"));
   EXPECT_EQ(Trainyard({"import", golden + "deepseek_v3"}), 0);
   EXPECT_THAT(err_.str(), HasSubstr("is not balanced, as `transformers` does not balance it"));
   EXPECT_THAT(err_.str(), HasSubstr("{moe: {bias_update_rate: 1e-3}} moves the bias"));

@@ -193,7 +193,7 @@ absl::Status ContinuedRun::Compare(const SpecDocument& document, Output& output)
   Violations refused;
   for (const absl::Status& checked : {CheckLonger(done_, now->job), CheckImport(changes),
                                       CheckChanges(changes, now->job.continues->allow)}) {
-    for (const auto& [field, found] : Violations::FromStatus(checked)) refused.Add(field, found);
+    for (const FieldViolation& found : Violations::FromStatus(checked)) refused.Add(found);
   }
   if (!refused.empty()) return document.Explain(refused.ToStatus());
   for (const RunChange& change : changes) {

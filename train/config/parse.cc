@@ -49,16 +49,16 @@ void FindMissing(const YamlNode& spec, const std::string& path, Violations& viol
     const YamlNode* const chosen = section.Find(optimizer->name);
     if (chosen == nullptr) continue;
     for (const OptimizerOption& option : optimizer->options) {
-      const bool has_default = IsWithin(option.wanted, option.standard);
+      const bool has_default = option.legal.Holds(option.standard);
       if (has_default || !is_mapping(*chosen) || chosen->Find(option.name) != nullptr) continue;
       violations.Add(absl::StrCat(field, ".", optimizer->name, ".", option.name),
-                     Wanted(option.wanted, "none"));
+                     option.legal.Words(), "none");
     }
     return;
   }
-  violations.Add(
-      field, Wanted(absl::StrCat("one of ", absl::StrJoin(names, ", "), ", with its learning_rate"),
-                    "none"));
+  violations.Add(field,
+                 absl::StrCat("one of ", absl::StrJoin(names, ", "), ", with its learning_rate"),
+                 "none");
 }
 
 // `path` is the path of the job: "" if the job is the document itself.

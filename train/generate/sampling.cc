@@ -5,16 +5,10 @@
 #include <numeric>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "common/interval.h"
+#include "common/violations.h"
 
 namespace trainyard {
 namespace {
-
-absl::Status CheckWithin(const char* name, const char* interval, double value) {
-  if (std::isfinite(value) && IsWithin(interval, value)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(name, ": wanted ", interval, ", found ", value));
-}
 
 // Sets the weights of tokens to 0 that the limits leave out.
 void Limit(const Sampling& sampling, std::vector<double>& weights) {
@@ -42,14 +36,12 @@ void Limit(const Sampling& sampling, std::vector<double>& weights) {
 }  // namespace
 
 absl::Status Check(const Sampling& sampling) {
-  absl::Status status = CheckWithin("temperature", "0 <= x <= 100", sampling.temperature);
-  if (sampling.top_k < 0) {
-    status.Update(absl::InvalidArgumentError(
-        absl::StrCat("top-k: wanted 0 (all) or more, found ", sampling.top_k)));
-  }
-  status.Update(CheckWithin("top-p", "0 <= x <= 1", sampling.top_p));
-  status.Update(CheckWithin("min-p", "0 <= x <= 1", sampling.min_p));
-  return status;
+  Violations violations;
+  violations.Check("temperature", sampling.temperature, {.least = 0, .most = kMaxTemperature});
+  violations.Check("top-k", sampling.top_k, {.least = 0, .most = kMostTopK});
+  violations.Check("top-p", sampling.top_p, {.least = 0, .most = 1});
+  violations.Check("min-p", sampling.min_p, {.least = 0, .most = 1});
+  return violations.ToStatus();
 }
 
 int64_t SampleToken(std::span<const float> logits, const Sampling& sampling, double u) {

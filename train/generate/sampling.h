@@ -11,6 +11,8 @@ namespace trainyard {
 
 inline constexpr double kMaxTemperature = 100;  // Above, all tokens are about equally likely.
 
+inline constexpr int64_t kMostTopK = 1'000'000;
+
 // The limits apply one after the other, each to the probabilities that the one before has left, as
 // in `transformers`. They never leave out the most likely token.
 struct Sampling {

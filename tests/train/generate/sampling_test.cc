@@ -74,7 +74,7 @@ TEST(Sampling, SettingsHaveRanges) {
   EXPECT_THAT(Check({.temperature = 101}).message(),
               HasSubstr("temperature: wanted 0 <= x <= 100"));
   EXPECT_THAT(Check({.temperature = kNan}).message(), HasSubstr("temperature: wanted"));
-  EXPECT_THAT(Check({.top_k = -1}).message(), HasSubstr("top-k: wanted 0 (all) or more, found -1"));
+  EXPECT_THAT(Check({.top_k = -1}).message(), HasSubstr("top-k: wanted 0 to 1000000, found -1"));
   EXPECT_THAT(Check({.top_p = 1.1}).message(), HasSubstr("top-p: wanted 0 <= x <= 1, found 1.1"));
   EXPECT_THAT(Check({.min_p = -0.1}).message(), HasSubstr("min-p: wanted 0 <= x <= 1"));
 }

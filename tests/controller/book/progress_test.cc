@@ -120,7 +120,7 @@ TEST_F(ProgressTest, AValidationThatIsReportedLaterCounts) {
   Say(worker_, Status(first, 0, RankState::kExited, ExitCause::kSignal, 9));
   const Snapshot second = Begin(id, 4);
   EXPECT_FALSE(Get(id)->progress.validation_loss.has_value());
-  StepReport read{.job_id = id, .rank = 0, .worker_id = "w"};
+  StepReport read{.job_id = id, .rank = 0, .worker_id = "w", .record = {}};
   read.read_by_epoch = second->epoch;
   read.record.epoch = first->epoch;
   read.record.step = 3;

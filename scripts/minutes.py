@@ -58,8 +58,8 @@ def code_bytes(build, objects):
 
 def seconds_of_log(build):
     """{output: seconds of its last build}"""
-    seconds = {}
-    for line in (build / ".ninja_log").read_text().splitlines()[1:]:
+    seconds, log = {}, build / ".ninja_log"
+    for line in log.read_text().splitlines()[1:] if log.exists() else ():
         start, end, _, output, _ = line.split("\t")
         seconds[output] = (int(end) - int(start)) / 1000
     return seconds
@@ -154,7 +154,7 @@ def report(title, build, work):
 
 
 def check(figures):
-    kept = json.loads(KEPT.read_text())
+    kept = read_kept()
     wrong = [f"{title}: {figures[title]:.0f} processor seconds of work; {KEPT.relative_to(ROOT)} has {kept[title]}"
              for title in figures if abs(figures[title] - kept[title]) > GROWTH * kept[title]]
     if wrong:
@@ -171,6 +171,11 @@ def why_not(build, names):
     return f"wanted a build of everything, found no {missing[0]}" if missing else ""
 
 
+def read_kept():
+    """The recorded figures, or nothing where none are recorded."""
+    return json.loads(KEPT.read_text()) if KEPT.exists() else {}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", nargs="?", default=ROOT / "build")
@@ -181,6 +186,9 @@ def main():
     sets = {"quickstart": build.compiled(*QUICKSTART), "everything": build.compiled("all")}
     if (arguments.check or arguments.record) and (why := why_not(build, sets["everything"])):
         print(f"skipped: {why}")
+        return
+    if arguments.check and not read_kept():
+        print("skipped: wanted recorded figures, found none: scripts/minutes.py --record")
         return
     figures = {}
     for title, names in sets.items():

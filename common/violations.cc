@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/check.h"
+#include "common/json.h"
 #include "common/json_fields.h"
 
 namespace trainyard {
@@ -77,15 +78,14 @@ absl::Status Violations::ToStatus() const {
       }));
   Json json;
   WriteFields(json, list_);
-  status.SetPayload(kPayload,
-                    absl::Cord(json.dump(-1, ' ', false, Json::error_handler_t::replace)));
+  status.SetPayload(kPayload, absl::Cord(JsonText(json)));
   return status;
 }
 
 std::vector<FieldViolation> Violations::FromStatus(const absl::Status& status) {
   std::vector<FieldViolation> list;
   if (const auto payload = status.GetPayload(kPayload)) {
-    const absl::Status read = ReadFields(Json::parse(std::string(*payload)), list);
+    const absl::Status read = ReadFields(ParseJson<Json>(std::string(*payload)), list);
     CHECK(read.ok()) << read;
   }
   return list;

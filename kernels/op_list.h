@@ -62,6 +62,9 @@
   X(MatMulGeluBackward) \
   X(MatMulGeluForward) \
   X(MeanSquare) \
+  X(MuonMomentum) \
+  X(MuonUpdate) \
+  X(NewtonSchulz) \
   X(Positions) \
   X(RandomNormal) \
   X(RmsNormBackward) \

@@ -36,6 +36,7 @@
 #include "kernels/matmul.h"
 #include "kernels/matmul_gelu.h"
 #include "kernels/mean_square.h"
+#include "kernels/muon.h"
 #include "kernels/op_list.h"
 #include "kernels/positions.h"
 #include "kernels/random_normal.h"

@@ -106,7 +106,7 @@ Program RecordTraining(const Model& model, const TrainingOptions& options) {
   after("recompute");
   LayOutParameters(program, {.bucket_bytes = options.bucket_bytes,
                              .zero = options.zero,
-                             .states = options.optimizer.optimizer().states});
+                             .optimizer = &options.optimizer.optimizer()});
   InsertBuckets(program);
   InsertFetches(program);
   after("buckets");

@@ -4,6 +4,7 @@
 #include "kernels/adamw.h"
 #include "kernels/bench/bench.h"
 #include "kernels/lion.h"
+#include "kernels/muon.h"
 #include "kernels/sum_squares.h"
 #include "kernels/sum_words.h"
 
@@ -67,6 +68,21 @@ void Lion(benchmark::State& state) {
           {.bytes = 5.0 * double(master.bytes()) + double(compute.bytes())});
 }
 BENCHMARK(Lion)->Apply(Trained);
+
+// The arguments are the dtype of a matrix of 4096 x 4096, and its products' speed is what counts.
+void NewtonSchulz(benchmark::State& state) {
+  Operands o;
+  constexpr int64_t kSide = 4096;
+  const DType dtype = DTypeArg(state), sums = AccumulateOfDType(dtype);
+  const double product = 2.0 * kSide * kSide * kSide;
+  Measure(state,
+          NewtonSchulzArgs{.x = o.Make(dtype, {kSide, kSide}),
+                           .y = o.Make(sums, {kSide, kSide}),
+                           .gram = o.Make(dtype, {kSide, kSide}),
+                           .square = o.Make(sums, {kSide, kSide})},
+          {.flops = (3 * kNewtonSchulzSteps + 1) * product});
+}
+BENCHMARK(NewtonSchulz)->Apply(Trained);
 
 }  // namespace
 }  // namespace trainyard::bench

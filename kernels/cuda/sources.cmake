@@ -43,6 +43,7 @@ set(TRAINYARD_CUDA_SOURCES
   matmul_adapter.cc
   matmul_bias.cu
   mean_square.cu
+  muon.cu
   padded_attention.cu
   positions.cu
   random_normal.cu

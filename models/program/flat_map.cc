@@ -29,4 +29,10 @@ std::optional<int64_t> FlatMap::Find(const FlatRange& flat) const {
   return piece.at + flat.offset - piece.flat.offset;
 }
 
+std::vector<FlatRange> FlatMap::ranges() const {
+  std::vector<FlatRange> ranges;
+  for (const Piece& piece : pieces_) ranges.push_back(piece.flat);
+  return ranges;
+}
+
 }  // namespace trainyard

@@ -21,6 +21,7 @@ class FlatMap {
   // Returns the element at which the range begins. Returns nullopt unless the whole range lies in
   // the buffer in one piece.
   std::optional<int64_t> Find(const FlatRange& flat) const;
+  std::vector<FlatRange> ranges() const;          // What the buffer holds, ascending.
   int64_t elements() const { return elements_; }  // Size of the buffer.
 
  private:

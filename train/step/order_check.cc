@@ -139,12 +139,13 @@ class NotedRank {
 
   void ReadAsACheckpointDoes() {
     const Program& program = executable_->program();
-    std::vector<FlatBuffer> saved(std::begin(kStateBuffers), std::end(kStateBuffers));
-    saved.push_back(FlatBuffer::kMaster);
-    for (const FlatBuffer buffer : saved) {
-      if (program.BytesOf(buffer) == 0) continue;
-      const Tensor all = executable_->flat(buffer, {.elements = program.shard_elements});
-      accesses_.Read(kComputeLine, "checkpoint", all.data, all.bytes());
+    std::vector<FlatBuffer> buffers(std::begin(kStateBuffers), std::end(kStateBuffers));
+    buffers.push_back(FlatBuffer::kMaster);
+    for (const FlatBuffer buffer : buffers) {
+      for (const FlatRange& range : program.place(buffer).ranges()) {
+        const Tensor saved = executable_->flat(buffer, range);
+        accesses_.Read(kComputeLine, "checkpoint", saved.data, saved.bytes());
+      }
     }
   }
 

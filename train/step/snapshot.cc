@@ -28,7 +28,8 @@ void ForEachBox(const Executable& executable, LoadWhat what, F&& f) {
   for (const ParameterBox& parameter : executable.program().OwnedParameters()) {
     for (const auto& [kind, buffer] : kKinds) {
       if (what != LoadWhat::kEverything && kind != TensorKind::kParameter) continue;
-      if (executable.program().place(buffer).elements() == 0) continue;  // Not of this optimizer.
+      // The optimizer keeps no such state of it.
+      if (!executable.program().place(buffer).Find(parameter.flat)) continue;
       f(parameter, kind, executable.flat(buffer, parameter.flat));
     }
   }

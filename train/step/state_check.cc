@@ -170,8 +170,10 @@ uint32_t StateCheck::FrozenInMemory() const {
 WordSums StateCheck::SumsInMemory() const {
   const auto sum = [&](FlatBuffer buffer) {
     std::vector<Tensor> views;
-    if (executable_.program().place(buffer).elements() == 0) return uint32_t{0};
-    for (const ParameterBox& box : checked_) views.push_back(executable_.flat(buffer, box.flat));
+    for (const ParameterBox& box : checked_) {
+      if (!executable_.program().place(buffer).Find(box.flat)) continue;
+      views.push_back(executable_.flat(buffer, box.flat));
+    }
     return executable_.SumWords(views);
   };
   return {.master = sum(FlatBuffer::kMaster),

@@ -315,6 +315,9 @@ struct BalanceBiasRange {
 void BalanceBias(Recorder& recorder, const BalanceBiasRange& range);
 // Gathers the compute copies of a bucket from the ranks that own its shards.
 Instance GatherBucket(List list, Stream stream, const Bucket& bucket);
+// List kOptimizer: gathers what ranks have made of the gradients of their shards, into the buffer
+// of the whole bucket's gradients (Program::gradient_buffer).
+void GatherDirections(Recorder& recorder, const Bucket& bucket);
 
 // Instances of the communication stream; the bucket pass places them. They run in the last
 // micro-batch only. Those of windowed buckets run in each micro-batch.

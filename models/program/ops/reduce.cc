@@ -103,31 +103,33 @@ class ReduceBucketOp final : public Op {
   bool rounded_;
 };
 
+// Gathers what each rank has of the bucket in buffer `own` into buffer `all`.
 class GatherBucketOp final : public Op {
  public:
-  explicit GatherBucketOp(const Bucket& bucket) : bucket_(bucket) {}
-  absl::string_view name() const override { return "gather_parameters"; }
+  GatherBucketOp(const char* name, const Bucket& bucket, FlatBuffer own, FlatBuffer all)
+      : name_(name), bucket_(bucket), own_(own), all_(all) {}
+  absl::string_view name() const override { return name_; }
   AxisSet group() const override { return bucket_.zero_axes; }
   bool has_effect() const override { return true; }
   std::string attributes() const override { return Text(bucket_.flat, bucket_.zero_axes); }
   Cost CostOf(const Program& program, const Instance&) const override {
-    return {.bytes = double(bucket_.flat.elements) * double(SizeOf(program.precision.weight))};
+    return {.bytes = double(bucket_.flat.elements) * double(SizeOf(program.dtype(all_)))};
   }
   std::vector<Communication> CommunicationOf(const Program& program,
                                              const Instance&) const override {
-    return OneCall(CollectiveOp::kAllGather, program, bucket_.flat, program.precision.weight,
+    return OneCall(CollectiveOp::kAllGather, program, bucket_.flat, program.dtype(all_),
                    bucket_.zero_axes);
   }
   Call Bind(const Binder& binder, const Instance&) const override {
-    return [&collective = binder.collective(bucket_.zero_axes),
-            all = binder.flat(FlatBuffer::kCompute, bucket_.flat),
-            own = binder.flat(FlatBuffer::kCompute, bucket_.own)](Exec&) {
-      collective.AllGather(own, all);
-    };
+    return
+        [&collective = binder.collective(bucket_.zero_axes), all = binder.flat(all_, bucket_.flat),
+         own = binder.flat(own_, bucket_.own)](Exec&) { collective.AllGather(own, all); };
   }
 
  private:
+  const char* name_;
   Bucket bucket_;
+  FlatBuffer own_, all_;
 };
 
 // Losses and the squared gradient norm are adjacent in memory.
@@ -200,11 +202,19 @@ void ReduceTied(Recorder& recorder, const FlatRange& gradients) {
 }
 
 Instance GatherBucket(List list, Stream stream, const Bucket& bucket) {
-  return {.op = std::make_shared<GatherBucketOp>(bucket),
+  return {.op = std::make_shared<GatherBucketOp>("gather_parameters", bucket, FlatBuffer::kCompute,
+                                                 FlatBuffer::kCompute),
           .list = list,
           .block = bucket.first_block,
           .stream = stream,
           .label = "grad_sync"};
+}
+
+void GatherDirections(Recorder& recorder, const Bucket& bucket) {
+  const FlatBuffer all = GradientBuffer(bucket.windowed);
+  recorder.EmitEffect(
+      std::make_shared<GatherBucketOp>("gather_directions", bucket, FlatBuffer::kGradient, all),
+      List::kOptimizer);
 }
 
 void ReduceScalars(Recorder& recorder, AxisSet axes) {

@@ -75,6 +75,19 @@ size_t OptimizerOptions::IndexOf(absl::string_view name) const {
   return size_t(found - options.begin());
 }
 
+void Append(std::vector<UpdateRange>& ranges, const UpdateRange& next) {
+  if (!ranges.empty()) {
+    UpdateRange& last = ranges.back();
+    if (last.options == next.options && last.writes_compute == next.writes_compute &&
+        last.flat.end() == next.flat.offset && last.shard.end() == next.shard.offset) {
+      last.flat.elements += next.flat.elements;
+      last.shard.elements += next.shard.elements;
+      return;
+    }
+  }
+  ranges.push_back(next);
+}
+
 std::shared_ptr<const Op> UpdateOp(const UpdateRange& range) {
   return std::make_shared<RangeUpdateOp>(range);
 }

@@ -25,6 +25,7 @@ struct OptimizerOption {
   Interval legal;
 };
 
+struct MatrixRule;
 struct UpdateRange;
 
 // Every optimizer has the options "learning_rate", the peak of the job's schedule, and
@@ -32,13 +33,16 @@ struct UpdateRange;
 struct Optimizer {
   const char* name;  // The section of a job spec that chooses it: "adamw".
   std::vector<OptimizerOption> options;
-  // Buffers out of kStateBuffers. Each has an element for each parameter that a rank updates, is
-  // zero before the first step, and is saved in checkpoints. In these buffers the kernel counts the
+  // Buffers out of kStateBuffers. Each has an element for each parameter that a rank updates (of
+  // matrices only if MatrixRule::states has it, too), is zero before the first step, and is saved
+  // in checkpoints. In these buffers the kernel counts the
   // words that it reads and writes (StepState::read, StepState::written).
   std::vector<FlatBuffer> states;
   // Binds the kernel that updates a range. The kernel reads the learning rate, the step and the
   // clip factor from the StepState.
   Call (*bind)(const Binder& binder, const UpdateRange& range);
+  // How matrices are updated (matrices.h). Null: as all other parameters.
+  const MatrixRule* matrices = nullptr;
 };
 
 // Calls X(Name) for each optimizer, in the order in which messages list them. The first is that of
@@ -46,7 +50,8 @@ struct Optimizer {
 // clang-format off
 #define TRAINYARD_FOR_EACH_OPTIMIZER(X) \
   X(AdamW) \
-  X(Lion)
+  X(Lion) \
+  X(Muon)
 // clang-format on
 
 #define TRAINYARD_DECLARE_OPTIMIZER(Name) const Optimizer& Name##Optimizer();
@@ -87,6 +92,9 @@ struct UpdateRange {
   bool writes_compute;       // Whether a compute copy exists.
   OptimizerOptions options;  // The job's, but without weight decay where it does not apply.
 };
+
+// Appends a range, or joins it to the last one if the two are adjacent and alike.
+void Append(std::vector<UpdateRange>& ranges, const UpdateRange& next);
 
 // Returns the op that updates the range.
 std::shared_ptr<const Op> UpdateOp(const UpdateRange& range);

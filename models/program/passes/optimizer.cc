@@ -7,47 +7,11 @@
 #include <vector>
 
 #include "models/program/ops/ops.h"
+#include "models/program/optimizer/matrices.h"
 #include "models/program/passes/passes.h"
 
 namespace trainyard {
 namespace {
-
-// A run of parameters that are updated in the same way. Padding belongs to the run before it.
-struct UpdateRun {
-  FlatRange flat;
-  bool decay;
-  std::optional<double> balance_rate;
-};
-
-std::vector<UpdateRun> UpdateRuns(const Program& program) {
-  std::vector<UpdateRun> runs;
-  for (const ParameterStorage& storage : program.storages) {
-    if (storage.frozen) continue;
-    const std::optional<double> rate = storage.parameters.front().balance_rate;
-    const bool same =
-        !runs.empty() && runs.back().decay == storage.decay && runs.back().balance_rate == rate;
-    if (!same) runs.push_back({{.offset = storage.flat.offset}, storage.decay, rate});
-  }
-  for (size_t i = 0; i < runs.size(); ++i) {
-    const int64_t end = i + 1 < runs.size() ? runs[i + 1].flat.offset : program.flat_elements;
-    runs[i].flat.elements = end - runs[i].flat.offset;
-  }
-  return runs;
-}
-
-// Joins pieces of equal options that are adjacent in both coordinates into one call.
-void Append(std::vector<UpdateRange>& ranges, const UpdateRange& next) {
-  if (!ranges.empty()) {
-    UpdateRange& last = ranges.back();
-    if (last.options == next.options && last.writes_compute == next.writes_compute &&
-        last.flat.end() == next.flat.offset && last.shard.end() == next.shard.offset) {
-      last.flat.elements += next.flat.elements;
-      last.shard.elements += next.shard.elements;
-      return;
-    }
-  }
-  ranges.push_back(next);
-}
 
 // The ranges of the gradient that this rank counts for the norm. Each element is counted by exactly
 // one of the ranks that hold it: the first along the axes over which it is not divided. The
@@ -113,6 +77,26 @@ void GatherUpdated(Program& program) {
 
 }  // namespace
 
+std::vector<UpdateRun> UpdateRuns(const Program& program, const Optimizer& optimizer) {
+  std::vector<UpdateRun> runs;
+  for (const ParameterStorage& storage : program.storages) {
+    if (storage.frozen) continue;
+    const UpdateRun next{.flat = {.offset = storage.flat.offset},
+                         .decay = storage.decay,
+                         .matrices = HasMatrices(program, storage, optimizer),
+                         .balance_rate = storage.parameters.front().balance_rate};
+    const auto kind = [](const UpdateRun& run) {
+      return std::tie(run.decay, run.matrices, run.balance_rate);
+    };
+    if (runs.empty() || kind(runs.back()) != kind(next)) runs.push_back(next);
+  }
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const int64_t end = i + 1 < runs.size() ? runs[i + 1].flat.offset : program.flat_elements;
+    runs[i].flat.elements = end - runs[i].flat.offset;
+  }
+  return runs;
+}
+
 void RecordOptimizer(Recorder& recorder, const OptimizerOptions& options) {
   const Program& program = recorder.program();
   ops::WaitForCommunication(recorder, List::kOptimizer);
@@ -125,12 +109,12 @@ void RecordOptimizer(Recorder& recorder, const OptimizerOptions& options) {
 
   OptimizerOptions without_decay = options;
   without_decay["weight_decay"] = 0;
-  const std::vector<UpdateRun> runs = UpdateRuns(program);
+  const std::vector<UpdateRun> runs = UpdateRuns(program, options.optimizer());
   std::vector<UpdateRange> ranges;
   for (const Bucket& bucket : program.buckets) {
     for (const UpdateRun& run : runs) {
       const FlatRange flat = run.flat.Intersect(bucket.own);
-      if (flat.empty()) continue;
+      if (flat.empty() || run.matrices) continue;
       const FlatRange shard{.offset = flat.offset - bucket.own.offset + bucket.shard.offset,
                             .elements = flat.elements};
       if (run.balance_rate) {
@@ -146,6 +130,7 @@ void RecordOptimizer(Recorder& recorder, const OptimizerOptions& options) {
   for (const UpdateRange& range : ranges) {
     recorder.EmitEffect(UpdateOp(range), List::kOptimizer);
   }
+  RecordMatrixUpdates(recorder, options);
   GatherUpdated(recorder.mutable_program());
   if (program.has_windows()) ops::ForgetBlocks(recorder, List::kOptimizer);
 }

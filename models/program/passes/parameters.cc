@@ -211,7 +211,7 @@ void LayOutParameters(Program& program, const LayoutOptions& options) {
   LayOutFrozen(program, keys.size());
   program.flat_elements = offset;
   program.shard_elements = shard_offset;
-  PlaceBuffers(program, options.states);
+  PlaceBuffers(program, *options.optimizer);
 }
 
 void RecordInitialization(Recorder& recorder) {
@@ -219,8 +219,9 @@ void RecordInitialization(Recorder& recorder) {
   for (const ParameterBox& box : program.OwnedParameters()) ops::InitializeBox(recorder, box);
   for (const ParameterBox& box : program.FrozenParameters()) ops::InitializeBox(recorder, box);
   for (const FlatBuffer state : kStateBuffers) {
-    if (program.place(state).elements() == 0) continue;
-    ops::FillFlat(recorder, state, {.elements = program.shard_elements}, 0);
+    for (const FlatRange& range : program.place(state).ranges()) {
+      ops::FillFlat(recorder, state, range, 0);
+    }
   }
   if (program.training) ops::WaitForCommunication(recorder, List::kPrepare);
   for (const Bucket& bucket : program.buckets) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "models/parallel/zero.h"
@@ -59,8 +60,7 @@ struct LayoutOptions {
   // gradients uses smaller buckets: a sixteenth of its gradients, but at least 1 MiB.
   size_t bucket_bytes = kBucketBytes;
   Zero zero = Zero::kNone;
-  // The buffers of the optimizer's state, in a training program.
-  std::vector<FlatBuffer> states = Optimizers().front()->states;
+  const Optimizer* optimizer = Optimizers().front();  // Declares the state of a training program.
 };
 // Places the storages in the flat buffers, and divides them into buckets and the buckets into
 // shards.
@@ -79,8 +79,18 @@ void LayOutParameters(Program& program, const LayoutOptions& options = {});
 inline constexpr int64_t kFlatAlignment = 64;     // Elements.
 inline constexpr int64_t kFrozenAlignment = 256;  // Bytes.
 
+// A run of parameters that are updated in the same way. Padding belongs to the run before it.
+struct UpdateRun {
+  FlatRange flat;
+  bool decay = false;
+  bool matrices = false;  // As HasMatrices.
+  std::optional<double> balance_rate = {};
+};
+// Returns the runs of all trainable parameters, in the order of their places.
+std::vector<UpdateRun> UpdateRuns(const Program& program, const Optimizer& optimizer);
+
 // The last part of LayOutParameters: sets Program::places from the buckets.
-void PlaceBuffers(Program& program, const std::vector<FlatBuffer>& states);
+void PlaceBuffers(Program& program, const Optimizer& optimizer);
 
 // Records the lists init and prepare: initial parameters, zero state of the optimizer and compute
 // copies of the parameters that this rank owns.

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/program/optimizer/matrices.h"
 #include "models/program/passes/passes.h"
 
 namespace trainyard {
@@ -36,9 +37,24 @@ void PlaceInWindows(Program& program, FlatBuffer buffer, F&& window_of) {
   }
 }
 
+// Appends to each buffer of state the ranges that have such state.
+void PlaceStates(Program& program, const Optimizer& optimizer) {
+  const std::vector<UpdateRun> runs = UpdateRuns(program, optimizer);
+  for (const Bucket& bucket : program.buckets) {
+    for (const UpdateRun& run : runs) {
+      FlatRange range = run.flat.Intersect(bucket.own);
+      range.offset += bucket.shard.offset - bucket.own.offset;
+      if (range.empty()) continue;
+      for (const FlatBuffer state : run.matrices ? optimizer.matrices->states : optimizer.states) {
+        program.places[size_t(state)].Append(range);
+      }
+    }
+  }
+}
+
 }  // namespace
 
-void PlaceBuffers(Program& program, const std::vector<FlatBuffer>& states) {
+void PlaceBuffers(Program& program, const Optimizer& optimizer) {
   const auto append = [&](FlatBuffer buffer, const FlatRange& range) {
     program.places[size_t(buffer)].Append(range);
   };
@@ -46,10 +62,7 @@ void PlaceBuffers(Program& program, const std::vector<FlatBuffer>& states) {
   const bool converted = program.precision.weight != program.precision.master;
   if (program.shard_elements == 0) return;  // All parameters of this rank are frozen.
   append(FlatBuffer::kMaster, {.elements = program.shard_elements});
-  for (const FlatBuffer state : kStateBuffers) {
-    const bool kept = std::count(states.begin(), states.end(), state) > 0;
-    if (program.training && kept) append(state, {.elements = program.shard_elements});
-  }
+  if (program.training) PlaceStates(program, optimizer);
   for (Bucket& bucket : program.buckets) {
     const FlatRange& kept = bucket.windowed ? bucket.own : bucket.flat;
     bucket.copied = !bucket.unrounded && (converted || (!whole && !bucket.windowed));

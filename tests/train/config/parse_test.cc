@@ -325,7 +325,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"optimizer: {adam: {}}", "optimizer.adam", "did you mean 'adamw'?"},
         BadText{"optimizer: {lion: {epsilon: 1e-8}}", "optimizer.lion.epsilon", "unknown field"},
         BadText{"optimizer: {lion: {}, adamw: {}}", "optimizer",
-                "wanted one of adamw, lion, found adamw and lion"},
+                "wanted one of adamw, lion, muon, found adamw and lion"},
         BadText{"steps: many", "steps", "wanted a whole number, found \"many\""},
         BadText{"steps: 1.5", "steps", "found \"1.5\"; nearest 2"},
         BadText{"steps: 99999999999999999999", "steps", "found \"99999999999999999999\""},

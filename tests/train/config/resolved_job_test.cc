@@ -234,10 +234,10 @@ TEST(ResolvedJob, AFieldThatIsMissingIsRefused) {
 TEST(ResolvedJob, AFieldOrAFormatOfAnotherReleaseIsRefused) {
   const JobConfig job = Valid(absl::StrCat("{name: a, model: {preset: gpt2-124m}", kRest));
   Json json = Json::parse(ResolvedJobText(job));
-  json["optimizer"]["muon"] = 1;
+  json["optimizer"]["shampoo"] = 1;
   EXPECT_THAT(std::string(ParseJobConfig(json.dump()).status().message()),
-              HasSubstr("optimizer.muon: unknown field"));
-  json["optimizer"].erase("muon");
+              HasSubstr("optimizer.shampoo: unknown field"));
+  json["optimizer"].erase("shampoo");
   json["model"]["architecture"]["gate_width"] = 1;
   EXPECT_THAT(std::string(ParseJobConfig(json.dump()).status().message()),
               HasSubstr("model.architecture.gate_width: unknown field"));

@@ -23,14 +23,20 @@ TEST_P(OptimizerLayouts, StepsEqualThoseOfOneRank) {
   EXPECT_LT(LargestDifference(Train(layout), TrainOnOneRank(layout)), 1e-10);
 }
 
-// Of families without biases of keys: their gradient is 0 but for rounding, which an optimizer that
-// divides by the gradient's size makes large.
+// Lion trains no family with biases of keys: their gradient is 0 but for rounding, which Lion makes
+// as large as any other.
 std::vector<LayoutCase> OptimizerCases() {
   std::vector<LayoutCase> cases;
   for (const Optimizer* const optimizer : Others()) {
-    for (const char* family : {"llama", "qwen3_moe"}) {
+    for (const char* family : {"llama", "qwen3_moe", "gpt3"}) {
+      OptimizerOptions options(*optimizer);
+      if (optimizer == &MuonOptimizer()) {
+        options["epsilon"] = 1e-3;  // AdamW amplifies rounding where gradients are near zero.
+      } else if (family == std::string("gpt3")) {
+        continue;
+      }
       for (LayoutCase& c : SomeLayouts(family)) {
-        c.job.optimizer.options = OptimizerOptions(*optimizer);
+        c.job.optimizer.options = options;
         c.learning_rate = 1e-3;
         cases.push_back(std::move(c));
       }

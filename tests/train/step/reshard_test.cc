@@ -134,7 +134,9 @@ TEST_P(Reshard, KeepsEveryBitFromAnyLayoutToAnyOther) {
 INSTANTIATE_TEST_SUITE_P(Families, Reshard,
                          ::testing::Values(Trained{"llama"}, Trained{"gpt3"}, Trained{"qwen3_moe"},
                                            Trained{"gpt_oss"}, Trained{"dit"},
-                                           Trained{"qwen3_moe", LionOptimizer()}),
+                                           Trained{"qwen3_moe", LionOptimizer()},
+                                           Trained{"llama", MuonOptimizer()},
+                                           Trained{"qwen3_moe", MuonOptimizer()}),
                          [](const auto& info) {
                            return absl::StrCat(info.param.family, "_", info.param.optimizer.name);
                          });

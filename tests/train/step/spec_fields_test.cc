@@ -180,6 +180,10 @@ constexpr Change kLionChanges[] = {{"/optimizer/lion/learning_rate", "0.02"},
                                    {"/optimizer/lion/beta1", "0.8"},
                                    {"/optimizer/lion/beta2", "0.9"},
                                    {"/optimizer/lion/weight_decay", "0.2"}};
+constexpr Change kMuonChanges[] = {
+    {"/optimizer/muon/learning_rate", "0.02"}, {"/optimizer/muon/momentum", "0.9"},
+    {"/optimizer/muon/beta1", "0.8"},          {"/optimizer/muon/beta2", "0.9"},
+    {"/optimizer/muon/epsilon", "1e-3"},       {"/optimizer/muon/weight_decay", "0.2"}};
 constexpr Change kGroupChanges[] = {{"/model/architecture/moe/topk_groups", "2"}};
 
 // These keep every bit.
@@ -356,7 +360,9 @@ TEST_F(SpecFields, ThatShouldChangeTrainingDo) {
   Json with_bias = Experts(), with_groups = Experts(), with_scaling = Llama(),
        with_wsd = Changed(Llama(), {"/optimizer/schedule/wsd",
                                     R"({"warmup_steps": 1, "min_ratio": 0.1, "decay_steps": 2})"});
-  Json with_lion = Llama();
+  Json with_lion = Llama(), with_muon = Llama();
+  with_muon["optimizer"].erase("adamw");
+  with_muon["optimizer"]["muon"] = {{"learning_rate", 0.01}, {"epsilon", 1e-4}};
   with_lion["optimizer"].erase("adamw");
   with_lion["optimizer"]["lion"] = {{"learning_rate", 0.01}};
   with_scaling["model"]["architecture"]["rope_scaling"] = Json::parse(kScaling);
@@ -370,6 +376,7 @@ TEST_F(SpecFields, ThatShouldChangeTrainingDo) {
                                                              {with_scaling, kScalingChanges},
                                                              {with_wsd, kWsdChanges},
                                                              {with_lion, kLionChanges},
+                                                             {with_muon, kMuonChanges},
                                                              {GptOss(), kGptOssChanges},
                                                              {Nemotron(), kNemotronChanges},
                                                              {Gemma3(), kGemma3Changes},
@@ -435,7 +442,8 @@ TEST_F(SpecFields, AreAllNamedHere) {
         std::span<const Change>(kScalingChanges), std::span<const Change>(kGptOssChanges),
         std::span<const Change>(kNemotronChanges), std::span<const Change>(kGemma3Changes),
         std::span<const Change>(kDeepseekV3Changes), std::span<const Change>(kNemotronHChanges),
-        std::span<const Change>(kLionChanges), std::span<const Change>(kKeeps)}) {
+        std::span<const Change>(kLionChanges), std::span<const Change>(kMuonChanges),
+        std::span<const Change>(kKeeps)}) {
     for (const Change& change : changes) named_.insert(change.path);
   }
   named_.insert(kElsewhere.begin(), kElsewhere.end());

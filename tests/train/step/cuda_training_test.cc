@@ -24,6 +24,7 @@ struct Case {
   std::string family = "llama";
   ParallelismConfig parallelism = {};
   int ranks = 1;
+  const Optimizer* optimizer = &AdamWOptimizer();
 };
 
 // Forty images of two channels, 8 by 8, of three classes.
@@ -81,6 +82,7 @@ JobConfig JobOf(const Case& c, const std::string& directory, PrecisionName preci
   }
   job.parallelism = c.parallelism;
   job.precision = precision;
+  job.optimizer.options = {*c.optimizer, {{"learning_rate", 1e-2}, {"epsilon", 1e-3}}};
   job.validation = ValidationConfig{.every_steps = 2, .batches = 1};
   job.steps = 3;
   return job;
@@ -152,7 +154,8 @@ std::vector<Case> Cases() {
       {.name = "context", .parallelism = {.context = 2}, .ranks = 2},
       {.name = "dropout", .family = "gpt3", .parallelism = {.context = 2}, .ranks = 2},
       {.name = "zero_full", .parallelism = {.zero = Zero::kFull}, .ranks = 2},
-      {.name = "expert", .family = "qwen3_moe", .parallelism = {.expert = 2}, .ranks = 2}};
+      {.name = "expert", .family = "qwen3_moe", .parallelism = {.expert = 2}, .ranks = 2},
+      {.name = "muon", .parallelism = {.tensor = 2}, .ranks = 4, .optimizer = &MuonOptimizer()}};
   for (const std::string& family : FamilyNames()) {
     cases.push_back({.name = family, .family = family});
   }

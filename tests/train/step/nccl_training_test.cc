@@ -37,11 +37,14 @@ struct NcclCase {
   std::string name;
   ParallelismConfig parallelism;
   int ranks = 2;
+  const Optimizer* optimizer = &AdamWOptimizer();
 };
 
-JobConfig JobOf(const ParallelismConfig& parallelism, const std::string& directory) {
+JobConfig JobOf(const ParallelismConfig& parallelism, const std::string& directory,
+                const Optimizer& optimizer = AdamWOptimizer()) {
   JobConfig job = TinyJob(FreshDirectory("nccl_" + directory));
   job.parallelism = parallelism;
+  job.optimizer.options = {optimizer, {{"learning_rate", 1e-2}, {"epsilon", 1e-3}}};
   job.validation = ValidationConfig{.every_steps = 2, .batches = 1};
   job.steps = 3;
   return job;
@@ -50,14 +53,14 @@ JobConfig JobOf(const ParallelismConfig& parallelism, const std::string& directo
 class NcclTraining : public ::testing::TestWithParam<NcclCase> {};
 
 TEST_P(NcclTraining, StepsAndCheckpointAreTheCpus) {
-  const auto& [name, parallelism, ranks] = GetParam();
-  const JobConfig on_cpu = JobOf(parallelism, name + "_cpu");
+  const auto& [name, parallelism, ranks, optimizer] = GetParam();
+  const JobConfig on_cpu = JobOf(parallelism, name + "_cpu", *optimizer);
   const auto cpu = RunJob(on_cpu, {.ranks = ranks});
   for (const bool late : {false, true}) {
     SCOPED_TRACE(late ? "late" : "at once");
     std::optional<cuda_emulation::Late> streams_are_late;
     if (late) streams_are_late.emplace();
-    const JobConfig on_gpu = JobOf(parallelism, name + "_gpu");
+    const JobConfig on_gpu = JobOf(parallelism, name + "_gpu", *optimizer);
     MemoryRendezvous rendezvous;
     const auto gpu = RunJob(on_gpu, Nccl(ranks, rendezvous));
     for (size_t rank = 0; rank < gpu.size(); ++rank) {
@@ -75,12 +78,13 @@ TEST_P(NcclTraining, StepsAndCheckpointAreTheCpus) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, NcclTraining,
-                         ::testing::Values(NcclCase{"zero_full", {.zero = Zero::kFull}},
-                                           NcclCase{"tensor", {.tensor = 2}},
-                                           NcclCase{"pipeline", {.pipeline = 2}},
-                                           NcclCase{"rings", {.pipeline = 2, .context = 2}, 4}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Cases, NcclTraining,
+    ::testing::Values(NcclCase{"zero_full", {.zero = Zero::kFull}},
+                      NcclCase{"tensor", {.tensor = 2}}, NcclCase{"pipeline", {.pipeline = 2}},
+                      NcclCase{"rings", {.pipeline = 2, .context = 2}, 4},
+                      NcclCase{"muon", {.tensor = 2, .zero = Zero::kFull}, 4, &MuonOptimizer()}),
+    [](const auto& info) { return info.param.name; });
 
 // Rank 1 leaves the second step to rank 0, which has a record and a checkpoint of the first alone.
 void ExpectNothingOfTheSecondStep(const RunOptions& options, const std::string& why) {

@@ -4,10 +4,10 @@ each with the same job on one rank.
 
   scripts/layout_fuzz.py [SECONDS] [--seed N [--case K]]      60 seconds without SECONDS
 
-Random are the family and its sizes, data, validation, trained patterns, steps, micro-batches, and
-the layout: data, tensor, pipeline with virtual stages, context, expert, schedule, recomputation and
-ZeRO, on up to eight ranks. Compared are the losses and gradient norms of every step, and the tensors
-of the last checkpoint: parameters and both moments. Several jobs run at a time, more than there are
+Random are the family and its sizes, data, validation, trained patterns, steps, micro-batches, the
+optimizer (AdamW or Muon), and the layout: data, tensor, pipeline with virtual stages, context,
+expert, schedule, recomputation and ZeRO, on up to eight ranks. Compared are the losses and gradient
+norms of every step, and the tensors of the last checkpoint: parameters and moments. Several jobs run at a time, more than there are
 cores: so ranks wait for each other in ever new orders.
 
 Prints the seed, and of each case that differs what differs, both specs, and the command that trains

@@ -156,8 +156,9 @@ class Problem:
             "model": {"preset": family["preset"], "overrides": nested(self.model)},
             "precision": "F64",
             "data": draw_data(rng, self.model),
-            # AdamW divides rounding errors of gradients near zero by epsilon.
-            "optimizer": {"adamw": {"learning_rate": 3e-3, "epsilon": 1e-3},
+            # AdamW divides rounding errors of gradients near zero by epsilon. Lion would make them
+            # as large as any other update.
+            "optimizer": {rng.choice(("adamw", "muon")): {"learning_rate": 3e-3, "epsilon": 1e-3},
                           "clip_norm": rng.choice((0, 0.5, 1))},
             "seed": rng.randrange(1000),
         }

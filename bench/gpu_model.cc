@@ -154,7 +154,7 @@ OpPrediction Predict(const GpuRates& gpu, const Program& program, const Instance
     return {Part::kMemory, ScanSeconds(gpu, program, instance, cost)};
   }
   if (instance.list == List::kOptimizer) {
-    return {Part::kOptimizer, MemorySeconds(gpu, cost.bytes)};
+    return {Part::kOptimizer, cost.flops / gpu.products + MemorySeconds(gpu, cost.bytes)};
   }
   if (cost.flops == 0) return {Part::kMemory, MemorySeconds(gpu, cost.bytes)};
   const Shape out = program.info(instance.outputs[0]).shape;

@@ -55,6 +55,12 @@ std::map<std::string, PrecisionName> NamedPrecisions() {
   return named;
 }
 
+std::vector<std::string> OptimizerNames() {
+  std::vector<std::string> names;
+  for (const Optimizer* const optimizer : Optimizers()) names.push_back(optimizer->name);
+  return names;
+}
+
 JobConfig JobOf(const StepCase& step) {
   JobConfig job;
   int64_t micro = 1, sequence = 1024;
@@ -73,6 +79,7 @@ JobConfig JobOf(const StepCase& step) {
   job.batch = {.global = micro * step.accumulate, .micro = micro, .sequence = sequence};
   job.recompute.blocks = step.recomputed_blocks;
   job.deterministic = step.deterministic;
+  job.optimizer.options = OptimizerOptions(*FindOptimizer(step.optimizer));
   job.devices = 1;
   return job;
 }
@@ -113,6 +120,7 @@ void AddOptions(CLI::App& app, StepCase& step) {
   app.add_option("--accumulate", step.accumulate, "Micro-batches of a step")
       ->check(CLI::Range(1, 1024));
   app.add_option("--recompute-blocks", step.recomputed_blocks)->check(CLI::Range(0, 1024));
+  app.add_option("--optimizer", step.optimizer)->check(CLI::IsMember(OptimizerNames()));
   app.add_option("--deterministic", step.deterministic, "As a job's `deterministic`");
 }
 

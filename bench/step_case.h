@@ -25,6 +25,7 @@ struct StepCase {
   int64_t accumulate = 1;  // Micro-batches of a step.
   int64_t recomputed_blocks = 0;
   bool deterministic = true;
+  std::string optimizer = "adamw";  // With the standard options.
 };
 
 // --case, --precision, --micro ...

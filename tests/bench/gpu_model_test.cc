@@ -49,6 +49,15 @@ TEST(GpuModel, OneOrderCostsTime) {
   EXPECT_LT(StepMilliseconds(any), StepMilliseconds(step));
 }
 
+// A layer's four matrices of 4096 x 4096 and three of 4096 x 11008 take 2.3e13 FLOPs in Muon.
+TEST(GpuModel, ProductsOfTheOptimizerTakeTime) {
+  const StepCase step{.model = "llama2-7b", .micro = 1, .sequence = 4096, .layers = 1};
+  StepCase muon = step;
+  muon.optimizer = "muon";
+  const double milliseconds = 2.3e13 / RatesOf("h200")->products * 1e3;
+  EXPECT_NEAR(StepMilliseconds(muon) - StepMilliseconds(step), milliseconds, 0.1 * milliseconds);
+}
+
 // Packed documents, and gradients in one order whose memory would be too much, are ours to compute.
 TEST(GpuModel, OurAttentionIsSlowerThanCudnns) {
   const auto attention = [](const StepCase& step) {

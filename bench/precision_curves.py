@@ -22,14 +22,15 @@ COLOURS = {"F32": "#1f5fa8", "BF16": "#d1602a"}
 WIDTH, HEIGHT, MARGIN = 720, 360, 46
 
 
-def train(args, precision, seed):
+def train(args, seed, **changes):
+    """Losses of all steps, and the validation loss at the end. `changes` are fields of the job."""
     model = {"family": "llama", "layers": 6, "hidden": 256, "heads": 8, "kv_heads": 4, "ffn": 768, "vocab": 256, "max_seq": 256}
-    job = {"name": "precision", "model": {"architecture": model}, "precision": precision, "steps": args.steps, "seed": seed,
+    job = {"name": "precision", "model": {"architecture": model}, "steps": args.steps, "seed": seed,
            "data": {"text": {"path": os.path.abspath(args.corpus), "tokenizer": "BYTES", "validation_fraction": 0.02}},
            "batch": {"global": 4, "micro": 4, "sequence": 256},
            "optimizer": {"adamw": {"learning_rate": 1e-3, "weight_decay": 0.1}, "schedule": {"cosine": {"warmup_steps": 20}},
                          "clip_norm": 1.0},
-           "validation": {"every_steps": args.steps, "batches": 16}}
+           "validation": {"every_steps": args.steps, "batches": 16}} | changes
     with tempfile.NamedTemporaryFile("w", suffix=".json") as config:
         json.dump({"version": 1, "job": job}, config)
         config.flush()
@@ -38,7 +39,7 @@ def train(args, precision, seed):
     losses = [float(loss) for loss in re.findall(r"\| loss ([0-9.]+)", out.stdout)]
     validation = re.findall(r"validation loss ([0-9.]+)", out.stdout)
     if out.returncode != 0 or len(losses) != args.steps or not validation:
-        sys.exit(f"precision_curves: wanted {args.steps} losses and a validation loss of the trainer:\n{out.stdout[-2000:]}{out.stderr}")
+        sys.exit(f"{sys.argv[0]}: wanted {args.steps} losses and a validation loss of the trainer:\n{out.stdout[-2000:]}{out.stderr}")
     return losses, float(validation[-1])
 
 
@@ -80,7 +81,7 @@ def main():
     curves = {"F32": [], "BF16": []}
     for seed in range(1, args.seeds + 1):
         for precision, runs in curves.items():
-            losses, validation = train(args, precision, seed)
+            losses, validation = train(args, seed, precision=precision)
             runs.append(running_mean(losses))
             print(f"seed {seed} {precision:4}: running mean of {WINDOW} losses at the end {runs[-1][-1]:.4f}, "
                   f"validation loss {validation:.4f}", flush=True)

@@ -20,6 +20,7 @@ enum class DocumentSplit {
   kFile,       // A whole file is one document.
   kLine,       // Each line is one, without its end. Blank lines are none.
   kJsonLines,  // Each line is an object of JSON, which has the text in a field.
+  kChat,       // Each line is a chat (train/chat/conversation.h).
 };
 
 struct CorpusInput {
@@ -63,8 +64,8 @@ class DocumentBlockReader {
   std::string pending_;
 };
 
-// Cuts the bytes of a block into documents. kJsonLines: the lines, not their texts. The parts are
-// views of `bytes`; each has the number of its line within the block, from 0 on.
+// Cuts the bytes of a block into documents. kJsonLines and kChat: the lines, not their texts. The
+// parts are views of `bytes`; each has the number of its line within the block, from 0 on.
 struct DocumentPart {
   absl::string_view bytes;
   int64_t line = 0;

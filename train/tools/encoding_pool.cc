@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "common/json.h"
 #include "common/status_macros.h"
 #include "common/text.h"
+#include "train/chat/json_line.h"
 #include "train/tokenizer/utf8.h"
 
 namespace trainyard {
@@ -27,15 +27,7 @@ absl::StatusOr<std::string> TextOfLine(absl::string_view line, const std::string
     valid = ReplaceMalformed(line);
     line = valid;
   }
-  nlohmann::json json = ParseJson(line);
-  if (json.is_discarded()) {
-    // This parser is slower, and says what it found.
-    ASSIGN_OR_RETURN(json, ParsePythonJson(line));
-  }
-  if (!json.is_object()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("wanted an object of JSON, found one of the type ", json.type_name()));
-  }
+  ASSIGN_OR_RETURN(const nlohmann::json json, ReadJsonLine(line));
   const auto text = json.find(field);
   if (text != json.end() && text->is_string()) return text->get<std::string>();
   return absl::InvalidArgumentError(
@@ -44,6 +36,13 @@ absl::StatusOr<std::string> TextOfLine(absl::string_view line, const std::string
 }
 
 }  // namespace
+
+// What a thread encodes with. `chat` is null unless documents are chats.
+struct EncodingPool::Encoders {
+  std::unique_ptr<Encoder> plain;
+  std::unique_ptr<ChatEncoder> chat;
+  EncodedChat line;
+};
 
 EncodingPool::EncodingPool(const Tokenizer& tokenizer, EncodingOptions options, int threads)
     : tokenizer_(tokenizer), options_(std::move(options)) {
@@ -78,7 +77,8 @@ absl::StatusOr<EncodedBlock> EncodingPool::Take() {
 }
 
 void EncodingPool::Run() {
-  const std::unique_ptr<Encoder> encoder = tokenizer_.NewEncoder();
+  Encoders encoders{.plain = tokenizer_.NewEncoder(), .chat = nullptr, .line = {}};
+  if (options_.chat != nullptr) encoders.chat = options_.chat->NewEncoder();
   MutexLock lock(mutex_);
   for (;;) {
     while (work_.empty() && !ends_) changed_.Wait(mutex_);
@@ -86,28 +86,35 @@ void EncodingPool::Run() {
     const auto [number, block] = std::move(work_.front());
     work_.pop_front();
     lock.Unlock();
-    absl::StatusOr<EncodedBlock> encoded = Encode(*encoder, block);
+    absl::StatusOr<EncodedBlock> encoded = Encode(encoders, block);
     lock.Lock();
     done_.emplace(number, std::move(encoded));
     changed_.NotifyAll();
   }
 }
 
-absl::StatusOr<EncodedBlock> EncodingPool::Encode(Encoder& encoder,
+absl::Status EncodingPool::EncodeDocument(Encoders& encoders, DocumentSplit split,
+                                          absl::string_view document,
+                                          std::vector<int32_t>& tokens) const {
+  if (split == DocumentSplit::kChat) {
+    ASSIGN_OR_RETURN(const ChatLine line, ReadChatLine(document));
+    RETURN_IF_ERROR(encoders.chat->Encode(line, encoders.line));
+    tokens.insert(tokens.end(), encoders.line.ids.begin(), encoders.line.ids.end());
+    return absl::OkStatus();
+  }
+  if (split != DocumentSplit::kJsonLines) return encoders.plain->Encode(document, tokens);
+  ASSIGN_OR_RETURN(const std::string text, TextOfLine(document, options_.field));
+  return encoders.plain->Encode(text, tokens);
+}
+
+absl::StatusOr<EncodedBlock> EncodingPool::Encode(Encoders& encoders,
                                                   const DocumentBlock& block) const {
   EncodedBlock encoded{.end = block.end, .bytes = int64_t(block.bytes.size())};
   for (const DocumentPart& part : CutDocuments(block.bytes, block.input.split)) {
     const size_t begin = encoded.tokens.size();
     encoded.tokens.insert(encoded.tokens.end(), options_.before.begin(), options_.before.end());
-    absl::string_view text = part.bytes;
-    std::string read;
-    if (block.input.split == DocumentSplit::kJsonLines) {
-      auto of_line = TextOfLine(text, options_.field);
-      if (!of_line.ok()) return AtLine(block, part, of_line.status());
-      read = *std::move(of_line);
-      text = read;
-    }
-    const absl::Status status = encoder.Encode(text, encoded.tokens);
+    const absl::Status status =
+        EncodeDocument(encoders, block.input.split, part.bytes, encoded.tokens);
     if (!status.ok()) return AtLine(block, part, status);
     if (encoded.tokens.size() == begin + options_.before.size()) {
       encoded.tokens.resize(begin);

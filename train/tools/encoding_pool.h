@@ -13,6 +13,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "common/mutex.h"
+#include "train/chat/chat_encoder.h"
 #include "train/tokenizer/tokenizer.h"
 #include "train/tools/document_blocks.h"
 
@@ -21,6 +22,7 @@ namespace trainyard {
 struct EncodingOptions {
   std::string field = "text";                    // kJsonLines: where the text is.
   std::vector<int32_t> before = {}, after = {};  // Ids around each document.
+  const ChatTokenizer* chat = nullptr;           // kChat: not null. It must outlive the pool.
 };
 
 struct EncodedBlock {
@@ -42,13 +44,16 @@ class EncodingPool {
   int64_t waiting() const { return added_ - taken_; }  // Blocks that were added and not taken.
 
   // Waits for the block that was added first of those that were not taken. There must be one.
-  // DATA_LOSS: a line is no JSON. INVALID_ARGUMENT: it is no object, or has no text in the field.
-  // Both name the file and the line.
+  // DATA_LOSS: a line is no JSON. INVALID_ARGUMENT: it is no object, has no text in the field, or
+  // is no chat. They name the file and the line.
   absl::StatusOr<EncodedBlock> Take();
 
  private:
   void Run();
-  absl::StatusOr<EncodedBlock> Encode(Encoder& encoder, const DocumentBlock& block) const;
+  struct Encoders;
+  absl::StatusOr<EncodedBlock> Encode(Encoders& encoders, const DocumentBlock& block) const;
+  absl::Status EncodeDocument(Encoders& encoders, DocumentSplit split, absl::string_view document,
+                              std::vector<int32_t>& tokens) const;
 
   const Tokenizer& tokenizer_;
   const EncodingOptions options_;

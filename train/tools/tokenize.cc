@@ -82,6 +82,15 @@ absl::StatusOr<std::string> IdentityOf(const CorpusOptions& options) {
         absl::string_view(options.after), absl::string_view(options.tokenizer)}) {
     AddPart(identity, part);
   }
+  if (options.chat != nullptr) {
+    const auto& [format, settings] = options.chat->chosen();
+    for (const absl::string_view part :
+         {absl::string_view(format == nullptr ? kNoChatFormat : format->name),
+          absl::string_view(settings.begin), absl::string_view(settings.end),
+          absl::string_view(settings.date)}) {
+      AddPart(identity, part);
+    }
+  }
   for (const std::string& path : options.inputs) {
     struct stat about;
     if (::stat(path.c_str(), &about) != 0) return ErrnoStatus(errno, "open", path);
@@ -244,7 +253,7 @@ absl::StatusOr<TokenizedCorpus> TokenizeCorpus(const Tokenizer& tokenizer,
   ASSIGN_OR_RETURN(PrefixLock lock, PrefixLock::Take(options.prefix));
   const bool only_state_is_left = OnlyStateIsLeft(options.prefix);
   if (!only_state_is_left) RETURN_IF_ERROR(CheckNoDataset(options.prefix));
-  EncodingOptions encoding{.field = options.field};
+  EncodingOptions encoding{.field = options.field, .chat = options.chat};
   ASSIGN_OR_RETURN(encoding.before, IdsOf(tokenizer, options.before));
   ASSIGN_OR_RETURN(encoding.after, IdsOf(tokenizer, options.after));
   const std::string state_path = options.prefix + kStateSuffix;

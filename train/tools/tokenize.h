@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "train/chat/chat_encoder.h"
 #include "train/tokenizer/tokenizer.h"
 #include "train/tools/document_blocks.h"
 
@@ -28,6 +29,7 @@ struct CorpusOptions {
   std::optional<DocumentSplit> split = {};  // Of all inputs. Absent: SplitOfName of each.
   std::string field = "text";               // kJsonLines: the field that has the text.
   std::string before = {}, after = {};  // Tokens around each document, by their texts; empty: none.
+  const ChatTokenizer* chat = nullptr;  // kChat: not null.
   std::string tokenizer = {};  // The digest of the tokenizer, so that another one is noticed.
   int threads = 1;
   size_t block_bytes = 1 << 20;             // What a thread encodes at once.

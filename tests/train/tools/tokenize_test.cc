@@ -16,6 +16,7 @@
 #include "common/files.h"
 #include "common/rng.h"
 #include "tests/testing/fake_clock.h"
+#include "tests/train/chat/golden_chat.h"
 #include "train/data/indexed_format.h"
 #include "train/tokenizer/byte_tokenizer.h"
 #include "train/tools/corpus_progress.h"
@@ -302,6 +303,49 @@ TEST_F(TokenizeCorpusTest, AFieldMayHaveAnyBytes) {
   ASSERT_TRUE(TokenizeCorpus(ByteTokenizer(), options, [] { return true; }).ok());
   options.field = "\xFF";
   EXPECT_EQ(Run(options).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(TokenizeCorpusTest, ALineOfChatsIsWrittenInTheFormat) {
+  const GoldenChat golden = OpenGoldenChat("chatml");
+  const auto chat = ChatTokenizer::Create(*golden.tokenizer, golden.chosen);
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  const std::string lines = R"({"prompt": "q", "completion": "a"})"
+                            "\n\n"
+                            R"({"segments": [{"text": "<|im_end|>", "train": true}]})"
+                            "\n";
+  auto options = Options(Write("in.jsonl", lines), "out");
+  options.split = DocumentSplit::kChat;
+  options.chat = chat->get();
+  const auto corpus = TokenizeCorpus(*golden.tokenizer, options);
+  ASSERT_TRUE(corpus.ok()) << corpus.status();
+  std::vector<int32_t> ids;
+  const auto encoder = golden.tokenizer->NewEncoder();
+  ASSERT_TRUE(encoder
+                  ->Encode("<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n"
+                           "<|im_end|>",
+                           ids)
+                  .ok());
+  EXPECT_THAT(Lengths("out", *corpus), ElementsAre(int32_t(ids.size()) - 1, 1));
+  std::vector<uint16_t> tokens(ids.size());
+  const std::string bytes = Read("out.bin");
+  ASSERT_EQ(bytes.size(), 2 * tokens.size());
+  std::memcpy(tokens.data(), bytes.data(), bytes.size());
+  EXPECT_EQ(std::vector<int32_t>(tokens.begin(), tokens.end()), ids);
+
+  options = Options(Write("bad.jsonl", lines + R"({"prompt": "q", "completion": ""})"), "bad");
+  options.split = DocumentSplit::kChat;
+  options.chat = chat->get();
+  EXPECT_THAT(TokenizeCorpus(*golden.tokenizer, options).status().message(),
+              HasSubstr("bad.jsonl:4: message 2: wanted an answer, found an empty one"));
+
+  // Another format is another corpus.
+  options.inputs = {Path("in.jsonl")};
+  options.prefix = Path("stopped");
+  ASSERT_TRUE(TokenizeCorpus(*golden.tokenizer, options, [] { return true; }).ok());
+  const auto segments = ChatTokenizer::Create(*golden.tokenizer, {});
+  options.chat = segments->get();
+  EXPECT_EQ(TokenizeCorpus(*golden.tokenizer, options).status().code(),
+            absl::StatusCode::kFailedPrecondition);
 }
 
 TEST_F(TokenizeCorpusTest, ALineIsADocumentWithoutItsEnd) {

@@ -1,0 +1,132 @@
+// Proves that a line of chats is read in each of its four forms, and that everything else is
+// refused with the field and what was wanted.
+
+#include "train/chat/conversation.h"
+
+#include <gmock/gmock.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace trainyard {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string Refusal(absl::string_view line) {
+  const auto read = ReadChatLine(line);
+  return read.ok() ? "accepted" : std::string(read.status().message());
+}
+
+// "system: x | user: y", with the segments that count in brackets.
+std::string Shape(absl::string_view line) {
+  const auto read = ReadChatLine(line);
+  if (!read.ok()) return read.status().ToString();
+  std::string shape;
+  for (const ChatMessage& message : read->messages) {
+    absl::StrAppend(&shape, Name(message.role), ": ", message.content, " | ");
+  }
+  for (const ChatSegment& segment : read->segments) {
+    absl::StrAppend(&shape, segment.train ? "[" : "", segment.text, segment.train ? "]" : "");
+  }
+  return shape;
+}
+
+TEST(ReadChatLine, ReadsTheFourForms) {
+  EXPECT_EQ(Shape(R"({"id": 7, "messages": [{"role": "system", "content": "s"},
+                      {"role": "user", "content": "q", "name": "Ada"},
+                      {"role": "assistant", "content": "a", "tool_calls": []}]})"),
+            "system: s | user: q | assistant: a | ");
+  EXPECT_EQ(Shape(R"({"conversations": [{"from": "human", "value": "q"},
+                      {"from": "gpt", "value": "a"}]})"),
+            "user: q | assistant: a | ");
+  EXPECT_EQ(Shape(R"({"prompt": "q", "completion": "a"})"), "user: q | assistant: a | ");
+  EXPECT_EQ(Shape(R"({"segments": [{"text": "q\n", "train": false},
+                      {"text": "a", "train": true}]})"),
+            "q\n[a]");
+}
+
+TEST(ReadChatLine, ReadsWhatAnAssistantThought) {
+  const auto read = ReadChatLine(R"({"messages": [{"role": "user", "content": "q"},
+      {"role": "assistant", "thinking": "t", "reasoning_content": null, "content": "a"}]})");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->messages[1].reasoning, "t");
+  EXPECT_EQ(read->messages[1].reasoning_field, "thinking");
+  EXPECT_THAT(Refusal(R"({"messages": [{"role": "user", "thinking": "t", "content": "q"}]})"),
+              HasSubstr("messages[0].thinking: wanted one text of an assistant"));
+}
+
+TEST(ReadChatLine, RefusesBytesThatAreNoLine) {
+  EXPECT_THAT(Refusal("\xEF\xBB\xBF{}"), HasSubstr("found a byte-order mark"));
+  EXPECT_THAT(Refusal(absl::string_view("{\"a\": \"\0\"}", 10)), HasSubstr("byte 0 at column 8"));
+  EXPECT_THAT(Refusal("{\"a\": \"\xFF\"}"), HasSubstr("wanted UTF-8"));
+  EXPECT_THAT(Refusal(R"({"messages": [)"), HasSubstr("found a text that ends within a value"));
+  EXPECT_THAT(Refusal("[1]"), HasSubstr("wanted an object of JSON, found one of the type array"));
+  EXPECT_THAT(Refusal(std::string(kMostChatLineBytes + 1, ' ')),
+              HasSubstr("wanted a line of at most 16777216 bytes, found 16777217"));
+}
+
+TEST(ReadChatLine, RefusesOtherForms) {
+  const char* const kForms = "wanted one of messages, conversations, prompt with completion, and";
+  EXPECT_THAT(Refusal(R"({"text": "t"})"), HasSubstr(kForms));
+  EXPECT_THAT(Refusal(R"({"messages": [], "segments": []})"),
+              HasSubstr("found messages and segments"));
+  EXPECT_THAT(Refusal(R"({"messages": []})"), HasSubstr("found an empty one"));
+  EXPECT_THAT(Refusal(R"({"messages": "hello"})"), HasSubstr("found a string"));
+  EXPECT_THAT(Refusal(R"({"messages": ["hello"]})"),
+              HasSubstr("messages[0]: wanted an object, found a string"));
+  EXPECT_THAT(Refusal(R"({"messages": [{"role": "user"}]})"),
+              HasSubstr("messages[0].content: wanted a text, found no such field"));
+  EXPECT_THAT(Refusal(R"({"messages": [{"role": "tool", "content": "3"}]})"),
+              HasSubstr("messages[0].role: wanted system, user or assistant, found \"tool\"; a"));
+  EXPECT_THAT(Refusal(R"({"conversations": [{"from": "bing", "value": "3"}]})"),
+              HasSubstr("conversations[0].from: wanted system, human or gpt, found \"bing\""));
+  EXPECT_THAT(Refusal(R"({"prompt": "q"})"), HasSubstr("completion: wanted a text, found no such"));
+}
+
+TEST(ReadChatLine, RefusesWhatNoFormatWrites) {
+  const char* const kSegments = "a program of yours can write such a conversation as segments";
+  for (const char* line :
+       {R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "q"}]}]})",
+        R"({"messages": [{"role": "assistant", "content": "", "tool_calls": [{"id": "1"}]}]})",
+        R"({"messages": [{"role": "assistant", "content": "a", "weight": 0}]})",
+        R"({"tools": [{"type": "function"}], "messages": [{"role": "user", "content": "q"}]})"}) {
+    EXPECT_THAT(Refusal(line), HasSubstr(kSegments)) << line;
+  }
+  EXPECT_THAT(Refusal(R"({"system": "s", "conversations": [{"from": "human", "value": "q"}]})"),
+              HasSubstr("put it first among the messages"));
+}
+
+TEST(ReadChatLine, RefusesSegmentsThatTeachNothing) {
+  EXPECT_THAT(Refusal(R"({"segments": [{"text": "q", "train": false}]})"),
+              HasSubstr("wanted a segment with a text and train: true, found none"));
+  EXPECT_THAT(Refusal(R"({"segments": [{"text": "q"}]})"),
+              HasSubstr("segments[0].train: wanted true or false, found no such field"));
+  EXPECT_THAT(Refusal(R"({"segments": [{"text": "q", "train": true, "role": "user"}]})"),
+              HasSubstr("segments[0].role: wanted text and train alone"));
+  std::string many = R"({"segments": [{"text": "q", "train": true})";
+  for (size_t i = 0; i < kMostChatSegments; ++i) many += R"(, {"text": "q", "train": true})";
+  EXPECT_THAT(Refusal(many + "]}"), HasSubstr("1 to 1024 segments, found 1025"));
+}
+
+std::string Turns(std::vector<ChatMessage> messages) {
+  const absl::Status status = CheckTurns(messages);
+  return status.ok() ? "OK" : std::string(status.message());
+}
+
+TEST(CheckTurns, WantsAnswersByTurns) {
+  const ChatMessage system = {ChatRole::kSystem, "s"}, user = {ChatRole::kUser, ""},
+                    answer = {ChatRole::kAssistant, "a"}, empty = {ChatRole::kAssistant, " \n"};
+  EXPECT_EQ(Turns({user, answer}), "OK");
+  EXPECT_EQ(Turns({system, user, answer, user, answer}), "OK");
+  EXPECT_THAT(Turns({answer, user}), HasSubstr("message 1: wanted the role user, found assistant"));
+  EXPECT_THAT(Turns({user, user}), HasSubstr("message 2: wanted the role assistant, found user"));
+  EXPECT_THAT(Turns({user, answer, system}),
+              HasSubstr("message 3: wanted the role user, found sy"));
+  EXPECT_THAT(Turns({user, answer, user}), HasSubstr("message 3: wanted an answer of the assista"));
+  EXPECT_THAT(Turns({system}),
+              HasSubstr("message 1: wanted an answer of the assistant at the end"));
+  EXPECT_THAT(Turns({user, empty}), HasSubstr("message 2: wanted an answer, found an empty one"));
+}
+
+}  // namespace
+}  // namespace trainyard

@@ -1,0 +1,225 @@
+#include "train/chat/conversation.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/shown.h"
+#include "common/status_macros.h"
+#include "train/chat/json_line.h"
+#include "train/tokenizer/utf8.h"
+
+namespace trainyard {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr char kByteOrderMark[] = "\xEF\xBB\xBF";
+constexpr char kBySegments[] =
+    "; a program of yours can write such a conversation as segments: [{text, train}]";
+
+template <typename... Parts>
+absl::Status Bad(const Parts&... what) {
+  return absl::InvalidArgumentError(absl::StrCat(what...));
+}
+
+// What stands at a field, for an error.
+std::string Found(const Json& object, const char* field) {
+  const auto value = object.find(field);
+  return value == object.end() ? "no such field" : absl::StrCat("a ", value->type_name());
+}
+
+absl::Status CheckBytes(absl::string_view line) {
+  if (line.size() > kMostChatLineBytes) {
+    return Bad("wanted a line of at most ", kMostChatLineBytes, " bytes, found ", line.size());
+  }
+  if (absl::StartsWith(line, kByteOrderMark)) {
+    return Bad(
+        "wanted JSON, found a byte-order mark before it; save the file as UTF-8 without one");
+  }
+  if (const size_t at = line.find('\0'); at != absl::string_view::npos) {
+    return Bad("wanted a text, found the byte 0 at column ", at + 1);
+  }
+  if (!IsUtf8(line)) return Bad("wanted UTF-8, found bytes that are none");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> TextOf(const Json& object, const char* field, absl::string_view where) {
+  const auto value = object.find(field);
+  if (value != object.end() && value->is_string()) return value->get<std::string>();
+  const bool has_parts = value != object.end() && value->is_array();
+  return Bad(where, field, ": wanted a text, found ", Found(object, field),
+             has_parts ? kBySegments : "");
+}
+
+std::optional<ChatRole> RoleNamed(absl::string_view name, bool of_sharegpt) {
+  if (name == "system") return ChatRole::kSystem;
+  if (name == "user" || (of_sharegpt && name == "human")) return ChatRole::kUser;
+  if (name == "assistant" || (of_sharegpt && name == "gpt")) return ChatRole::kAssistant;
+  return std::nullopt;
+}
+
+// The fields that would change what is trained, and that no format writes.
+absl::Status CheckNoOther(const Json& object, absl::string_view where) {
+  for (const char* field : {"tools", "tool_calls", "function_call", "functions", "weight"}) {
+    const auto value = object.find(field);
+    if (value == object.end() || value->is_null()) continue;
+    if (value->is_array() && value->empty()) continue;
+    return Bad(where, field, ": wanted no such field, found a ", value->type_name(), kBySegments);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadReasoning(const Json& object, absl::string_view where, ChatMessage& message) {
+  for (const char* field : {"reasoning_content", "thinking"}) {
+    const auto value = object.find(field);
+    if (value == object.end() || value->is_null()) continue;
+    if (message.role != ChatRole::kAssistant || !message.reasoning_field.empty()) {
+      return Bad(where, field, ": wanted one text of an assistant, found it ",
+                 message.role != ChatRole::kAssistant ? "in a message of another role"
+                                                      : "beside " + message.reasoning_field);
+    }
+    ASSIGN_OR_RETURN(message.reasoning, TextOf(object, field, where));
+    message.reasoning_field = field;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ChatMessage> ReadMessage(const Json& json, bool of_sharegpt,
+                                        absl::string_view path) {
+  if (!json.is_object()) return Bad(path, ": wanted an object, found a ", json.type_name());
+  const std::string where = absl::StrCat(path, ".");
+  const char* const role_field = of_sharegpt ? "from" : "role";
+  ASSIGN_OR_RETURN(const std::string name, TextOf(json, role_field, where));
+  const std::optional<ChatRole> role = RoleNamed(name, of_sharegpt);
+  if (!role) {
+    return Bad(where, role_field, ": wanted ",
+               of_sharegpt ? "system, human or gpt" : "system, user or assistant", ", found ",
+               Shown(name), kBySegments);
+  }
+  RETURN_IF_ERROR(CheckNoOther(json, where));
+  ChatMessage message{.role = *role};
+  ASSIGN_OR_RETURN(message.content, TextOf(json, of_sharegpt ? "value" : "content", where));
+  RETURN_IF_ERROR(ReadReasoning(json, where, message));
+  return message;
+}
+
+absl::StatusOr<std::vector<ChatMessage>> ReadMessages(const Json& array, const char* field) {
+  if (!array.is_array() || array.empty()) {
+    return Bad(field, ": wanted an array of messages, found ",
+               array.is_array() ? "an empty one" : absl::StrCat("a ", array.type_name()));
+  }
+  const bool of_sharegpt = absl::string_view(field) == "conversations";
+  std::vector<ChatMessage> messages;
+  for (size_t i = 0; i < array.size(); ++i) {
+    ASSIGN_OR_RETURN(ChatMessage message,
+                     ReadMessage(array[i], of_sharegpt, absl::StrCat(field, "[", i, "]")));
+    messages.push_back(std::move(message));
+  }
+  return messages;
+}
+
+absl::StatusOr<ChatSegment> ReadSegment(const Json& json, absl::string_view path) {
+  if (!json.is_object()) return Bad(path, ": wanted an object, found a ", json.type_name());
+  const std::string where = absl::StrCat(path, ".");
+  ChatSegment segment;
+  ASSIGN_OR_RETURN(segment.text, TextOf(json, "text", where));
+  const auto train = json.find("train");
+  if (train == json.end() || !train->is_boolean()) {
+    return Bad(where, "train: wanted true or false, found ", Found(json, "train"));
+  }
+  segment.train = train->get<bool>();
+  for (const auto& [field, value] : json.items()) {
+    if (field == "text" || field == "train") continue;
+    return Bad(where, VisibleUtf8(field), ": wanted text and train alone, found this field, too");
+  }
+  return segment;
+}
+
+absl::StatusOr<std::vector<ChatSegment>> ReadSegments(const Json& array) {
+  if (!array.is_array() || array.empty() || array.size() > kMostChatSegments) {
+    return Bad(
+        "segments: wanted an array of 1 to ", kMostChatSegments, " segments, found ",
+        array.is_array() ? absl::StrCat(array.size()) : absl::StrCat("a ", array.type_name()));
+  }
+  std::vector<ChatSegment> segments;
+  for (size_t i = 0; i < array.size(); ++i) {
+    ASSIGN_OR_RETURN(ChatSegment segment, ReadSegment(array[i], absl::StrCat("segments[", i, "]")));
+    segments.push_back(std::move(segment));
+  }
+  const auto counts = [](const ChatSegment& one) { return one.train && !one.text.empty(); };
+  if (std::any_of(segments.begin(), segments.end(), counts)) return segments;
+  return Bad("segments: wanted a segment with a text and train: true, found none");
+}
+
+// The messages of a prompt and its completion.
+absl::StatusOr<std::vector<ChatMessage>> ReadPair(const Json& json) {
+  std::vector<ChatMessage> messages = {{.role = ChatRole::kUser}, {.role = ChatRole::kAssistant}};
+  ASSIGN_OR_RETURN(messages[0].content, TextOf(json, "prompt", ""));
+  ASSIGN_OR_RETURN(messages[1].content, TextOf(json, "completion", ""));
+  return messages;
+}
+
+bool IsBlank(absl::string_view text) {
+  return text.find_first_not_of(" \t\r\n") == absl::string_view::npos;
+}
+
+}  // namespace
+
+absl::string_view Name(ChatRole role) {
+  return role == ChatRole::kSystem ? "system" : role == ChatRole::kUser ? "user" : "assistant";
+}
+
+absl::StatusOr<ChatLine> ReadChatLine(absl::string_view line) {
+  RETURN_IF_ERROR(CheckBytes(line));
+  ASSIGN_OR_RETURN(const Json json, ReadJsonLine(line));
+  std::vector<std::string> kinds;
+  for (const char* kind : {"messages", "conversations", "prompt", "segments"}) {
+    if (json.contains(kind)) kinds.push_back(kind);
+  }
+  if (kinds.size() != 1) {
+    return Bad(
+        "wanted one of messages, conversations, prompt with completion, and segments, found ",
+        kinds.empty() ? "none of them" : absl::StrCat(kinds[0], " and ", kinds[1]));
+  }
+  ChatLine read;
+  if (kinds[0] == "segments") {
+    ASSIGN_OR_RETURN(read.segments, ReadSegments(json["segments"]));
+    return read;
+  }
+  RETURN_IF_ERROR(CheckNoOther(json, ""));
+  if (const auto system = json.find("system"); system != json.end() && !system->is_null()) {
+    return Bad("system: wanted no such field, found a ", system->type_name(),
+               "; put it first among the messages, with the role system");
+  }
+  if (kinds[0] == "prompt") {
+    ASSIGN_OR_RETURN(read.messages, ReadPair(json));
+  } else {
+    ASSIGN_OR_RETURN(read.messages, ReadMessages(json[kinds[0]], kinds[0].c_str()));
+  }
+  return read;
+}
+
+absl::Status CheckTurns(const std::vector<ChatMessage>& messages) {
+  CHECK(!messages.empty());
+  const size_t first = messages[0].role == ChatRole::kSystem ? 1 : 0;
+  for (size_t i = first; i < messages.size(); ++i) {
+    const ChatRole wanted = (i - first) % 2 == 0 ? ChatRole::kUser : ChatRole::kAssistant;
+    if (messages[i].role != wanted) {
+      return Bad("message ", i + 1, ": wanted the role ", Name(wanted), ", found ",
+                 Name(messages[i].role),
+                 "; user and assistant take turns, after at most one message of the system");
+    }
+    if (wanted == ChatRole::kAssistant && IsBlank(messages[i].content)) {
+      return Bad("message ", i + 1, ": wanted an answer, found an empty one");
+    }
+  }
+  if (messages.back().role == ChatRole::kAssistant) return absl::OkStatus();
+  return Bad("message ", messages.size(), ": wanted an answer of the assistant at the end, found ",
+             Name(messages.back().role));
+}
+
+}  // namespace trainyard

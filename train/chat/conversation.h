@@ -1,0 +1,60 @@
+// One line of a file of chats: a conversation, or segments that somebody else has rendered. Start
+// at ReadChatLine.
+
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace trainyard {
+
+inline constexpr size_t kMostChatLineBytes = size_t{16} << 20;
+inline constexpr size_t kMostChatSegments = 1024;
+
+enum class ChatRole { kSystem, kUser, kAssistant };
+absl::string_view Name(ChatRole role);  // "system", "user", "assistant".
+
+struct ChatMessage {
+  ChatRole role = ChatRole::kUser;
+  std::string content = {};
+  // What the assistant thought before the answer, and the field that had it: "reasoning_content" or
+  // "thinking". No field: nothing.
+  std::string reasoning = {};
+  std::string reasoning_field = {};
+};
+
+// A text that is encoded as it is.
+struct ChatSegment {
+  std::string text = {};
+  bool train = false;  // Whether its tokens count in the loss.
+};
+
+// Has messages or segments.
+struct ChatLine {
+  std::vector<ChatMessage> messages = {};
+  std::vector<ChatSegment> segments = {};
+};
+
+// Reads a line of JSON, without its end, which has one of these. Other fields of the line are
+// ignored.
+//
+//   {"messages": [{"role": "user", "content": "..."}, ...]}
+//   {"conversations": [{"from": "human", "value": "..."}, ...]}   as ShareGPT has them
+//   {"prompt": "...", "completion": "..."}                        one turn of each side
+//   {"segments": [{"text": "...", "train": true}, ...]}
+//
+// Errors say what was wanted and found, and in which field. INVALID_ARGUMENT: anything else, calls
+// of tools and parts that are no text among it. DATA_LOSS: no JSON.
+absl::StatusOr<ChatLine> ReadChatLine(absl::string_view line);
+
+// OK if the roles come in an order that can be trained on: perhaps system, and then user and
+// assistant by turns, with the assistant at the end; and if no answer is empty. INVALID_ARGUMENT
+// names the message.
+absl::Status CheckTurns(const std::vector<ChatMessage>& messages);
+
+}  // namespace trainyard

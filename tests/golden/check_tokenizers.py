@@ -39,15 +39,9 @@ def public_encoder(path):
     return processor.encode
 
 
-def our_ids(program, path, texts):
-    """The ids of each text that has some, by way of a corpus."""
-    with tempfile.TemporaryDirectory() as directory:
-        corpus, prefix = f"{directory}/lines.jsonl", f"{directory}/out"
-        with open(corpus, "w", encoding="utf-8") as file:
-            for text in texts:
-                file.write(json.dumps({"text": text}) + "\n")
-        subprocess.run([program, "--tokenizer", str(path), corpus, prefix], check=True, stdout=subprocess.DEVNULL)
-        index, tokens = pathlib.Path(prefix + ".idx").read_bytes(), pathlib.Path(prefix + ".bin").read_bytes()
+def ids_of_corpus(prefix):
+    """The ids of each document."""
+    index, tokens = pathlib.Path(prefix + ".idx").read_bytes(), pathlib.Path(prefix + ".bin").read_bytes()
     code, count = struct.unpack_from("<BQ", index, 17)
     lengths = struct.unpack_from(f"<{count}i", index, 34)
     ids = struct.unpack(f"<{sum(lengths)}{'H' if code == 8 else 'i'}", tokens)
@@ -56,6 +50,17 @@ def our_ids(program, path, texts):
         made.append(list(ids[at:at + length]))
         at += length
     return made
+
+
+def our_ids(program, path, texts):
+    """The ids of each text that has some, by way of a corpus."""
+    with tempfile.TemporaryDirectory() as directory:
+        corpus, prefix = f"{directory}/lines.jsonl", f"{directory}/out"
+        with open(corpus, "w", encoding="utf-8") as file:
+            for text in texts:
+                file.write(json.dumps({"text": text}) + "\n")
+        subprocess.run([program, "--tokenizer", str(path), corpus, prefix], check=True, stdout=subprocess.DEVNULL)
+        return ids_of_corpus(prefix)
 
 
 def check(program, path, texts):

@@ -5,6 +5,7 @@
 #include "common/status_macros.h"
 
 namespace trainyard {
+
 absl::StatusOr<nlohmann::json> ReadJsonLine(absl::string_view line) {
   nlohmann::json json = ParseJson(line);
   if (json.is_discarded()) {

@@ -28,23 +28,62 @@ const std::map<std::string, DocumentSplit> kSplits = {{"paragraph", DocumentSpli
                                                       {"jsonl", DocumentSplit::kJsonLines},
                                                       {"chat", DocumentSplit::kChat}};
 
-// Says what options lack or have too many. Empty: nothing.
-std::string Misuse(const CorpusOptions& options, const ChatFormatChoice& choice) {
-  if (options.split != DocumentSplit::kChat) {
-    if (choice.name.empty() && choice.date.empty()) return "";
-    return "--format and --date: wanted --documents chat beside them, found it missing";
-  }
-  if (choice.tokenizer.empty()) return "--documents chat: wanted --tokenizer beside it, found none";
-  if (options.before.empty() && options.after.empty()) return "";
-  return "--begin and --end: wanted neither beside --documents chat, which writes the tokens "
-         "around "
-         "chats itself";
-}
-
 bool ReadsJsonLines(const CorpusOptions& options) {
   return std::any_of(options.inputs.begin(), options.inputs.end(), [&](const std::string& path) {
     return options.split.value_or(SplitOfName(path)) == DocumentSplit::kJsonLines;
   });
+}
+
+struct CommandLine {
+  CorpusOptions options = {};
+  std::vector<std::string> paths = {};
+  ChatFormatChoice chat = {};
+  std::string documents = {};
+  bool quiet = false;
+};
+
+void AddOptions(CLI::App& app, CommandLine& line) {
+  line.options.threads = std::max(1, int(std::thread::hardware_concurrency()));
+  app.set_version_flag("--version", Version());
+  app.add_option("PATHS", line.paths,
+                 "TEXT... OUT_PREFIX: the files to read, and where to write OUT_PREFIX.bin and "
+                 "OUT_PREFIX.idx, which must not exist")
+      ->required()
+      ->expected(2, -1);
+  app.add_option("--tokenizer", line.chat.tokenizer,
+                 "tokenizer.json, tokenizer.model, tekken.json, NAME.tiktoken, or a directory with "
+                 "one of them");
+  app.add_option(
+         "--documents", line.documents,
+         "What one document is; a paragraph ends at blank lines, and a line of jsonl or "
+         "chat is an object of JSON. Without this: jsonl in files NAME.jsonl, paragraph in others")
+      ->check(CLI::IsMember({"paragraph", "file", "line", "jsonl", "chat"}));
+  app.add_option("--field", line.options.field, "jsonl: the field that has the text")
+      ->capture_default_str();
+  app.add_option("--format", line.chat.name,
+                 "chat: the format to write, such as chatml; without this, that of the chat "
+                 "template beside the tokenizer");
+  app.add_option("--date", line.chat.date, "chat: the date that the format writes, as 2026-01-31");
+  app.add_option("--begin", line.options.before, "A token before each document, such as <s>");
+  app.add_option("--end", line.options.after, "A token after each document, such as <|endoftext|>");
+  app.add_flag("-q,--quiet", line.quiet, "Shows no progress");
+  app.add_option("--threads", line.options.threads, "How many threads encode")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+}
+
+// Says which options lack others, or stand beside others in vain. Empty: none.
+std::string Misuse(const CorpusOptions& options, const ChatFormatChoice& chat, bool has_field) {
+  if (has_field && !ReadsJsonLines(options)) {
+    return "--field: wanted a file NAME.jsonl, or --documents jsonl, beside it, found neither";
+  }
+  if (options.split != DocumentSplit::kChat) {
+    if (chat.name.empty() && chat.date.empty()) return "";
+    return "--format and --date: wanted --documents chat beside them, found it missing";
+  }
+  if (chat.tokenizer.empty()) return "--documents chat: wanted --tokenizer beside it, found none";
+  if (options.before.empty() && options.after.empty()) return "";
+  return "--begin and --end: wanted neither beside --documents chat, whose format has them";
 }
 
 // SIGINT and SIGTERM are only noted, so that the work ends between two blocks.
@@ -86,62 +125,29 @@ int main(int argc, char** argv) {
       "         trainyard-tokenize --tokenizer Qwen3-8B --end '<|endoftext|>' *.jsonl data/web\n"
       "         trainyard-tokenize --tokenizer Qwen3-8B --documents chat chats.jsonl data/chats\n"
       "         and in the job spec: data: {indexed: {prefix: data/web}}"};
-  trainyard::CorpusOptions options;
-  std::vector<std::string> paths;
-  trainyard::ChatFormatChoice chat;
-  std::string documents;
-  bool quiet = false;
-  options.threads = std::max(1, int(std::thread::hardware_concurrency()));
-  app.set_version_flag("--version", trainyard::Version());
-  app.add_option("PATHS", paths,
-                 "TEXT... OUT_PREFIX: the files to read, and where to write OUT_PREFIX.bin and "
-                 "OUT_PREFIX.idx, which must not exist")
-      ->required()
-      ->expected(2, -1);
-  app.add_option("--tokenizer", chat.tokenizer,
-                 "tokenizer.json, tokenizer.model, tekken.json, NAME.tiktoken, or a directory with "
-                 "one of them");
-  app.add_option(
-         "--documents", documents,
-         "What one document is; a paragraph ends at blank lines, and a line of jsonl or "
-         "chat is an object of JSON. Without this: jsonl in files NAME.jsonl, paragraph in others")
-      ->check(CLI::IsMember({"paragraph", "file", "line", "jsonl", "chat"}));
-  app.add_option("--field", options.field, "jsonl: the field that has the text")
-      ->capture_default_str();
-  app.add_option("--format", chat.name,
-                 "chat: the format to write, such as chatml; without this, that of the chat "
-                 "template beside the tokenizer");
-  app.add_option("--date", chat.date, "chat: the date that the format writes, as 2026-01-31");
-  app.add_option("--begin", options.before, "A token before each document, such as <s>");
-  app.add_option("--end", options.after, "A token after each document, such as <|endoftext|>");
-  app.add_flag("-q,--quiet", quiet, "Shows no progress");
-  app.add_option("--threads", options.threads, "How many threads encode")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
+  trainyard::CommandLine line;
+  trainyard::AddOptions(app, line);
   const auto parse = [&]() -> int {
     CLI11_PARSE(app, argc, argv);
     return -1;
   };
   // CLI11 numbers its errors from 100. All our programs return 2 for wrong usage.
   if (const int code = parse(); code >= 0) return code == 0 ? 0 : 2;
-  options.prefix = paths.back();
-  paths.pop_back();
-  options.inputs = paths;
-  if (!documents.empty()) options.split = trainyard::kSplits.at(documents);
-  if (app.count("--field") > 0 && !trainyard::ReadsJsonLines(options)) {
-    std::cerr << "trainyard-tokenize: --field: wanted a file NAME.jsonl, or --documents jsonl, "
-                 "beside it, found neither\n";
-    return 2;
-  }
-  if (const std::string misuse = trainyard::Misuse(options, chat); !misuse.empty()) {
+  trainyard::CorpusOptions& options = line.options;
+  options.prefix = line.paths.back();
+  line.paths.pop_back();
+  options.inputs = line.paths;
+  if (!line.documents.empty()) options.split = trainyard::kSplits.at(line.documents);
+  const std::string misuse = trainyard::Misuse(options, line.chat, app.count("--field") > 0);
+  if (!misuse.empty()) {
     std::cerr << "trainyard-tokenize: " << misuse << "\n";
     return 2;
   }
   trainyard::BlockStopSignals();
   trainyard::CorpusProgressPrinter printer(trainyard::RealClock(), std::cerr,
                                            ::isatty(STDERR_FILENO) == 1);
-  if (!quiet) options.progress = [&](const auto& progress) { printer.Show(progress); };
-  const auto corpus = trainyard::Run(options, chat);
+  if (!line.quiet) options.progress = [&](const auto& progress) { printer.Show(progress); };
+  const auto corpus = trainyard::Run(options, line.chat);
   printer.End();
   if (!corpus.ok()) {
     std::cerr << "trainyard-tokenize: " << corpus.status().message() << "\n";

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
 #include "tests/testing/process.h"
+#include "tests/train/chat/golden_chat.h"
 
 namespace trainyard::testing {
 namespace {
@@ -65,6 +66,28 @@ TEST_F(TokenizeProgramTest, AFieldWithoutLinesOfJsonIsWrongUsage) {
   EXPECT_EQ(mixed.output, "documents=2 tokens=10 prefix=out\n");
   EXPECT_EQ(mixed.errors, "") << "it took no ten seconds";
   EXPECT_EQ(Run({"--field", "body", "--documents", "jsonl", "b.jsonl", "other"}).exit_code, 0);
+}
+
+TEST_F(TokenizeProgramTest, ChatsWantATokenizerAndAFormat) {
+  Write("chats.jsonl", R"({"prompt": "q", "completion": "a"})");
+  Write("tokenizer.json", OpenGoldenChat("chatml").tokenizer_json);
+  const std::vector<std::string> chats = {"--documents", "chat", "chats.jsonl", "out"};
+  const auto run_with = [&](std::vector<std::string> words) {
+    words.insert(words.end(), chats.begin(), chats.end());
+    return Run(words);
+  };
+  EXPECT_THAT(run_with({}).errors, HasSubstr("--documents chat: wanted --tokenizer beside it"));
+  EXPECT_THAT(Run({"--format", "chatml", "chats.jsonl", "out"}).errors,
+              HasSubstr("--format and --date: wanted --documents chat beside them"));
+  const Finished framed = run_with({"--tokenizer", "tokenizer.json", "--begin", "<|im_start|>"});
+  EXPECT_EQ(framed.exit_code, 2);
+  EXPECT_THAT(framed.errors, HasSubstr("--begin and --end: wanted neither"));
+  const Finished unknown = run_with({"--tokenizer", "tokenizer.json"});
+  EXPECT_EQ(unknown.exit_code, 1);
+  EXPECT_THAT(unknown.errors, HasSubstr("wanted a chat_template beside the tokenizer"));
+  const Finished made = run_with({"--tokenizer", "tokenizer.json", "--format", "chatml"});
+  EXPECT_EQ(made.exit_code, 0) << made;
+  EXPECT_THAT(made.output, HasSubstr("documents=1 tokens="));
 }
 
 // Bug it must catch: a script that reads the line of success takes half a corpus for a whole one.

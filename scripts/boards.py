@@ -37,7 +37,7 @@ from live_gpu_test import BIN, LiveGpus, gpu, page  # noqa: E402
 from live_test import LONG, Live  # noqa: E402
 from watchers import Prometheus, until  # noqa: E402
 
-TOOLS = ["chromium", "chromium-driver", "fonts-dejavu-core", "fonts-inter", "pngquant"]
+TOOLS = ["chromium", "chromium-driver", "fonts-dejavu-core", "fonts-inter", "pngquant", "prometheus"]
 WIDTH = 1400  # Of a picture, in pixels.
 EVERY = 3     # Seconds between two scrapes.
 RECIPE = (ROOT / "recipes/tiny.yaml").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ packages=(
   prometheus-cpp-dev libmicrohttpd-dev libgnutls28-dev libcurl4-openssl-dev zlib1g-dev
   libutf8proc-dev libsentencepiece-dev
   libgtest-dev libgmock-dev libbenchmark-dev
-  clang-format python3 prometheus curl procps iproute2 openssl bible-kjv
+  python3 curl procps iproute2 openssl bible-kjv
 )
 
 if [ "${1:-}" = --list ]; then
@@ -47,7 +47,7 @@ fi
 
 echo "Installing ${#missing[@]} Debian packages: ${missing[*]}"
 log=$(mktemp)
-# The prometheus package would start a server of its own; only its promtool is wanted here.
+# The prometheus package of the tests would start a server of its own; only its programs are wanted.
 policy=/usr/sbin/policy-rc.d
 made_policy=
 if [ ! -e $policy ]; then

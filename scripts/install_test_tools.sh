@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what only the tests need: the programs that users have on the other side (podman, Slurm, Alertmanager,
-# kubectl), from Debian, and readers and validators from PyPI in a Python environment of their own.
+# Installs what only the tests need: clang-format, the programs that users have on the other side (podman, Slurm, Prometheus,
+# kubectl and so on), from Debian, and readers and validators from PyPI in a Python environment of their own.
 # Does nothing if all of it is there. scripts/test.sh calls it; the quickstart does not.
 #
 #   scripts/install_test_tools.sh [--python]     --python: prints that environment's interpreter, and installs nothing
@@ -13,7 +13,7 @@ if [ "${1:-}" = --python ]; then
   exit 0
 fi
 
-packages=(strace python3-venv mmdebstrap podman catatonit buildah runc slurm-wlm munge prometheus-alertmanager systemd help2man man-db bash-completion)
+packages=(clang-format prometheus strace python3-venv mmdebstrap podman catatonit buildah runc slurm-wlm munge prometheus-alertmanager systemd help2man man-db bash-completion)
 # A kubectl of another origin stays, and Debian's package would not install beside it.
 command -v kubectl >/dev/null || packages+=(kubernetes-client)
 scripts/install_deps.sh "${packages[@]}"

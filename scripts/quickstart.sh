@@ -42,7 +42,7 @@ missing=$(scripts/install_deps.sh --list | while read -r p; do
   dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || echo "$p"; done | wc -l)
 say "Trainyard quickstart. This will:"
 if [ "$missing" -gt 0 ]; then
-  say "  - install $missing Debian packages: about 1.2 GB of disk, 2 minutes, as root or with sudo"
+  say "  - install $missing Debian packages: about 1 GB of disk, 2 minutes, as root or with sudo"
   say "    (without root: it prints the one apt-get line to give to an administrator, and stops)"
 fi
 if [ -x "$build/bin/trainyard" ]; then

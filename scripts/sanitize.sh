@@ -14,7 +14,7 @@
 # race for real (PlantedBugTest): they are left to the other runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-scripts/install_deps.sh
+scripts/install_test_tools.sh
 
 configure() {  # NAME, of a preset
   [ -f "build-$1/build.ninja" ] || cmake --preset "$1" >/dev/null

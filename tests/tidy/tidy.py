@@ -51,7 +51,7 @@ class Tree:
 def format_findings(tree):
     tool = shutil.which("clang-format")
     if tool is None:
-        yield "clang-format is not installed (scripts/install_deps.sh installs it)"
+        yield "clang-format is not installed (scripts/install_test_tools.sh installs it)"
         return
     files = [str(s.path) for s in tree.code]
     for i in range(0, len(files), 50):

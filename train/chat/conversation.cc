@@ -177,12 +177,12 @@ absl::StatusOr<ChatLine> ReadChatLine(absl::string_view line) {
   RETURN_IF_ERROR(CheckBytes(line));
   ASSIGN_OR_RETURN(const Json json, ReadJsonLine(line));
   std::vector<std::string> kinds;
-  for (const char* kind : {"messages", "conversations", "prompt", "segments"}) {
+  for (const char* kind : {"messages", "conversations", "completion", "segments"}) {
     if (json.contains(kind)) kinds.push_back(kind);
   }
   if (kinds.size() != 1) {
     return Bad(
-        "wanted one of messages, conversations, prompt with completion, and segments, found ",
+        "wanted one of messages, conversations, completion with prompt, and segments, found ",
         kinds.empty() ? "none of them" : absl::StrCat(kinds[0], " and ", kinds[1]));
   }
   ChatLine read;
@@ -195,7 +195,7 @@ absl::StatusOr<ChatLine> ReadChatLine(absl::string_view line) {
     return Bad("system: wanted no such field, found a ", system->type_name(),
                "; put it first among the messages, with the role system");
   }
-  if (kinds[0] == "prompt") {
+  if (kinds[0] == "completion") {
     ASSIGN_OR_RETURN(read.messages, ReadPair(json));
   } else {
     ASSIGN_OR_RETURN(read.messages, ReadMessages(json[kinds[0]], kinds[0].c_str()));

@@ -41,7 +41,7 @@ struct ChatLine {
 };
 
 // Reads a line of JSON, without its end, which has one of these. Other fields of the line are
-// ignored.
+// ignored, as is a prompt beside messages.
 //
 //   {"messages": [{"role": "user", "content": "..."}, ...]}
 //   {"conversations": [{"from": "human", "value": "..."}, ...]}   as ShareGPT has them

@@ -36,6 +36,9 @@ TEST(ReadChatLine, ReadsTheFourForms) {
                       {"role": "user", "content": "q", "name": "Ada"},
                       {"role": "assistant", "content": "a", "tool_calls": []}]})"),
             "system: s | user: q | assistant: a | ");
+  // Public data sets repeat the first question.
+  EXPECT_EQ(Shape(R"({"prompt": "q", "messages": [{"role": "user", "content": "q"}]})"),
+            "user: q | ");
   EXPECT_EQ(Shape(R"({"conversations": [{"from": "human", "value": "q"},
                       {"from": "gpt", "value": "a"}]})"),
             "user: q | assistant: a | ");
@@ -66,7 +69,7 @@ TEST(ReadChatLine, RefusesBytesThatAreNoLine) {
 }
 
 TEST(ReadChatLine, RefusesOtherForms) {
-  const char* const kForms = "wanted one of messages, conversations, prompt with completion, and";
+  const char* const kForms = "wanted one of messages, conversations, completion with prompt, and";
   EXPECT_THAT(Refusal(R"({"text": "t"})"), HasSubstr(kForms));
   EXPECT_THAT(Refusal(R"({"messages": [], "segments": []})"),
               HasSubstr("found messages and segments"));
@@ -80,7 +83,8 @@ TEST(ReadChatLine, RefusesOtherForms) {
               HasSubstr("messages[0].role: wanted system, user or assistant, found \"tool\"; a"));
   EXPECT_THAT(Refusal(R"({"conversations": [{"from": "bing", "value": "3"}]})"),
               HasSubstr("conversations[0].from: wanted system, human or gpt, found \"bing\""));
-  EXPECT_THAT(Refusal(R"({"prompt": "q"})"), HasSubstr("completion: wanted a text, found no such"));
+  EXPECT_THAT(Refusal(R"({"prompt": "q"})"), HasSubstr(kForms));
+  EXPECT_THAT(Refusal(R"({"completion": "a"})"), HasSubstr("prompt: wanted a text, found no such"));
 }
 
 TEST(ReadChatLine, RefusesWhatNoFormatWrites) {

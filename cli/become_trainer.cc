@@ -16,7 +16,12 @@ absl::Status BecomeTrainer(const Context& context, std::vector<std::string> argu
   for (const char* option : options) {
     if (!context.arguments.Has(option)) continue;
     for (const std::string& value : context.arguments.List(option)) {
-      arguments.push_back(absl::StrCat(option, "=", value));
+      // A value may look like an option. An empty one after "=" would be taken for none.
+      if (value.empty()) {
+        arguments.insert(arguments.end(), {option, value});
+      } else {
+        arguments.push_back(absl::StrCat(option, "=", value));
+      }
     }
   }
   std::vector<char*> words;

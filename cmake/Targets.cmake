@@ -39,8 +39,8 @@ function(trainyard_target_ name)
   endif()
 endfunction()
 
-# Compiles in three quarters of the time what nobody waits for: tests, what only tests use, the main files of programs, and the
-# command line. What tests test has -O2.
+# Compiles in three quarters of the time what nobody waits for: tests, what only tests use, and the command line. What tests
+# test has -O2, and so have the main files of programs: their copies of inline functions would stand for those of libraries.
 function(trainyard_compile_quickly name)
   target_compile_options(${name} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
 endfunction()
@@ -57,7 +57,6 @@ function(trainyard_program name)
   cmake_parse_arguments(ARG "GRPC" "HEADER" "SRCS;APART;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SRCS})
   trainyard_target_(${name} ${ARGN})
-  trainyard_compile_quickly(${name})
   install(TARGETS ${name} RUNTIME DESTINATION bin)
   set_property(GLOBAL APPEND PROPERTY TRAINYARD_PROGRAMS ${name})
 endfunction()

@@ -40,7 +40,7 @@ std::string Interval::Words() const {
 }
 
 std::string Interval::Nearest(double x) const {
-  const double end = x < std::max(least, above) ? least : std::min(most, below - 0.01);
+  const double end = x < least || x <= above ? least : std::min(most, below - 0.01);
   if (zero != nullptr && std::abs(x) < std::abs(x - end)) return "0";
   return std::isfinite(end) && Holds(end) && !std::isnan(x) ? Text(end) : "";
 }

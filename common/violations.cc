@@ -1,8 +1,11 @@
 #include "common/violations.h"
 
 #include <algorithm>
+#include <charconv>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/check.h"
@@ -37,6 +40,15 @@ size_t EditDistance(absl::string_view a, absl::string_view b) {
   return row[b.size()];
 }
 
+// As people write it, and with all digits where six would be another number.
+std::string TextOf(double value) {
+  const std::string text = absl::StrCat(value);
+  double read = 0;
+  if (absl::SimpleAtod(text, &read) && read == value) return text;
+  char digits[32];
+  return {digits, std::to_chars(digits, std::end(digits), value).ptr};
+}
+
 }  // namespace
 
 std::string FieldViolation::Description() const {
@@ -63,7 +75,7 @@ bool Violations::Check(absl::string_view field, int64_t value, const WholeNumber
 
 bool Violations::Check(absl::string_view field, double value, const Interval& legal) {
   if (legal.Holds(value)) return true;
-  return Add(field, legal.Words(), value, legal.Nearest(value)), false;
+  return Add(field, legal.Words(), TextOf(value), legal.Nearest(value)), false;
 }
 
 void Violations::AddAll(const Violations& others) {

@@ -126,11 +126,17 @@ void JobBook::LookForValidations() {
   }
   for (const Snapshot& wants : wanting) {
     const absl::StatusOr<StepRecord> validated = LastValidated(*wants);
-    if (!validated.ok()) continue;
+    if (absl::IsNotFound(validated.status())) continue;
     MutexLock lock(mutex_);
     const auto found = slots_.find(wants->id);
     if (found == slots_.end() || found->second.look_for_validation) continue;
     Slot& slot = found->second;
+    // Another attempt may have begun meanwhile, and the store may not answer for a moment.
+    if (!validated.ok() ||
+        SupersededBy(slot.applied->resumes, validated->epoch, validated->step) != nullptr) {
+      slot.look_for_validation = true;
+      continue;
+    }
     if (validated->step <= slot.validated_step) continue;
     Job job = *slot.applied;
     job.progress.validation_loss = validated->validation_loss;

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/json.h"
 #include "common/json_fields.h"
 #include "common/status_macros.h"
@@ -57,7 +58,11 @@ absl::StatusOr<Job> DecodeJob(const std::string& text) {
     return Damaged("what is known of earlier attempts is not whole");
   }
   // Earlier releases stored no parts, or the consequence alone.
-  if (job.happened.empty()) job.Explain(job.state_reason);
+  if (job.happened.empty()) {
+    absl::string_view happened = job.state_reason;
+    const bool ends_with_it = absl::ConsumeSuffix(&happened, job.consequence);
+    job.Explain(std::string(happened), ends_with_it ? job.consequence : "");
+  }
   return job;
 }
 

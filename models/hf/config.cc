@@ -144,6 +144,7 @@ class ConfigReader {
       if (!there) notes.push_back("config.json has no value for the key");
     }
     violation.field = Visible(key);
+    if (!violation.note.empty()) notes.push_back(violation.note);
     violation.note = absl::StrJoin(notes, "; ");
     violations_.Add(std::move(violation));
   }

@@ -49,6 +49,7 @@ TEST(Interval, NamesALegalNumberNearAnIllegalOne) {
 
 TEST(Interval, NamesNoNumberThatIsNotLegal) {
   EXPECT_EQ(kRate.Nearest(-1), "");
+  EXPECT_EQ(kRate.Nearest(0), "");
   EXPECT_EQ(kRate.Nearest(NAN), "");
   EXPECT_EQ(kDropout.Nearest(NAN), "");
 }

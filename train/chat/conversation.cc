@@ -49,7 +49,11 @@ absl::Status CheckBytes(absl::string_view line) {
 
 absl::StatusOr<std::string> TextOf(const Json& object, const char* field, absl::string_view where) {
   const auto value = object.find(field);
-  if (value != object.end() && value->is_string()) return value->get<std::string>();
+  if (value != object.end() && value->is_string()) {
+    std::string text = value->get<std::string>();
+    if (text.find('\0') == text.npos) return text;
+    return Bad(where, field, ": wanted a text, found the byte 0 in it");
+  }
   const bool has_parts = value != object.end() && value->is_array();
   return Bad(where, field, ": wanted a text, found ", Found(object, field),
              has_parts ? kBySegments : "");
@@ -64,7 +68,8 @@ std::optional<ChatRole> RoleNamed(absl::string_view name, bool of_sharegpt) {
 
 // The fields that would change what is trained, and that no format writes.
 absl::Status CheckNoOther(const Json& object, absl::string_view where) {
-  for (const char* field : {"tools", "tool_calls", "function_call", "functions", "weight"}) {
+  for (const char* field :
+       {"tools", "tool_calls", "function_call", "functions", "weight", "train", "training"}) {
     const auto value = object.find(field);
     if (value == object.end() || value->is_null()) continue;
     if (value->is_array() && value->empty()) continue;

@@ -67,6 +67,11 @@ absl::Status Score(InferenceModel& model, const std::string& text, TextScore& sc
     score.tokens += int64_t(size);
   }
   score.bytes += int64_t(text.size());
+  if (model.tokenizer().prefix().empty() && !ids.empty()) {  // The first token is not counted.
+    ASSIGN_OR_RETURN(const std::string first,
+                     model.tokenizer().Decode(std::span(ids).first(1), Specials::kKeep));
+    score.bytes -= int64_t(std::min(first.size(), text.size()));
+  }
   ++score.documents;
   return absl::OkStatus();
 }

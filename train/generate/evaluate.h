@@ -16,7 +16,7 @@ namespace trainyard {
 struct TextScore {
   int64_t documents = 0;
   int64_t tokens = 0;  // Counted ones.
-  int64_t bytes = 0;   // Of all documents.
+  int64_t bytes = 0;   // Of the counted tokens.
   double nats = 0;     // The sum of -log(probability).
 
   double loss() const { return nats / double(tokens); }  // A token's, as training reports it.

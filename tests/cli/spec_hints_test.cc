@@ -57,15 +57,18 @@ TEST(SpecHints, AChangeSaysWhatItReplaces) {
 
 // Bug it must catch: a field that nobody wrote is "found" with a value that nobody wrote.
 TEST(SpecHints, AMissingOptimizerOrRateIsCalledMissing) {
-  const std::string none =
-      "s.yaml: optimizer: wanted one of adamw, lion, with its learning_rate, "
-      "found none";
+  const auto checked = [](const std::string& text) {
+    const auto document = SpecDocument::Parse("s.yaml", text, {});
+    return std::string(document->Explain(ParseAndValidateJob(text).status()).message());
+  };
   const std::string rest = "name: a\n";
-  EXPECT_THAT(Errors(rest), AllOf(HasSubstr(none), Not(HasSubstr("optimizer.adamw"))));
-  EXPECT_THAT(Errors(rest + "optimizer:"), HasSubstr("s.yaml:2: optimizer: wanted one of adamw"));
-  EXPECT_THAT(Errors(rest + "optimizer: {clip_norm: 1}"), HasSubstr("optimizer: wanted one of"));
+  EXPECT_THAT(checked(rest), AllOf(HasSubstr("s.yaml: optimizer: wanted one of adamw, lion, "),
+                                   HasSubstr("with its learning_rate, found none"),
+                                   Not(HasSubstr("optimizer.adamw"))));
+  EXPECT_THAT(checked(rest + "optimizer:"), HasSubstr("s.yaml:2: optimizer: wanted one of adamw"));
+  EXPECT_THAT(checked(rest + "optimizer: {clip_norm: 1}"), HasSubstr("optimizer: wanted one of"));
   for (const char* name : {"adamw", "lion"}) {
-    EXPECT_THAT(Errors(absl::StrCat(rest, "optimizer: {", name, ": {beta1: 0.8}}")),
+    EXPECT_THAT(checked(absl::StrCat(rest, "optimizer: {", name, ": {beta1: 0.8}}")),
                 HasSubstr(absl::StrCat("s.yaml:2: optimizer.", name,
                                        ".learning_rate: wanted 0 < x <= 10, found none")));
   }
@@ -74,9 +77,8 @@ TEST(SpecHints, AMissingOptimizerOrRateIsCalledMissing) {
       SpecDocument::Parse("s.yaml", "optimizer: {adamw: {learning_rate: 0}}", {})->ToProto();
   ASSERT_TRUE(zero.ok()) << zero.status();
   EXPECT_TRUE(zero->optimizer().adamw().has_learning_rate());
-  EXPECT_THAT(
-      std::string(ParseAndValidateJob("optimizer: {adamw: {learning_rate: 0}}").status().message()),
-      HasSubstr("optimizer.adamw.learning_rate: wanted 0 < x <= 10, found 0"));
+  EXPECT_THAT(checked("optimizer: {adamw: {learning_rate: 0}}"),
+              HasSubstr("optimizer.adamw.learning_rate: wanted 0 < x <= 10, found 0"));
 }
 
 }  // namespace

@@ -32,35 +32,6 @@ JobConfig ReadResolved(const YamlNode& node, const std::string& path, Violations
   return job;
 }
 
-// Says what a spec lacks of its optimizer. A learning rate has no default, and later checks would
-// only find that it is 0.
-void FindMissing(const YamlNode& spec, const std::string& path, Violations& violations) {
-  const YamlNode none;
-  const YamlNode* const given = spec.Find("optimizer");
-  const YamlNode& section = given == nullptr ? none : *given;
-  const auto is_mapping = [](const YamlNode& node) {
-    return node.kind == YamlNode::Kind::kMapping || node.kind == YamlNode::Kind::kNull;
-  };
-  if (!is_mapping(spec) || !is_mapping(section)) return;  // Which is an error already.
-  const std::string field = absl::StrCat(path, path.empty() ? "" : ".", "optimizer");
-  std::vector<std::string> names;
-  for (const Optimizer* const optimizer : Optimizers()) {
-    names.push_back(optimizer->name);
-    const YamlNode* const chosen = section.Find(optimizer->name);
-    if (chosen == nullptr) continue;
-    for (const OptimizerOption& option : optimizer->options) {
-      const bool has_default = option.legal.Holds(option.standard);
-      if (has_default || !is_mapping(*chosen) || chosen->Find(option.name) != nullptr) continue;
-      violations.Add(absl::StrCat(field, ".", optimizer->name, ".", option.name),
-                     option.legal.Words(), "none");
-    }
-    return;
-  }
-  violations.Add(field,
-                 absl::StrCat("one of ", absl::StrJoin(names, ", "), ", with its learning_rate"),
-                 "none");
-}
-
 // `path` is the path of the job: "" if the job is the document itself.
 JobConfig ReadJob(const YamlNode& node, const std::string& path, Violations& violations,
                   bool may_be_resolved = true) {
@@ -68,11 +39,8 @@ JobConfig ReadJob(const YamlNode& node, const std::string& path, Violations& vio
     return ReadResolved(node, path, violations);
   }
   JobConfig job;
-  {
-    Fields fields(node, path, violations);
-    VisitJob(fields, job);
-  }
-  FindMissing(node, path, violations);
+  Fields fields(node, path, violations);
+  VisitJob(fields, job);
   return job;
 }
 
@@ -148,6 +116,36 @@ std::optional<YamlNode> ParseDocument(absl::string_view text, Violations& violat
   if (document.ok()) return *std::move(document);
   violations.Add({.note = std::string(document.status().message())});
   return std::nullopt;
+}
+
+void FindMissing(const YamlNode& document, Violations& violations) {
+  const auto is_mapping = [](const YamlNode& node) {
+    return node.kind == YamlNode::Kind::kMapping || node.kind == YamlNode::Kind::kNull;
+  };
+  const YamlNode none;
+  const YamlNode* const job = document.Find("job");
+  const YamlNode& spec = job == nullptr ? document : *job;
+  const YamlNode* const given = spec.Find("optimizer");
+  const YamlNode& section = given == nullptr ? none : *given;
+  // What is no mapping is an error already. A resolved job is read as a whole.
+  if (!is_mapping(spec) || !is_mapping(section) || spec.Find("format") != nullptr) return;
+  const std::string field = job == nullptr ? "optimizer" : "job.optimizer";
+  std::vector<std::string> names;
+  for (const Optimizer* const optimizer : Optimizers()) {
+    names.push_back(optimizer->name);
+    const YamlNode* const chosen = section.Find(optimizer->name);
+    if (chosen == nullptr) continue;
+    for (const OptimizerOption& option : optimizer->options) {
+      const bool has_default = option.legal.Holds(option.standard);
+      if (has_default || !is_mapping(*chosen) || chosen->Find(option.name) != nullptr) continue;
+      violations.Add(absl::StrCat(field, ".", optimizer->name, ".", option.name),
+                     option.legal.Words(), "none");
+    }
+    return;
+  }
+  violations.Add(field,
+                 absl::StrCat("one of ", absl::StrJoin(names, ", "), ", with its learning_rate"),
+                 "none");
 }
 
 JobConfig ParseJobConfig(const YamlNode& document, Violations& violations) {

@@ -37,6 +37,10 @@ TrainerConfig ParseTrainerConfig(absl::string_view text, Violations& violations)
 // The same for what a person submits, in which `format` is an unknown field.
 JobConfig ParseSpec(const YamlNode& document, Violations& violations);
 
+// Adds what a spec, or the spec in a trainer's config, lacks of its optimizer. A learning rate has
+// no default, and later checks would only find that it is 0.
+void FindMissing(const YamlNode& document, Violations& violations);
+
 // Returns nullopt after adding a violation of the field "" if the text is not YAML.
 std::optional<YamlNode> ParseDocument(absl::string_view text, Violations& violations);
 

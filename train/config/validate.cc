@@ -321,6 +321,7 @@ void Validate(const JobConfig& job, Violations& violations) {
 
 JobConfig ParseAndValidateSpec(const YamlNode& document, Violations& violations) {
   JobConfig job = ParseSpec(document, violations);
+  FindMissing(document, violations);
   ValidateParsed(job, violations);
   return job;
 }
@@ -329,6 +330,7 @@ absl::StatusOr<JobConfig> ParseAndValidateJob(absl::string_view text) {
   Violations violations;
   const std::optional<YamlNode> document = ParseDocument(text, violations);
   JobConfig job = document ? ParseJobConfig(*document, violations) : JobConfig();
+  if (document) FindMissing(*document, violations);
   ValidateParsed(job, violations);
   if (!violations.empty()) return violations.ToStatus();
   return job;
@@ -338,6 +340,7 @@ TrainerConfig ParseAndValidateTrainer(absl::string_view text, Violations& violat
   TrainerConfig config = ParseTrainerConfig(text, violations);
   if (Readable(violations, "job")) {
     Violations found;
+    if (const auto document = ParseDocument(text, found)) FindMissing(*document, violations);
     Validate(config.job, found);
     if (!config.rank && config.job.devices != 1) {
       found.Add("devices", "1 for a trainer that runs alone", config.job.devices, 1);

@@ -135,11 +135,11 @@ TEST(HfConfigKindsTest, BalancesExpertsOnlyWhereConfigJsonAsksForIt) {
     EXPECT_EQ(*ConfigFromHf(*ConfigToHf(*read, json::object())), *read);
     // Bug it must catch: the number that is refused is not the one that stands in the file.
     config["router_aux_loss_coef"] = 1e6;
-    EXPECT_THAT(RefusalOf(config),
-                AllOf(HasSubstr("router_aux_loss_coef: wanted 0 (none) <= x <= 10"),
-                      HasSubstr(absl::StrCat("(moe.aux_loss in a job spec is 1e+06 x ", moe.top_k,
-                                             " experts of a token / ", FactsOf(*read).layers,
-                                             " layers)"))));
+    EXPECT_THAT(
+        RefusalOf(config),
+        AllOf(HasSubstr("router_aux_loss_coef: wanted 0 (none) <= x <= 10"),
+              HasSubstr(absl::StrCat("; moe.aux_loss in a job spec is 1e+06 x ", moe.top_k,
+                                     " experts of a token / ", FactsOf(*read).layers, " layers"))));
     config.erase("router_aux_loss_coef");
     EXPECT_GT(AsDecoder(*ConfigFromHf(config)).moe->aux_loss, 0);
     config["output_router_logits"] = "yes";

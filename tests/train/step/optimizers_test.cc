@@ -87,6 +87,29 @@ TEST_P(OptimizerJobs, SaveTheStateThatIsDeclared) {
   EXPECT_EQ(kinds, want);
 }
 
+// All parameters of the job are in one bucket, whose shards end within matrices.
+TEST(MuonJobs, MatricesThatCrossShardsAreUpdatedAsOnOneRank) {
+  const auto losses = [](int ranks, Zero zero) {
+    JobConfig job = TinyJob(FreshDirectory("muon_shards"));
+    job.optimizer.options = {MuonOptimizer(), {{"learning_rate", 1e-2}, {"epsilon", 1e-3}}};
+    job.parallelism.zero = zero;
+    job.steps = 4;
+    const std::vector<RankRun> runs = RunJob(job, {.ranks = ranks});
+    EXPECT_TRUE(runs[0].status.ok()) << runs[0].status;
+    std::vector<double> values;
+    for (const StepRecord& record : runs[0].records) values.push_back(record.loss);
+    return values;
+  };
+  const std::vector<double> want = losses(1, Zero::kNone);
+  ASSERT_EQ(want.size(), 4u);
+  for (const int ranks : {2, 4}) {
+    for (const Zero zero : {Zero::kOptimizer, Zero::kFull}) {
+      EXPECT_THAT(losses(ranks, zero), ::testing::Pointwise(::testing::DoubleNear(1e-10), want))
+          << ranks << " ranks";
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Others, OptimizerJobs, ::testing::ValuesIn(Others()),
                          [](const auto& info) { return info.param->name; });
 

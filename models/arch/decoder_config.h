@@ -68,7 +68,6 @@ void VisitDecoder(const DecoderTraits& traits, DecoderConfig& config, FieldVisit
 // Sets the fields that follow from the given ones:
 // - `hidden` or `heads` set head_dim to hidden / heads, which must be a whole number.
 // - `heads` sets kv_heads to the same number if kv_heads was equal to heads before.
-// - rope_base removes the rope scaling, because the scaling was fitted to the old base.
 // - moe.shared_experts or moe.expert_ffn set moe.shared_ffn to their product.
 void CompleteDecoder(const DecoderConfig& before, const GivenFields& given, FieldProblems& problems,
                      DecoderConfig& config);

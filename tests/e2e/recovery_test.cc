@@ -43,6 +43,16 @@ class Recovery : public ::testing::Test {
     return id;
   }
 
+  // `trainyard watch`, which writes to watch.out and watch.err.
+  ProcessOptions Watching(const std::string& id) {
+    return {.argv = {absl::StrCat(std::getenv("TRAINYARD_BIN"), "/trainyard"), "watch", id,
+                     "--controller", service_.address()},
+            .directory = service_.directory(),
+            .environment = {},
+            .output = service_.directory() + "/watch.out",
+            .errors = service_.directory() + "/watch.err"};
+  }
+
   void ExpectEndsLikeAnUndisturbedRun(const std::string& id) {
     EXPECT_EQ(service_.WaitForEnd(id), "SUCCEEDED");
     const auto steps = service_.Steps(id);
@@ -86,12 +96,7 @@ TEST_F(Recovery, WhatIsShownOfAnAttemptThatGoesBackIsItsOwn) {
   job.checkpoint_every = 100;
   job.more = "validation: {every_steps: 90}";
   const std::string id = service_.Submit(job);
-  Process watch({.argv = {absl::StrCat(std::getenv("TRAINYARD_BIN"), "/trainyard"), "watch", id,
-                          "--controller", service_.address()},
-                 .directory = service_.directory(),
-                 .environment = {},
-                 .output = service_.directory() + "/watch.out",
-                 .errors = service_.directory() + "/watch.err"});
+  Process watch(Watching(id));
   ASSERT_TRUE(service_.WaitForStep(id, 181));
   const auto trainers = service_.Trainers(id);
   ASSERT_EQ(trainers.size(), 2u) << "too fast to be disturbed";
@@ -372,12 +377,7 @@ TEST_F(Recovery, TheWholeServiceIsEndedAndStartedAgain) {
 
 TEST_F(Recovery, WatchingGoesOnThroughAControllersRestart) {
   const std::string id = service_.Submit(Job("disturbed"));
-  Process watch({.argv = {absl::StrCat(std::getenv("TRAINYARD_BIN"), "/trainyard"), "watch", id,
-                          "--controller", service_.address()},
-                 .directory = service_.directory(),
-                 .environment = {},
-                 .output = service_.directory() + "/watch.out",
-                 .errors = service_.directory() + "/watch.err"});
+  Process watch(Watching(id));
   ASSERT_TRUE(service_.WaitForStep(id, 50));
   const pid_t controller = service_.Find("trainyard-controller", "");
   ASSERT_GT(controller, 1);

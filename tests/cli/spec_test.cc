@@ -21,6 +21,7 @@
 #include "train/config/aliases.h"
 #include "train/config/parse.h"
 #include "train/config/validate.h"
+#include "train/data/blend.h"
 
 namespace trainyard::cli {
 namespace {
@@ -111,10 +112,9 @@ TEST(Spec, DatasetsOfABlendReachTheController) {
   EXPECT_EQ(blend.datasets(1).path(), "b.txt");
   const auto job = ParseJobConfig(ProtobufJson(Read(text)));
   ASSERT_TRUE(job.ok()) << job.status();
-  const trainyard::BlendData& read = std::get<trainyard::BlendData>(job->data);
+  const trainyard::BlendData& read = job->data.As<trainyard::BlendData>();
   ASSERT_EQ(read.datasets.size(), 2u);
-  EXPECT_EQ(read.datasets[1].weight, 2);
-  EXPECT_EQ(read.datasets[1].path, "b.txt");
+  EXPECT_EQ(absl::StrCat(read.datasets[1].weight, read.datasets[1].path), "2b.txt");
   EXPECT_THAT(Errors("data: {blend: {datasets: {weight: 1}}}"),
               HasSubstr("data.blend.datasets: wanted a list of mappings, found a mapping"));
   EXPECT_THAT(Errors("data:\n  blend:\n    datasets:\n    - {weigth: 1, prefix: a}\n"),

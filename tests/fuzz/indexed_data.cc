@@ -9,7 +9,9 @@
 #include "common/check.h"
 #include "models/language_model.h"
 #include "tests/fuzz/input.h"
+#include "train/data/blend.h"
 #include "train/data/dataset.h"
+#include "train/data/indexed.h"
 
 namespace trainyard {
 namespace {

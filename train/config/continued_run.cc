@@ -17,6 +17,7 @@
 #include "train/config/precision.h"
 #include "train/config/resolve_model.h"
 #include "train/config/resolved_job.h"
+#include "train/data/source.h"
 
 namespace trainyard {
 namespace {
@@ -40,18 +41,7 @@ const Rule kRules[] = {
     {"parallelism.reduction", ChangeEffect::kTraining},
     {"recompute", std::nullopt},
     {"batch.sequence", ChangeEffect::kSamples},
-    {"data", ChangeEffect::kSamples},
-    // Other files of the same content are the same samples.
-    {"data.text.path", ChangeEffect::kTraining},
-    {"data.indexed.prefix", ChangeEffect::kTraining},
-    {"data.indexed.reset_attention_mask", ChangeEffect::kTraining},
-    {"data.arrays.latents", ChangeEffect::kTraining},
-    {"data.arrays.labels", ChangeEffect::kTraining},
-    {"data.arrays.prediction_type", ChangeEffect::kTraining},
-    {"data.arrays.label_dropout", ChangeEffect::kTraining},
-    {"data.blend.datasets[].path", ChangeEffect::kTraining},
-    {"data.blend.datasets[].prefix", ChangeEffect::kTraining},
-    {"data.blend.reset_attention_mask", ChangeEffect::kTraining},
+    {"data", ChangeEffect::kSamples},  // But for fields that say otherwise.
     {"validation", std::nullopt},
     {"checkpoint", std::nullopt},
     {"profile", std::nullopt},
@@ -89,8 +79,19 @@ std::string WithoutNumbers(absl::string_view field) {
   return path;
 }
 
+// Null if the path is no field of a source of data.
+const KnownDataField* FindDataField(absl::string_view path) {
+  static const std::vector<KnownDataField>* const known =
+      new std::vector<KnownDataField>(KnownDataFields());
+  const auto found = std::find_if(known->begin(), known->end(),
+                                  [&](const auto& data) { return data.field == path; });
+  return found == known->end() ? nullptr : &*found;
+}
+
 std::optional<ChangeEffect> EffectOf(const std::string& field) {
   const std::string path = WithoutNumbers(field);
+  const KnownDataField* const data = FindDataField(path);
+  if (data != nullptr && data->same_samples) return ChangeEffect::kTraining;
   const Rule* nearest = nullptr;
   for (const Rule& rule : kRules) {
     const size_t longest = nearest == nullptr ? 0 : absl::string_view(nearest->path).size();
@@ -198,10 +199,8 @@ std::vector<RunChange> ChangesOfRun(const JobConfig& before, const JobConfig& no
 }
 
 bool NamesData(const RunChange& change) {
-  constexpr absl::string_view kPaths[] = {".path", ".prefix", ".latents", ".labels"};
-  return absl::StartsWith(change.field, "data.") &&
-         std::any_of(std::begin(kPaths), std::end(kPaths),
-                     [&](absl::string_view path) { return absl::EndsWith(change.field, path); });
+  const KnownDataField* const data = FindDataField(WithoutNumbers(change.field));
+  return data != nullptr && data->is_path;
 }
 
 std::string Described(const RunChange& change) {

@@ -1,6 +1,7 @@
 #include "train/config/job_config.h"
 
-#include "absl/strings/str_cat.h"
+#include <utility>
+
 #include "common/check.h"
 #include "common/job_axes.h"
 
@@ -48,37 +49,10 @@ double MinRatio(const ScheduleConfig& schedule) {
   return schedule.shape == ScheduleShape::kConstant ? 1 : schedule.min_ratio.value_or(0.1);
 }
 
-double ValidationFraction(const DataConfig& data) {
-  if (const auto* text = std::get_if<TextData>(&data)) return text->validation_fraction;
-  if (const auto* indexed = std::get_if<IndexedData>(&data)) return indexed->validation_fraction;
-  if (const auto* arrays = std::get_if<ArraysData>(&data)) return arrays->validation_fraction;
-  if (const auto* blend = std::get_if<BlendData>(&data)) return blend->validation_fraction;
-  return 0;
-}
-
-bool ResetsAttentionMask(const DataConfig& data) {
-  const auto* const indexed = std::get_if<IndexedData>(&data);
-  const auto* const blend = std::get_if<BlendData>(&data);
-  return (indexed != nullptr && indexed->reset_attention_mask) ||
-         (blend != nullptr && blend->reset_attention_mask);
-}
-
 std::vector<JobPath> PathsOf(const JobConfig& job) {
   std::vector<JobPath> paths;
-  if (const auto* text = std::get_if<TextData>(&job.data)) {
-    paths.push_back({"data.text.path", text->path});
-  } else if (const auto* indexed = std::get_if<IndexedData>(&job.data)) {
-    paths.push_back({"data.indexed.prefix", indexed->prefix});
-  } else if (const auto* arrays = std::get_if<ArraysData>(&job.data)) {
-    paths.push_back({"data.arrays.latents", arrays->latents});
-    paths.push_back({"data.arrays.labels", arrays->labels});
-  } else if (const auto* blend = std::get_if<BlendData>(&job.data)) {
-    for (size_t i = 0; i < blend->datasets.size(); ++i) {
-      const BlendedDataset& dataset = blend->datasets[i];
-      const std::string field = absl::StrCat("data.blend.datasets[", i, "]");
-      if (!dataset.prefix.empty()) paths.push_back({field + ".prefix", dataset.prefix});
-      if (!dataset.path.empty()) paths.push_back({field + ".path", dataset.path});
-    }
+  for (DataPath& data : PathsOf(job.data)) {
+    paths.push_back({std::move(data.field), std::move(data.path)});
   }
   if (job.checkpoint) paths.push_back({"checkpoint.directory", job.checkpoint->directory});
   if (!job.model.import_path.empty()) paths.push_back({"model.import", job.model.import_path});

@@ -8,13 +8,13 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "models/arch/config.h"
 #include "models/parallel/context_exchange.h"
 #include "models/parallel/zero.h"
 #include "models/program/optimizer/optimizer.h"
+#include "train/data/source.h"
 #include "train/pipeline/schedule.h"
 
 namespace trainyard {
@@ -70,40 +70,6 @@ struct BatchConfig {
   int64_t micro = 0;     // Sequences that a rank computes at once.
   int64_t sequence = 0;  // Tokens of one sequence.
 };
-
-struct SyntheticData {};
-struct TextData {  // Byte tokens: vocabulary 256.
-  std::string path;
-  double validation_fraction = 0;  // Held out from the end of the file, 0 <= x < 0.5.
-};
-struct IndexedData {
-  std::string prefix;                 // PREFIX.bin and PREFIX.idx.
-  double validation_fraction = 0;     // Held out from the end, in documents.
-  bool reset_attention_mask = false;  // Tokens attend only within their document.
-};
-// What a diffusion model predicts from a sample with noise (train/data/diffusion.h).
-enum class PredictionType { kEpsilon, kVPrediction };
-struct ArraysData {
-  std::string latents;  // A .npy file, [N, C, H, W].
-  std::string labels;   // A .npy file, [N].
-  PredictionType prediction_type = PredictionType::kEpsilon;
-  double label_dropout = 0;        // Probability that a training sample has no label, 0 <= x <= 1.
-  double validation_fraction = 0;  // Held out from the end, in samples.
-};
-// A dataset of a blend: either `prefix` or `path` is "".
-struct BlendedDataset {
-  double weight = 0;
-  std::string prefix;  // As in IndexedData.
-  std::string path;    // As in TextData.
-};
-struct BlendData {
-  std::vector<BlendedDataset> datasets;
-  double validation_fraction = 0;     // Held out from the end of each dataset.
-  bool reset_attention_mask = false;  // Tokens attend only within their document.
-};
-// monostate: no data were given, which Validate reports.
-using DataConfig =
-    std::variant<std::monostate, SyntheticData, TextData, IndexedData, ArraysData, BlendData>;
 
 enum class ScheduleShape { kConstant, kCosine, kLinear, kWsd };  // wsd: warm-up, stable, decay.
 const char* Name(ScheduleShape shape);  // "constant", "cosine", "linear", "wsd".
@@ -194,9 +160,5 @@ std::vector<JobPath> PathsOf(const JobConfig& job);
 int64_t DataParallel(const JobConfig& job);       // Size of the data axis.
 int64_t AccumulationSteps(const JobConfig& job);  // Micro-batches of a rank in a step.
 double MinRatio(const ScheduleConfig& schedule);  // 0.1 unless given; 1 for constant.
-double ValidationFraction(const DataConfig& data);
-
-// Whether tokens attend only within their document: the data deliver DocumentBegins.
-bool ResetsAttentionMask(const DataConfig& data);
 
 }  // namespace trainyard

@@ -14,6 +14,7 @@
 #include "train/config/job_config.h"
 #include "train/config/precision.h"
 #include "train/config/validate.h"
+#include "train/data/source.h"
 
 namespace trainyard {
 
@@ -56,54 +57,47 @@ void VisitBatch(Visitor& fields, BatchConfig& out) {
 }
 
 template <typename Visitor>
-void VisitData(Visitor& fields, DataConfig& out) {
-  const std::vector<std::string> names = {"synthetic", "text", "indexed", "arrays", "blend"};
-  const std::string held = out.index() == 0 ? "" : names[out.index() - 1];
-  const std::string source = fields.OneOf(names, held);
-  fields.Alternative("synthetic", source, [](Visitor&) {});
-  const auto* const held_text = std::get_if<TextData>(&out);
-  TextData text = held_text != nullptr ? *held_text : TextData();
-  fields.Alternative("text", source, [&](Visitor& f) {
-    f.Field("path", text.path);
-    f.Field("validation_fraction", text.validation_fraction);
-    int tokenizer = 0;  // Only one value exists, so nothing is kept of it.
-    f.template EnumField<int>("tokenizer", "TOKENIZER_", {{"BYTES", 0}}, tokenizer);
-  });
-  const auto* const held_indexed = std::get_if<IndexedData>(&out);
-  IndexedData indexed = held_indexed != nullptr ? *held_indexed : IndexedData();
-  fields.Alternative("indexed", source, [&](Visitor& f) {
-    f.Field("prefix", indexed.prefix);
-    f.Field("validation_fraction", indexed.validation_fraction);
-    f.Field("reset_attention_mask", indexed.reset_attention_mask);
-  });
-  const auto* const held_arrays = std::get_if<ArraysData>(&out);
-  ArraysData arrays = held_arrays != nullptr ? *held_arrays : ArraysData();
-  fields.Alternative("arrays", source, [&](Visitor& f) {
-    f.Field("latents", arrays.latents);
-    f.Field("labels", arrays.labels);
-    f.template EnumField<PredictionType>(
-        "prediction_type", "PREDICTION_TYPE_",
-        {{"EPSILON", PredictionType::kEpsilon}, {"V_PREDICTION", PredictionType::kVPrediction}},
-        arrays.prediction_type);
-    f.Field("label_dropout", arrays.label_dropout);
-    f.Field("validation_fraction", arrays.validation_fraction);
-  });
-  const auto* const held_blend = std::get_if<BlendData>(&out);
-  BlendData blend = held_blend != nullptr ? *held_blend : BlendData();
-  fields.Alternative("blend", source, [&](Visitor& f) {
-    f.List("datasets", blend.datasets, [](Visitor& one, BlendedDataset& dataset) {
-      one.Field("weight", dataset.weight);
-      one.Field("prefix", dataset.prefix);
-      one.Field("path", dataset.path);
+void VisitSourceField(Visitor& fields, const SourceRule& rule, const SourceField& field) {
+  if (const auto* const choice = std::get_if<Choice>(&field)) {
+    std::vector<std::pair<std::string, size_t>> values;
+    for (size_t i = 0; i < choice->names.size(); ++i) values.emplace_back(choice->names[i], i);
+    size_t index = choice->index;
+    fields.template EnumField<size_t>(rule.name, rule.value_prefix, values, index);
+    if (choice->set) choice->set(index);
+  } else if (const auto* const list = std::get_if<SectionList>(&field)) {
+    std::vector<char> sections(list->size);  // A reader adds to them, and a writer visits them.
+    size_t next = 0;
+    fields.List(rule.name, sections, [&](Visitor& one, char&) {
+      if (next >= list->size) list->add();
+      list->visit(next++, [&](const SourceRule& inner, const SourceField& of_section) {
+        VisitSourceField(one, inner, of_section);
+      });
     });
-    f.Field("validation_fraction", blend.validation_fraction);
-    f.Field("reset_attention_mask", blend.reset_attention_mask);
-  });
-  if (source == "synthetic") out = SyntheticData{};
-  if (source == "text") out = text;
-  if (source == "indexed") out = indexed;
-  if (source == "arrays") out = arrays;
-  if (source == "blend") out = blend;
+  } else if (auto* const* const text = std::get_if<std::string*>(&field)) {
+    fields.Field(rule.name, **text);
+  } else if (auto* const* const number = std::get_if<double*>(&field)) {
+    fields.Field(rule.name, **number);
+  } else {
+    fields.Field(rule.name, *std::get<bool*>(field));
+  }
+}
+
+template <typename Visitor>
+void VisitData(Visitor& fields, DataConfig& out) {
+  std::vector<std::string> names;
+  for (const DataSource* const source : DataSources()) names.push_back(source->name);
+  const DataConfig before = out;
+  const std::string chosen =
+      fields.OneOf(names, before.source() == nullptr ? "" : before.source()->name);
+  for (const DataSource* const source : DataSources()) {
+    DataConfig read = before.source() == source ? before : source->make();
+    fields.Alternative(source->name, chosen, [&](Visitor& f) {
+      source->visit(read, [&](const SourceRule& rule, const SourceField& field) {
+        VisitSourceField(f, rule, field);
+      });
+    });
+    if (chosen == source->name) out = read;
+  }
 }
 
 template <typename Visitor>

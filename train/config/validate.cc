@@ -23,8 +23,6 @@ namespace {
 
 bool IsLowerAlnum(char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c); }
 
-constexpr Interval kValidationFraction = {.least = 0, .below = 0.5};
-
 void CheckPath(absl::string_view field, const std::string& path, Violations& violations) {
   if (path.empty()) return violations.Add(field, "a path", "none");
   if (path.size() > kMaxPathLength) {
@@ -62,60 +60,6 @@ void CheckName(const std::string& name, Violations& violations) {
       Quoted(name), nearest.empty() ? "" : Quoted(nearest));
 }
 
-void CheckBlend(const BlendData& blend, Violations& violations) {
-  violations.Check("data.blend.validation_fraction", blend.validation_fraction,
-                   kValidationFraction);
-  const size_t count = blend.datasets.size();
-  if (count < 1 || count > kMaxBlendedDatasets) {
-    return violations.Add("data.blend.datasets",
-                          absl::StrCat("1 to ", kMaxBlendedDatasets, " datasets"), count);
-  }
-  for (size_t i = 0; i < count; ++i) {
-    const BlendedDataset& dataset = blend.datasets[i];
-    const std::string field = absl::StrCat("data.blend.datasets[", i, "]");
-    violations.Check(field + ".weight", dataset.weight,
-                     {.least = 1e-9, .most = 1e9, .note = "leave out datasets without weight"});
-    const bool prefix = !dataset.prefix.empty(), path = !dataset.path.empty();
-    if (prefix == path) {
-      violations.Add(field, "a prefix (PREFIX.bin and PREFIX.idx) or the path of a text",
-                     prefix ? "both" : "none");
-    } else if (prefix == blend.datasets[0].prefix.empty()) {
-      violations.Add(field,
-                     "datasets of one kind, all with a prefix or all with a path; "
-                     "trainyard-tokenize makes a prefix of a text",
-                     prefix ? "a prefix" : "a path");
-    }
-  }
-}
-
-void CheckData(const JobConfig& job, Violations& violations) {
-  if (const auto* text = std::get_if<TextData>(&job.data)) {
-    violations.Check("data.text.validation_fraction", text->validation_fraction,
-                     kValidationFraction);
-  } else if (const auto* indexed = std::get_if<IndexedData>(&job.data)) {
-    violations.Check("data.indexed.validation_fraction", indexed->validation_fraction,
-                     kValidationFraction);
-  } else if (const auto* arrays = std::get_if<ArraysData>(&job.data)) {
-    violations.Check("data.arrays.label_dropout", arrays->label_dropout, {.least = 0, .most = 1});
-    violations.Check("data.arrays.validation_fraction", arrays->validation_fraction,
-                     kValidationFraction);
-  } else if (const auto* blend = std::get_if<BlendData>(&job.data)) {
-    CheckBlend(*blend, violations);
-  } else if (std::holds_alternative<std::monostate>(job.data)) {
-    violations.Add("data",
-                   "one of synthetic: {}, text: {path: ...}, indexed: {prefix: ...}, "
-                   "arrays: {latents: ..., labels: ...}, blend: {datasets: ...}",
-                   "none");
-  }
-}
-
-// Whether any token is a byte of a text.
-bool HasText(const DataConfig& data) {
-  const auto* const blend = std::get_if<BlendData>(&data);
-  return std::holds_alternative<TextData>(data) ||
-         (blend != nullptr && !blend->datasets.empty() && !blend->datasets[0].path.empty());
-}
-
 std::optional<ModelConfig> CheckModel(const JobConfig& job, Violations& violations) {
   Violations found;
   const std::optional<ModelConfig> model = ResolveModel(job.model, found);
@@ -124,15 +68,14 @@ std::optional<ModelConfig> CheckModel(const JobConfig& job, Violations& violatio
   const std::vector<InputSpec> inputs = CreateModel(*model)->inputs();
   constexpr int64_t kByteVocabulary = 256;
   const InputSpec* const tokens = FindInput(inputs, "tokens");
-  if (HasText(job.data) && tokens != nullptr && tokens->limit < kByteVocabulary) {
+  const SourceFacts data = FactsOf(job.data);
+  if (data.byte_tokens && tokens != nullptr && tokens->limit < kByteVocabulary) {
     violations.Add(absl::StrCat(ModelPath(job.model), ".vocab"), "at least 256 for byte tokens",
                    tokens->limit, kByteVocabulary);
   }
   CheckInputs(inputs, job.data, violations);
-  if (ResetsAttentionMask(job.data) && FactsOf(*model).convolved_tokens > 0) {
-    violations.Add(std::holds_alternative<BlendData>(job.data)
-                       ? "data.blend.reset_attention_mask"
-                       : "data.indexed.reset_attention_mask",
+  if (data.reset_attention_mask && FactsOf(*model).convolved_tokens > 0) {
+    violations.Add(absl::StrCat(SectionOf(job.data), ".", ResetAttentionMaskRule().name),
                    "false for a model with recurrent layers, whose state passes over from one "
                    "document to the next",
                    "true", "false");
@@ -195,9 +138,7 @@ void CheckValidation(const JobConfig& job, Violations& violations) {
   if (!job.validation) return;
   violations.Check("validation.every_steps", job.validation->every_steps, {.most = kMaxSteps});
   violations.Check("validation.batches", job.validation->batches, {.most = kMaxValidationBatches});
-  const bool from_file = !std::holds_alternative<std::monostate>(job.data) &&
-                         !std::holds_alternative<SyntheticData>(job.data);
-  if (from_file && ValidationFraction(job.data) == 0) {
+  if (FactsOf(job.data).validation_fraction == 0) {
     violations.Add("validation", "a validation_fraction of the data above 0", 0);
   }
 }
@@ -294,7 +235,7 @@ void Validate(const JobConfig& job, Violations& violations) {
   CheckName(job.name, violations);
   const std::optional<ModelConfig> model = CheckModel(job, violations);
   CheckLayout(job, model, violations);
-  CheckData(job, violations);
+  ValidateData(job.data, violations);
   for (const auto& [field, path] : PathsOf(job)) CheckPath(field, path, violations);
   CheckOptimizer(job, violations);
   violations.Check("steps", job.steps, {.most = kMaxSteps});

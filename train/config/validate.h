@@ -23,7 +23,6 @@ inline constexpr int64_t kMaxProfiledSteps = 20;
 inline constexpr int64_t kMaxCheckpointsKept = 1'000;
 inline constexpr int64_t kMaxPriority = 1'000;
 inline constexpr int64_t kMaxRestarts = 100;
-inline constexpr size_t kMaxBlendedDatasets = 256;
 inline constexpr size_t kMaxNameLength = 63;
 inline constexpr size_t kMaxPathLength = 1'024;
 inline constexpr size_t kMaxLabels = 32;

@@ -169,7 +169,45 @@ absl::Status CheckLabels(const NpyArray& labels, int64_t samples, int64_t classe
   return absl::OkStatus();
 }
 
+void VisitArrays(DataConfig& data, SourceVisit visit) {
+  ArraysData& arrays = data.As<ArraysData>();
+  visit({.name = "latents", .same_samples = true}, &arrays.latents);
+  visit({.name = "labels", .same_samples = true}, &arrays.labels);
+  PredictionType& type = arrays.prediction_type;
+  visit({.name = "prediction_type", .value_prefix = "PREDICTION_TYPE_", .same_samples = true},
+        Choice{.names = {"EPSILON", "V_PREDICTION"},
+               .index = size_t(type),
+               .set = [&](size_t index) { type = PredictionType(index); }});
+  visit({.name = "label_dropout", .legal = Interval{.least = 0, .most = 1}, .same_samples = true},
+        &arrays.label_dropout);
+  visit(ValidationFractionRule(), &arrays.validation_fraction);
+}
+
+SourceFacts ArraysFacts(const DataConfig& data) {
+  constexpr auto kReal = InputSpec::Kind::kReal;
+  constexpr auto kSample = InputSpec::Unit::kSample;
+  return {.inputs = {{.input = {.name = "patches", .kind = kReal}, .rank = 3},
+                     {.input = {.name = "target", .kind = kReal}, .rank = 3},
+                     {.input = {.name = "time", .unit = kSample}},
+                     {.input = {.name = "label", .unit = kSample}}},
+          .validation_fraction = data.As<ArraysData>().validation_fraction};
+}
+
+absl::StatusOr<DataSplits> OpenArraysSamples(const DataConfig& data, const DataOptions& options) {
+  return OpenArrays(data.As<ArraysData>(), options);
+}
+
 }  // namespace
+
+const DataSource& ArraysSource() {
+  static const DataSource kSource = {.name = "arrays",
+                                     .example = "arrays: {latents: ..., labels: ...}",
+                                     .make = [] { return DataConfig(ArraysData()); },
+                                     .visit = VisitArrays,
+                                     .facts = ArraysFacts,
+                                     .open = OpenArraysSamples};
+  return kSource;
+}
 
 absl::StatusOr<DataSplits> OpenArrays(const ArraysData& source, const DataOptions& options) {
   const InputSpec& patches = Declared(options.inputs, "patches");

@@ -17,9 +17,24 @@
 
 #pragma once
 
+#include <string>
+
 #include "train/data/dataset.h"
 
 namespace trainyard {
+
+// What a diffusion model predicts from a sample with noise (train/data/diffusion.h).
+enum class PredictionType { kEpsilon, kVPrediction };
+
+struct ArraysData {
+  std::string latents;  // A .npy file, [N, C, H, W].
+  std::string labels;   // A .npy file, [N].
+  PredictionType prediction_type = PredictionType::kEpsilon;
+  double label_dropout = 0;        // Probability that a training sample has no label, 0 <= x <= 1.
+  double validation_fraction = 0;  // Held out from the end, in samples.
+
+  static const DataSource& Source() { return ArraysSource(); }
+};
 
 // Opens the two files. The model must declare the four inputs above (CheckInputs). The last
 // floor(validation_fraction * N) samples are for validation. OpenArrays reads all labels once, to

@@ -51,10 +51,77 @@ absl::StatusOr<SplitStream> OpenDataset(const BlendedDataset& dataset, const Ble
                      vocab, roots);
 }
 
+void VisitDataset(BlendedDataset& dataset, SourceVisit visit) {
+  visit({.name = "weight"}, &dataset.weight);
+  SourceRule prefix = PrefixRule();
+  prefix.may_be_empty = true;
+  visit(prefix, &dataset.prefix);
+  visit({.name = "path", .may_be_empty = true, .same_samples = true}, &dataset.path);
+}
+
+void VisitBlend(DataConfig& data, SourceVisit visit) {
+  BlendData& blend = data.As<BlendData>();
+  std::vector<BlendedDataset>& datasets = blend.datasets;
+  visit({.name = "datasets"},
+        SectionList{.size = datasets.size(),
+                    .add = [&] { datasets.emplace_back(); },
+                    .visit = [&](size_t i, SourceVisit f) { VisitDataset(datasets[i], f); }});
+  visit(ValidationFractionRule(), &blend.validation_fraction);
+  visit(ResetAttentionMaskRule(), &blend.reset_attention_mask);
+}
+
+SourceFacts BlendFacts(const DataConfig& data) {
+  const BlendData& blend = data.As<BlendData>();
+  return {.inputs = DeliveredTokens(),
+          .validation_fraction = blend.validation_fraction,
+          .byte_tokens = !blend.datasets.empty() && !blend.datasets[0].path.empty(),
+          .reset_attention_mask = blend.reset_attention_mask};
+}
+
+void CheckBlend(const DataConfig& data, Violations& violations) {
+  const BlendData& blend = data.As<BlendData>();
+  const size_t count = blend.datasets.size();
+  if (count < 1 || count > kMaxBlendedDatasets) {
+    return violations.Add("data.blend.datasets",
+                          absl::StrCat("1 to ", kMaxBlendedDatasets, " datasets"), count);
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const BlendedDataset& dataset = blend.datasets[i];
+    const std::string field = absl::StrCat("data.blend.datasets[", i, "]");
+    violations.Check(field + ".weight", dataset.weight,
+                     {.least = 1e-9, .most = 1e9, .note = "leave out datasets without weight"});
+    const bool prefix = !dataset.prefix.empty(), path = !dataset.path.empty();
+    if (prefix == path) {
+      violations.Add(field, "a prefix (PREFIX.bin and PREFIX.idx) or the path of a text",
+                     prefix ? "both" : "none");
+    } else if (prefix == blend.datasets[0].prefix.empty()) {
+      violations.Add(field,
+                     "datasets of one kind, all with a prefix or all with a path; "
+                     "trainyard-tokenize makes a prefix of a text",
+                     prefix ? "a prefix" : "a path");
+    }
+  }
+}
+
+absl::StatusOr<DataSplits> OpenBlendSamples(const DataConfig& data, const DataOptions& options) {
+  return OpenBlend(data.As<BlendData>(), options);
+}
+
 }  // namespace
 
-absl::StatusOr<DataSplits> OpenBlend(const BlendData& source, int64_t vocab,
-                                     const DataOptions& options) {
+const DataSource& BlendSource() {
+  static const DataSource kSource = {.name = "blend",
+                                     .example = "blend: {datasets: ...}",
+                                     .make = [] { return DataConfig(BlendData()); },
+                                     .visit = VisitBlend,
+                                     .facts = BlendFacts,
+                                     .open = OpenBlendSamples,
+                                     .check = CheckBlend};
+  return kSource;
+}
+
+absl::StatusOr<DataSplits> OpenBlend(const BlendData& source, const DataOptions& options) {
+  const int64_t vocab = VocabularyOf(options);
   std::vector<double> weights;
   std::vector<SplitStream> streams;
   for (const BlendedDataset& dataset : source.datasets) {
@@ -72,13 +139,11 @@ absl::StatusOr<DataSplits> OpenBlend(const BlendData& source, int64_t vocab,
   const auto samples = [&](bool validation) {
     std::vector<std::unique_ptr<ShuffledDocuments>> datasets;
     for (const SplitStream& split : streams) {
-      const int64_t begin = validation ? split.split : 0;
-      const int64_t end = validation ? split.stream->num_tokens() : split.split;
       // The two parts of a dataset have different keys, too.
       const uint64_t number = 2 * datasets.size() + (validation ? 1 : 0);
       datasets.push_back(std::make_unique<ShuffledDocuments>(
-          StreamPart{.stream = split.stream, .file = split.file, .begin = begin, .end = end},
-          options.sequence, RandomBits(options.seed, HashName("data/blend"), number)));
+          validation ? split.validation() : split.train(), options.sequence,
+          RandomBits(options.seed, HashName("data/blend"), number)));
     }
     return std::make_unique<BlendedSamples>(options.sequence, streams[0].stream->vocab(),
                                             source.reset_attention_mask, weights,

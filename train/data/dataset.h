@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "common/roots.h"
 #include "models/program/input.h"
-#include "train/config/job_config.h"
+#include "train/data/source.h"
 
 namespace trainyard {
 
@@ -44,12 +44,15 @@ class Dataset {
 };
 
 struct DataOptions {
-  DataConfig source;              // Not monostate.
+  DataConfig source;              // With a source.
   std::vector<InputSpec> inputs;  // The model's inputs, which the source must have (CheckInputs).
   int64_t sequence = 0;           // Tokens of a sample.
   uint64_t seed = 0;              // Seed of synthetic data, and of noise, times and dropped labels.
   Roots roots;                    // The directories in which files may lie.
 };
+
+// Ids of tokens are below it. CHECKs that the model reads tokens.
+int64_t VocabularyOf(const DataOptions& options);
 
 class TokenStream;  // token_stream.h
 

@@ -78,7 +78,6 @@ class IndexedStream final : public TokenStream {
     ASSIGN_OR_RETURN(const IndexHeader header, ReadHeader(index));
     std::unique_ptr<IndexedStream> stream(
         new IndexedStream(std::move(index), std::move(tokens), header, vocab));
-    stream->has_documents_ = source.reset_attention_mask;
     RETURN_IF_ERROR(stream->CheckSequences());
     RETURN_IF_ERROR(stream->CheckDocuments());
     return stream;
@@ -125,8 +124,6 @@ class IndexedStream final : public TokenStream {
     }
     return absl::OkStatus();
   }
-
-  bool has_documents() const override { return has_documents_; }
 
   absl::Status ReadDocumentBegins(int64_t first, std::span<int32_t> out) const override {
     ASSIGN_OR_RETURN(uint64_t document, DocumentAfter(first));
@@ -293,11 +290,48 @@ class IndexedStream final : public TokenStream {
   const InputFile tokens_;
   const IndexHeader header_;
   const int64_t vocab_;
-  bool has_documents_ = false;
   std::vector<int64_t> tokens_before_;  // Of each block of sequences; last, of the end.
 };
 
+void VisitIndexed(DataConfig& data, SourceVisit visit) {
+  IndexedData& indexed = data.As<IndexedData>();
+  visit(PrefixRule(), &indexed.prefix);
+  visit(ValidationFractionRule(), &indexed.validation_fraction);
+  visit(ResetAttentionMaskRule(), &indexed.reset_attention_mask);
+}
+
+SourceFacts IndexedFacts(const DataConfig& data) {
+  const IndexedData& indexed = data.As<IndexedData>();
+  return {.inputs = DeliveredTokens(),
+          .validation_fraction = indexed.validation_fraction,
+          .reset_attention_mask = indexed.reset_attention_mask};
+}
+
+absl::StatusOr<DataSplits> OpenIndexedSamples(const DataConfig& data, const DataOptions& options) {
+  const IndexedData& indexed = data.As<IndexedData>();
+  ASSIGN_OR_RETURN(const SplitStream split,
+                   OpenIndexed(indexed, VocabularyOf(options), options.roots));
+  ASSIGN_OR_RETURN(DataSplits splits,
+                   CutStream(split, options.sequence, indexed.reset_attention_mask));
+  splits.streams = {split.stream};
+  return splits;
+}
+
 }  // namespace
+
+SourceRule PrefixRule() {
+  return {.name = "prefix", .files = {kIndexSuffix, kTokensSuffix}, .same_samples = true};
+}
+
+const DataSource& IndexedSource() {
+  static const DataSource kSource = {.name = "indexed",
+                                     .example = "indexed: {prefix: ...}",
+                                     .make = [] { return DataConfig(IndexedData()); },
+                                     .visit = VisitIndexed,
+                                     .facts = IndexedFacts,
+                                     .open = OpenIndexedSamples};
+  return kSource;
+}
 
 absl::StatusOr<SplitStream> OpenIndexed(const IndexedData& source, int64_t vocab,
                                         const Roots& roots) {

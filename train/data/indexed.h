@@ -4,10 +4,22 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "train/data/token_stream.h"
 
 namespace trainyard {
+
+struct IndexedData {
+  std::string prefix;                 // PREFIX.bin and PREFIX.idx.
+  double validation_fraction = 0;     // Held out from the end, in documents.
+  bool reset_attention_mask = false;  // Tokens attend only within their document.
+
+  static const DataSource& Source() { return IndexedSource(); }
+};
+
+// The path of an indexed dataset is a prefix.
+SourceRule PrefixRule();
 
 // Documents are joined in the order of the index. Validation are the last floor(fraction *
 // documents) of them, at least one where the fraction is above 0. Reads the whole index once, and

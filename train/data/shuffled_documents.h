@@ -23,17 +23,6 @@
 
 namespace trainyard {
 
-// A part of a stream: its tokens [begin, end), of which there is at least one. A document that
-// reaches out of the part is cut.
-struct StreamPart {
-  std::shared_ptr<const TokenStream> stream;
-  std::string file;  // For messages.
-  int64_t begin = 0;
-  int64_t end = 0;
-
-  int64_t tokens() const { return end - begin; }
-};
-
 // Keeps 16 bytes per 64 documents of the corpus for each of up to three epochs. To begin an epoch,
 // reads the part's index once: about 0.1 s for a million documents. What a sample costs does not
 // depend on the part's share of the corpus. Thread-safe.

@@ -64,4 +64,17 @@ DataSplits SyntheticSplits(int64_t sequence, int64_t vocab, uint64_t seed) {
       .validation = std::make_unique<SyntheticDataset>(sequence, vocab, seed, "data/validation")};
 }
 
+const DataSource& SyntheticSource() {
+  static const DataSource kSource = {
+      .name = "synthetic",
+      .example = "synthetic: {}",
+      .make = [] { return DataConfig(SyntheticData()); },
+      .visit = [](DataConfig&, SourceVisit) {},
+      .facts = [](const DataConfig&) { return SourceFacts{.inputs = DeliveredTokens()}; },
+      .open = [](const DataConfig&, const DataOptions& options) -> absl::StatusOr<DataSplits> {
+        return SyntheticSplits(options.sequence, VocabularyOf(options), options.seed);
+      }};
+  return kSource;
+}
+
 }  // namespace trainyard

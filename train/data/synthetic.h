@@ -16,6 +16,10 @@
 
 namespace trainyard {
 
+struct SyntheticData {
+  static const DataSource& Source() { return SyntheticSource(); }
+};
+
 // The two splits are samples of the same chain, with different random numbers. Each split has 2^40
 // samples, which no training job uses up.
 DataSplits SyntheticSplits(int64_t sequence, int64_t vocab, uint64_t seed);

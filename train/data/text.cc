@@ -28,7 +28,36 @@ class ByteStream final : public TokenStream {
   const InputFile file_;
 };
 
+void VisitText(DataConfig& data, SourceVisit visit) {
+  TextData& text = data.As<TextData>();
+  visit({.name = "path", .same_samples = true}, &text.path);
+  visit(ValidationFractionRule(), &text.validation_fraction);
+  visit({.name = "tokenizer", .value_prefix = "TOKENIZER_"},
+        Choice{.names = {"BYTES"}, .set = nullptr});
+}
+
+SourceFacts TextFacts(const DataConfig& data) {
+  return {.inputs = DeliveredTokens(),
+          .validation_fraction = data.As<TextData>().validation_fraction,
+          .byte_tokens = true};
+}
+
+absl::StatusOr<DataSplits> OpenTextSamples(const DataConfig& data, const DataOptions& options) {
+  ASSIGN_OR_RETURN(const SplitStream split, OpenText(data.As<TextData>(), options.roots));
+  return CutStream(split, options.sequence);
+}
+
 }  // namespace
+
+const DataSource& TextSource() {
+  static const DataSource kSource = {.name = "text",
+                                     .example = "text: {path: ...}",
+                                     .make = [] { return DataConfig(TextData()); },
+                                     .visit = VisitText,
+                                     .facts = TextFacts,
+                                     .open = OpenTextSamples};
+  return kSource;
+}
 
 absl::StatusOr<SplitStream> OpenText(const TextData& source, const Roots& roots) {
   ASSIGN_OR_RETURN(InputFile file, InputFile::Open(source.path, roots));

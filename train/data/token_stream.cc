@@ -1,5 +1,8 @@
 #include "train/data/token_stream.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "train/data/token_dataset.h"
@@ -10,12 +13,11 @@ namespace {
 class StreamDataset final : public TokenDataset {
  public:
   // Shared, because both splits read one open file.
-  StreamDataset(std::shared_ptr<const TokenStream> stream, int64_t first, int64_t tokens,
-                int64_t sequence)
-      : TokenDataset(sequence, stream->vocab(), stream->has_documents()),
-        stream_(std::move(stream)),
-        first_(first),
-        num_samples_((tokens - 1) / sequence) {}
+  StreamDataset(StreamPart part, int64_t sequence, bool documents)
+      : TokenDataset(sequence, part.stream->vocab(), documents),
+        stream_(std::move(part.stream)),
+        first_(part.begin),
+        num_samples_((part.tokens() - 1) / sequence) {}
 
   int64_t num_samples() const override { return num_samples_; }
 
@@ -47,20 +49,25 @@ absl::Status TokenStream::ReadDocumentStarts(int64_t first, std::span<int64_t> o
   return absl::OkStatus();
 }
 
+absl::Status TokenStream::ReadDocumentBegins(int64_t /*first*/, std::span<int32_t> out) const {
+  std::fill(out.begin(), out.end(), 0);
+  return absl::OkStatus();
+}
+
 absl::Status CheckLengths(const SplitStream& split, int64_t sequence) {
   RETURN_IF_ERROR(CheckLength(split.file, "to train on", split.split, sequence));
   if (split.held_out() == 0) return absl::OkStatus();
   return CheckLength(split.file, "held out for validation", split.held_out(), sequence);
 }
 
-absl::StatusOr<DataSplits> CutStream(const SplitStream& split, int64_t sequence) {
+absl::StatusOr<DataSplits> CutStream(const SplitStream& split, int64_t sequence, bool documents) {
   RETURN_IF_ERROR(CheckLengths(split, sequence));
+  const auto samples = [&](const StreamPart& part) {
+    return std::make_unique<StreamDataset>(part, sequence, documents);
+  };
   DataSplits splits;
-  splits.train = std::make_unique<StreamDataset>(split.stream, 0, split.split, sequence);
-  if (split.held_out() > 0) {
-    splits.validation =
-        std::make_unique<StreamDataset>(split.stream, split.split, split.held_out(), sequence);
-  }
+  splits.train = samples(split.train());
+  if (split.held_out() > 0) splits.validation = samples(split.validation());
   return splits;
 }
 

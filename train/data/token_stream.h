@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "train/data/dataset.h"
 #include "train/data/indexed_format.h"
@@ -24,13 +25,20 @@ class TokenStream {
   // Writes the number of tokens before each of the documents [first, first + out.size()). The
   // document after the last one stands for the end of the stream.
   virtual absl::Status ReadDocumentStarts(int64_t first, std::span<int64_t> out) const;
-  // Whether samples have the input kDocumentBegins (models/program/input.h).
-  virtual bool has_documents() const { return false; }
-  // Only called if there are documents. For each of the tokens [first, first + out.size()), writes
-  // where its document begins, counted from `first`; 0 if it begins before.
-  virtual absl::Status ReadDocumentBegins(int64_t /*first*/, std::span<int32_t> /*out*/) const {
-    return absl::UnimplementedError("a stream without documents");
-  }
+  // For each of the tokens [first, first + out.size()), writes where its document begins, counted
+  // from `first`; 0 if it begins before.
+  virtual absl::Status ReadDocumentBegins(int64_t first, std::span<int32_t> out) const;
+};
+
+// A part of a stream: its tokens [begin, end), of which there is at least one. A document that
+// reaches out of the part is cut.
+struct StreamPart {
+  std::shared_ptr<const TokenStream> stream;
+  std::string file;  // For messages.
+  int64_t begin = 0;
+  int64_t end = 0;
+
+  int64_t tokens() const { return end - begin; }
 };
 
 // A stream whose end is held out.
@@ -42,6 +50,8 @@ struct SplitStream {
   int64_t split = 0;
 
   int64_t held_out() const { return stream->num_tokens() - split; }
+  StreamPart train() const { return {stream, file, 0, split}; }
+  StreamPart validation() const { return {stream, file, split, stream->num_tokens()}; }
 };
 
 // Returns INVALID_ARGUMENT, which names the file, if a part is too short for one sample.
@@ -49,7 +59,8 @@ absl::Status CheckLengths(const SplitStream& split, int64_t sequence);
 
 // Cuts both parts into samples. Sample i of a part are its tokens [i * sequence, (i + 1) *
 // sequence]: neighbours share one token, which is the last target of one and the first input of the
-// next. Errors: those of CheckLengths.
-absl::StatusOr<DataSplits> CutStream(const SplitStream& split, int64_t sequence);
+// next. `documents`: as TokenDataset. Errors: those of CheckLengths.
+absl::StatusOr<DataSplits> CutStream(const SplitStream& split, int64_t sequence,
+                                     bool documents = false);
 
 }  // namespace trainyard

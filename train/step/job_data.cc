@@ -2,33 +2,28 @@
 
 #include <string>
 #include <utility>
-#include <variant>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
-#include "train/data/indexed_format.h"
+#include "train/data/source.h"
 
 namespace trainyard {
 namespace {
 
-// The field with the path of the data. Synthetic data have no path.
-const char* PathField(const DataConfig& data) {
-  if (std::holds_alternative<ArraysData>(data)) return "data.arrays";
-  if (std::holds_alternative<BlendData>(data)) return "data.blend";
-  return std::holds_alternative<IndexedData>(data) ? "data.indexed.prefix" : "data.text.path";
+// The field that names the files: that of the path if there is only one.
+std::string FieldOf(const DataConfig& data) {
+  const std::vector<DataPath> paths = PathsOf(data);
+  return paths.size() == 1 ? paths[0].field : SectionOf(data);
 }
 
 // Training and validation data are parts of the same files.
-absl::StatusOr<std::vector<InputFingerprint>> FingerprintsOfData(const JobConfig& job,
+absl::StatusOr<std::vector<InputFingerprint>> FingerprintsOfData(const DataConfig& data,
                                                                  const Roots& roots) {
   std::vector<InputFingerprint> files;
-  for (const auto& [field, path] : PathsOf(job)) {
-    if (!absl::StartsWith(field, "data.")) continue;
-    std::vector<std::string> names = {""};
-    if (absl::EndsWith(field, ".prefix")) names = {kIndexSuffix, kTokensSuffix};
-    for (const std::string& name : names) {
-      ASSIGN_OR_RETURN(files.emplace_back(), TakeFingerprint(field, name, path + name, roots));
+  for (const DataPath& named : PathsOf(data)) {
+    for (const char* const end : named.files) {
+      ASSIGN_OR_RETURN(files.emplace_back(),
+                       TakeFingerprint(named.field, end, named.path + end, roots));
     }
   }
   return files;
@@ -37,13 +32,13 @@ absl::StatusOr<std::vector<InputFingerprint>> FingerprintsOfData(const JobConfig
 absl::StatusOr<JobData> Open(const JobConfig& job, std::vector<InputSpec> inputs,
                              const Roots& roots) {
   JobData data;
-  data.field = PathField(job.data);
+  data.field = FieldOf(job.data);
   ASSIGN_OR_RETURN(data.splits, OpenData({.source = job.data,
                                           .inputs = std::move(inputs),
                                           .sequence = job.batch.sequence,
                                           .seed = job.seed,
                                           .roots = roots}));
-  ASSIGN_OR_RETURN(data.files, FingerprintsOfData(job, roots));
+  ASSIGN_OR_RETURN(data.files, FingerprintsOfData(job.data, roots));
   return data;
 }
 
@@ -54,7 +49,7 @@ absl::StatusOr<JobData> OpenJobData(const JobConfig& job, std::vector<InputSpec>
   absl::StatusOr<JobData> data = Open(job, std::move(inputs), roots);
   if (data.ok()) return data;
   return absl::Status(data.status().code(),
-                      absl::StrCat(PathField(job.data), ": ", data.status().message()));
+                      absl::StrCat(FieldOf(job.data), ": ", data.status().message()));
 }
 
 absl::StatusOr<std::vector<InputFingerprint>> FingerprintsOfImport(const ModelDirectory& directory,

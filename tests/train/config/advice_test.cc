@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "tests/train/config/check.h"
 #include "train/config/validate.h"
+#include "train/data/synthetic.h"
 
 namespace trainyard {
 namespace {

@@ -11,6 +11,8 @@
 #include "train/config/parse.h"
 #include "train/config/resolved_job.h"
 #include "train/config/validate.h"
+#include "train/data/blend.h"
+#include "train/data/synthetic.h"
 
 namespace trainyard {
 namespace {
@@ -94,7 +96,7 @@ TEST(ContinuedRun, NamesWhatIsTrainedDifferentlyWithBothValues) {
   EXPECT_THAT(Changes([](JobConfig& job) { job.precision = PrecisionName::kF32; }),
               ElementsAre("training: precision: \"BF16\" before, \"F32\" now"));
   EXPECT_THAT(
-      Changes([](JobConfig& job) { std::get<BlendData>(job.data).datasets[1].path = "copy.txt"; }),
+      Changes([](JobConfig& job) { job.data.As<BlendData>().datasets[1].path = "copy.txt"; }),
       ElementsAre(HasSubstr("training: data.blend.datasets[1].path: \"b.txt\" before")));
   EXPECT_THAT(Changes([](JobConfig& job) { job.model.overrides->fields["moe.aux_loss"] = 0.5; }),
               ElementsAre(HasSubstr("training: model.architecture.moe.aux_loss: ")));
@@ -141,9 +143,9 @@ TEST(ContinuedRun, RefusesToRepeatOrSkipSamplesUnlessThatIsAllowed) {
   const std::vector<std::function<void(JobConfig&)>> changes = {
       [](JobConfig& job) { job.seed = 4; },
       [](JobConfig& job) { job.batch.sequence = 32; },
-      [](JobConfig& job) { std::get<BlendData>(job.data).validation_fraction = 0.1; },
-      [](JobConfig& job) { std::get<BlendData>(job.data).datasets[0].weight = 5; },
-      [](JobConfig& job) { std::get<BlendData>(job.data).datasets.resize(1); },
+      [](JobConfig& job) { job.data.As<BlendData>().validation_fraction = 0.1; },
+      [](JobConfig& job) { job.data.As<BlendData>().datasets[0].weight = 5; },
+      [](JobConfig& job) { job.data.As<BlendData>().datasets.resize(1); },
       [](JobConfig& job) { job.data = SyntheticData{}; },
   };
   const std::vector<std::string> fields = {"seed",

@@ -19,6 +19,7 @@
 #include "train/config/parse.h"
 #include "train/config/resolved_job.h"
 #include "train/config/validate.h"
+#include "train/data/indexed.h"
 
 namespace trainyard {
 namespace {
@@ -105,9 +106,9 @@ TEST(EarlierFormats, AJobOfFormat3MeansWhatItMeant) {
 TEST(EarlierFormats, WithoutTheFieldDocumentsAreNotPacked) {
   for (Json stored : StoredJobs()) {
     if (!stored.at("data").contains("indexed")) continue;
-    EXPECT_TRUE(std::get<IndexedData>(Read(stored).data).reset_attention_mask);
+    EXPECT_TRUE(Read(stored).data.As<IndexedData>().reset_attention_mask);
     stored["data"]["indexed"].erase("reset_attention_mask");
-    EXPECT_FALSE(std::get<IndexedData>(Read(stored).data).reset_attention_mask);
+    EXPECT_FALSE(Read(stored).data.As<IndexedData>().reset_attention_mask);
     return;
   }
   FAIL() << "no job with indexed data";

@@ -12,6 +12,11 @@
 #include "models/arch/registry.h"
 #include "tests/train/config/check.h"
 #include "train/config/validate.h"
+#include "train/data/arrays.h"
+#include "train/data/blend.h"
+#include "train/data/indexed.h"
+#include "train/data/synthetic.h"
+#include "train/data/text.h"
 
 namespace trainyard {
 namespace {

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/violations.h"
+#include "train/data/text.h"
 
 namespace trainyard {
 namespace {
@@ -98,7 +99,7 @@ TEST_P(SameJob, LandsInEveryField) {
   EXPECT_EQ(job->batch.global, 32);
   EXPECT_EQ(job->batch.micro, 4);
   EXPECT_EQ(job->batch.sequence, 256);
-  const auto* text = std::get_if<TextData>(&job->data);
+  const auto* text = &job->data.As<TextData>();
   ASSERT_NE(text, nullptr);
   EXPECT_EQ(text->path, "corpus.txt");
   EXPECT_EQ(text->validation_fraction, 0.02);
@@ -204,7 +205,7 @@ TEST(ParseJobConfig, AbsentNullAndZeroTakeTheDefaults) {
   EXPECT_TRUE(job->deterministic);
   EXPECT_EQ(job->max_restarts, 3);
   EXPECT_EQ(job->optimizer.clip_norm, 1.0);
-  EXPECT_TRUE(std::holds_alternative<std::monostate>(job->data));
+  EXPECT_TRUE(job->data.source() == nullptr);
 }
 
 // Each is exact, also where a double is not.

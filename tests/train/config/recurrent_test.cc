@@ -6,6 +6,8 @@
 
 #include "tests/train/config/check.h"
 #include "train/config/validate.h"
+#include "train/data/indexed.h"
+#include "train/data/synthetic.h"
 
 namespace trainyard {
 namespace {

@@ -13,6 +13,9 @@
 #include "train/config/parse.h"
 #include "train/config/resolve_model.h"
 #include "train/config/validate.h"
+#include "train/data/arrays.h"
+#include "train/data/blend.h"
+#include "train/data/indexed.h"
 
 namespace trainyard {
 namespace {
@@ -111,8 +114,8 @@ labels: {team: a, note: "ünï \"x\" \\"}
   EXPECT_EQ(read.profile->ranks, job.profile->ranks);
   EXPECT_EQ(read.parallelism.virtual_pipeline, 2);
   EXPECT_EQ(read.optimizer.options["learning_rate"], 3.1e-4);
-  EXPECT_EQ(std::get<IndexedData>(read.data).prefix, "corpus");
-  EXPECT_TRUE(std::get<IndexedData>(read.data).reset_attention_mask);
+  EXPECT_EQ(read.data.As<IndexedData>().prefix, "corpus");
+  EXPECT_TRUE(read.data.As<IndexedData>().reset_attention_mask);
   ExpectSameAfterReading(job);
 }
 
@@ -148,7 +151,7 @@ TEST(ResolvedJob, EveryFieldOfArraysSurvives) {
       " label_dropout: 0.1, validation_fraction: 0.02}}}");
   ASSERT_TRUE(read.ok()) << read.status();
   job.data = read->data;
-  const ArraysData arrays = std::get<ArraysData>(Reread(ResolvedJobText(job)).data);
+  const ArraysData arrays = Reread(ResolvedJobText(job)).data.As<ArraysData>();
   EXPECT_EQ(arrays.latents, "x.npy");
   EXPECT_EQ(arrays.labels, "y.npy");
   EXPECT_EQ(arrays.prediction_type, PredictionType::kVPrediction);
@@ -165,7 +168,7 @@ TEST(ResolvedJob, EveryFieldOfABlendAndOfADecaySurvives) {
       " batch: {global: 8, micro: 1, sequence: 64}, steps: 10, optimizer: {adamw: {learning_rate: "
       "1e-3}, schedule: {wsd: {warmup_steps: 1, decay_steps: 4, decay_style: MINUS_SQRT}}}}");
   const JobConfig read = Reread(ResolvedJobText(job));
-  const BlendData& blend = std::get<BlendData>(read.data);
+  const BlendData& blend = read.data.As<BlendData>();
   ASSERT_EQ(blend.datasets.size(), 2u);
   EXPECT_EQ(blend.datasets[0].weight, 0.7);
   EXPECT_EQ(blend.datasets[0].prefix, "a");

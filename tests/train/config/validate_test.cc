@@ -11,6 +11,9 @@
 #include "models/arch/registry.h"
 #include "tests/train/config/check.h"
 #include "train/config/resolve_model.h"
+#include "train/data/indexed.h"
+#include "train/data/synthetic.h"
+#include "train/data/text.h"
 
 namespace trainyard {
 namespace {

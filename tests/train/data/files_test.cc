@@ -15,7 +15,9 @@
 #include "common/status_macros.h"
 #include "models/language_model.h"
 #include "train/data/dataset.h"
+#include "train/data/indexed.h"
 #include "train/data/indexed_writer.h"
+#include "train/data/text.h"
 #include "train/tools/tokenize.h"
 
 namespace trainyard {

@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "tests/models/hf/files.h"
 #include "tests/train/step/run_job.h"
+#include "train/data/text.h"
 
 namespace trainyard::testing {
 namespace {

@@ -15,6 +15,7 @@
 #include "tests/models/tiny.h"
 #include "tests/train/step/run_job.h"
 #include "tests/train/step/tensors.h"
+#include "train/data/indexed.h"
 #include "train/data/indexed_writer.h"
 #include "train/hf/export.h"
 #include "train/hf/import.h"

@@ -11,6 +11,7 @@
 #include "tests/train/step/run_job.h"
 #include "train/checkpoint/lineage.h"
 #include "train/checkpoint/save.h"
+#include "train/data/text.h"
 #include "train/step/start_point.h"
 
 namespace trainyard::testing {

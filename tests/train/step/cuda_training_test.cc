@@ -15,6 +15,7 @@
 #include "tests/models/tiny.h"
 #include "tests/testing/npy.h"
 #include "tests/train/step/run_job.h"
+#include "train/data/arrays.h"
 
 namespace trainyard::testing {
 namespace {

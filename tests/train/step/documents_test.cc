@@ -12,6 +12,8 @@
 #include "tests/train/step/layouts.h"
 #include "tests/train/step/run_job.h"
 #include "train/config/resolve_model.h"
+#include "train/data/blend.h"
+#include "train/data/indexed.h"
 #include "train/data/indexed_writer.h"
 
 namespace trainyard::testing {
@@ -195,7 +197,7 @@ TEST(DocumentJobs, AreTheSameForEveryGangAndCountFlopsWithinDocuments) {
     }
   }
   JobConfig whole = job;
-  std::get<IndexedData>(whole.data).reset_attention_mask = false;
+  whole.data.As<IndexedData>().reset_attention_mask = false;
   const RankRun mixed = RunJob(whole)[0];
   ASSERT_TRUE(mixed.status.ok()) << mixed.status;
   EXPECT_GT(std::abs(mixed.records[0].loss - alone.records[0].loss), 1e-8);
@@ -207,7 +209,7 @@ TEST(DocumentJobs, AreTheSameForEveryGangAndCountFlopsWithinDocuments) {
 // number of samples alone, whatever reads them.
 TEST(BlendJobs, ResumeToTheBitAndAreTheSameForEveryGang) {
   JobConfig job = JobOf("blend_jobs");
-  const std::string prefix = std::get<IndexedData>(job.data).prefix;
+  const std::string prefix = job.data.As<IndexedData>().prefix;
   const auto writer = IndexedWriter::Create(prefix + "2", IndexDType::kInt32);
   ASSERT_TRUE(writer.ok()) << writer.status();
   for (const int64_t length : {40, 3, 9, 1, 6}) {
@@ -274,7 +276,7 @@ TEST(DocumentJobs, CountTheFlopsOfWindowsAndOfFrozenLayers) {
 
   const auto saved = [](JobConfig job) {
     const RankRun packed = RunJob(job)[0];
-    std::get<IndexedData>(job.data).reset_attention_mask = false;
+    job.data.As<IndexedData>().reset_attention_mask = false;
     return RunJob(job)[0].records.at(0).model_flops - packed.records.at(0).model_flops;
   };
   const double pairs =

@@ -22,6 +22,7 @@
 #include "tests/train/step/layouts.h"
 #include "train/config/resolve_model.h"
 #include "train/config/validate.h"
+#include "train/data/indexed.h"
 #include "train/step/layout.h"
 #include "train/step/rank_engine.h"
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/train/step/run_job.h"
+#include "train/data/text.h"
 
 namespace trainyard {
 namespace {

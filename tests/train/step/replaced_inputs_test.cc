@@ -14,7 +14,12 @@
 #include "train/checkpoint/inputs.h"
 #include "train/checkpoint/lineage.h"
 #include "train/checkpoint/paths.h"
+#include "train/data/arrays.h"
+#include "train/data/blend.h"
+#include "train/data/indexed.h"
 #include "train/data/indexed_writer.h"
+#include "train/data/synthetic.h"
+#include "train/data/text.h"
 
 namespace trainyard::testing {
 namespace {
@@ -30,7 +35,7 @@ class ReplacedInputs : public ::testing::Test {
     JobConfig job = TinyJob(scratch_ + "/job");
     job.model.architecture->fields["vocab"] = int64_t{256};
     job.data = data;
-    if (std::holds_alternative<ArraysData>(data)) OfImages(job);
+    if (data.source() == &ArraysSource()) OfImages(job);
     EXPECT_TRUE(RunJob(job)[0].status.ok());
     job.steps = 4;
     return job;

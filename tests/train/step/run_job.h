@@ -15,6 +15,7 @@
 #include "tests/testing/ranks.h"
 #include "tests/train/step/tensors.h"
 #include "train/checkpoint/load.h"
+#include "train/data/synthetic.h"
 #include "train/step/trainer.h"
 
 namespace trainyard::testing {

@@ -11,6 +11,7 @@
 #include "train/checkpoint/inputs.h"
 #include "train/checkpoint/lineage.h"
 #include "train/checkpoint/paths.h"
+#include "train/data/indexed.h"
 #include "train/data/indexed_writer.h"
 
 namespace trainyard::testing {

@@ -17,6 +17,7 @@
 
 #include "tests/testing/guarded_backend.h"
 #include "tests/train/step/run_job.h"
+#include "train/data/text.h"
 
 namespace trainyard {
 namespace {

@@ -4,7 +4,7 @@
 //   state->loss += loss_scale * sum over t with targets[t] >= 0 of (lse[t] - logits[t, targets[t]])
 //   dlogits[t,v] = loss_scale * (exp(logits[t,v] - lse[t]) - (v == targets[t])), 0 if not counted
 //
-// where loss_scale is state->loss_scale: 1 / counted tokens of the whole global batch.
+// where loss_scale is state->loss_scale: 1 / counted targets of the whole global batch.
 //
 // If ranks divide the vocabulary, forward has two phases. Each rank first computes the statistics
 // of its columns:

@@ -8,11 +8,13 @@
 //
 //   dlogits[t,e] = factor p[t,e] (fraction[s,e] - f) for softmax,
 //                  factor p[t,e] (1 - sigmoid) (fraction[s,e] - f) for sigmoid
-//   with f = sum_i fraction[s,i] p[t,i] and factor = coefficient * E * state->loss_scale
+//   with f = sum_i fraction[s,i] p[t,i]
+//   and factor = coefficient * E * state->loss_scale * state->counted_share
 //
-// With an even load the loss is `coefficient`, because loss_scale makes a mean over tokens and the
-// fractions sum to 1 for every top_k. A set is one micro-batch on all of its ranks, or one
-// sequence. So the loss depends only on the tokens of the sets, and on nothing else of the layout.
+// With an even load the loss is `coefficient`: the two scales make a mean over all tokens, whether
+// their targets are counted or not, and the fractions sum to 1 for every top_k. A set is one
+// micro-batch on all of its ranks, or one sequence. So the loss depends only on the tokens of the
+// sets, and on nothing else of the layout.
 //
 // Rows are computed in the dtype of logits, the loss in f64, on the CPU in the order of t. Bitwise
 // deterministic for given T, E and device, on the CPU for any thread count. Letters: T tokens, K

@@ -42,6 +42,13 @@ A Expected(const A* s, A sum, const Load& load, int64_t experts) {
   return expected / sum;
 }
 
+// A mean over all tokens of the global batch, not over those with counted targets.
+template <typename Args>
+double FactorOf(const Args& args) {
+  const double scale = args.state->loss_scale * args.state->counted_share;
+  return args.coefficient * double(args.logits.shape.back()) * scale;
+}
+
 template <typename A>
 void Forward(Exec& exec, const LoadBalanceForwardArgs& args) {
   const int64_t tokens = args.logits.shape.rows(), experts = args.logits.shape.back();
@@ -57,7 +64,7 @@ void Forward(Exec& exec, const LoadBalanceForwardArgs& args) {
     const Load& load = loads[args.sets.sample_of(t)];
     terms[t] = Expected(s, SumOf(scoring, s, experts), load, experts);
   });
-  const double factor = args.coefficient * double(experts) * args.state->loss_scale;
+  const double factor = FactorOf(args);
   args.state->auxiliary_loss += factor * std::accumulate(terms, terms + tokens, 0.0);
 }
 
@@ -69,7 +76,7 @@ void Backward(Exec& exec, const LoadBalanceBackwardArgs& args) {
   Load* const loads = reinterpret_cast<Load*>(ContextOf(exec).shared.Reserve(of_sets));
   ReadLoads(args, loads);
   const RouterScoring scoring = args.scoring;
-  const A factor = A(args.coefficient * double(experts) * args.state->loss_scale);
+  const A factor = A(FactorOf(args));
   T* dlogits = args.dlogits.as<T>();
   ForEachToken<A>(exec, args.logits.shape.rows(), experts, [=, &args](int64_t t, A* s) {
     RouterScores(scoring, logits + t * experts, experts, s);

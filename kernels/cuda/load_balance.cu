@@ -22,7 +22,7 @@ struct Gate {
   Failure fail = {};
 
   __device__ double Factor(const StepState& state) const {
-    return coefficient * double(experts) * state.loss_scale;
+    return coefficient * double(experts) * state.loss_scale * state.counted_share;
   }
 };
 

@@ -21,8 +21,9 @@ struct StepState {
   // Written by the host before the step.
   int64_t step = 0;  // The step being computed, from 1.
   double learning_rate = 0;
-  double loss_scale = 0;  // 1 / counted tokens of the whole global batch.
-  double clip_norm = 0;   // 0: no clipping.
+  double loss_scale = 0;     // 1 / counted targets of the whole global batch.
+  double counted_share = 1;  // Counted targets / tokens of the whole global batch.
+  double clip_norm = 0;      // 0: no clipping.
   uint64_t seed = 0;
 
   // Written by kernels within the step, read by the host after it.

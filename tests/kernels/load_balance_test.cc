@@ -31,7 +31,7 @@ Outputs<T> Compute(const Array<double>& logits64, const Array<double>& counts,
   const auto logits = Converted<A>(logits64);
   if (sets.per_sample == 0) sets.per_sample = logits.shape.rows();
   Outputs<T> out{0, Poison<T>(logits.shape)};
-  StepState state{.loss_scale = kScale, .loss = 5};
+  StepState state{.loss_scale = 4 * kScale, .counted_share = 0.25, .loss = 5};
   Call(LoadBalanceForwardArgs{.logits = logits,
                               .counts = counts,
                               .sets = sets,
@@ -144,7 +144,7 @@ TEST(LoadBalance, TokensDoNotDependOnEachOther) {
   }
 }
 
-// With loss_scale = 1 / tokens the loss is the coefficient, and nothing pulls at the logits.
+// With scales of 1 / tokens the loss is the coefficient, and nothing pulls at the logits.
 TEST(LoadBalance, OfExpertsLoadedAlikeIsTheCoefficient) {
   for (const RouterScoring scoring : {RouterScoring::kSoftmax, RouterScoring::kSigmoid}) {
     const auto got =

@@ -17,7 +17,10 @@ struct Projection {
   Value weight;  // [vocab, width], with padding, divided over the tensor ranks.
 };
 
-// "tokens" and "targets", integers by token below `vocab`; a target of -1 is not counted.
+// The target of a token whose prediction is not counted in the loss.
+inline constexpr int32_t kNotCounted = -1;
+
+// "tokens" and "targets", integers by token below `vocab`; a target may be kNotCounted.
 std::vector<InputSpec> TokenInputs(int64_t vocab);
 
 class LanguageModel : public Model {

@@ -117,7 +117,8 @@ def draw_data(rng, model):
         return {kind: {}}
     # The state of recurrent layers passes over from one document to the next.
     files = {"validation_fraction": 0.2,
-             "reset_attention_mask": "hybrid_pattern" not in model and rng.random() < 0.5}
+             "reset_attention_mask": "hybrid_pattern" not in model and rng.random() < 0.5,
+             "eod_mask_loss": rng.random() < 0.5}
     if kind == "indexed":
         return {kind: {"prefix": "web", **files}}
     return {kind: {"datasets": [{"weight": 2, "prefix": "web"}, {"weight": 1, "prefix": "code"}],

@@ -1,10 +1,12 @@
 """Writes training/*.golden: 30 steps of each job spec beside them, by an independent public implementation.
 
 pip install "transformers==5.23.0" "torch==2.15.0" pyyaml
+make_training.py [NAME...]     Only these; otherwise all.
 """
 import json
 import math
 import pathlib
+import sys
 
 import golden
 import torch
@@ -78,24 +80,42 @@ def initial(seed, name, shape, layers):
 
 
 # --- The data: a file's bytes, cut into samples, in an order that is new each time round.
+IGNORED = -100  # As PyTorch's ignore_index.
+
+
 class Corpus:
     def __init__(self, spec):
         self.length, self.seed = spec["batch"]["sequence"], spec["seed"]
-        text = (HERE / spec["data"]["text"]["path"]).read_bytes()
-        split = len(text) - int(spec["data"]["text"]["validation_fraction"] * len(text))
-        self.train, self.held_out = text[:split], text[split:]
+        (kind, data), = spec["data"].items()
+        text, fraction = (HERE / "corpus.txt").read_bytes(), data["validation_fraction"]
+        self.begins = set()  # The first tokens of documents, which are not counted as targets.
+        if kind == "text":
+            self.tokens, self.split = text, len(text) - int(fraction * len(text))
+            return
+        assert data["eod_mask_loss"]
+        words = text.split()  # Each is a document.
+        self.tokens = b"".join(words)
+        starts = [0]
+        for word in words:
+            starts.append(starts[-1] + len(word))
+        self.begins = set(starts)
+        self.split = starts[len(words) - max(1, int(fraction * len(words)))]
 
-    def sample(self, text, index):
-        return list(text[index * self.length:(index + 1) * self.length + 1])
+    def sample(self, first, index):
+        """Its inputs and its targets."""
+        first += index * self.length
+        tokens = self.tokens[first:first + self.length + 1]
+        targets = [IGNORED if first + i in self.begins else tokens[i] for i in range(1, len(tokens))]
+        return list(tokens[:-1]), targets
 
     def training(self, position):
-        samples = (len(self.train) - 1) // self.length
+        samples = (self.split - 1) // self.length
         key = golden.random_bits(self.seed, golden.hash_name("data/epoch"), position // samples)
-        return self.sample(self.train, permute(key, samples, position % samples))
+        return self.sample(0, permute(key, samples, position % samples))
 
     def validation(self, position):
-        samples = (len(self.held_out) - 1) // self.length
-        return self.sample(self.held_out, position % samples)
+        samples = (len(self.tokens) - self.split - 1) // self.length
+        return self.sample(self.split, position % samples)
 
 
 def permute(key, size, x):
@@ -114,18 +134,26 @@ def permute(key, size, x):
 
 
 # --- A step.
-def losses(model, samples, moe):
-    """Sum over tokens of the cross entropy, and the mean over tokens of the load-balancing loss, summed over layers."""
-    tokens = torch.tensor(samples)
-    out = model(tokens[:, :-1], **({"output_router_logits": True} if moe else {}))
-    entropy = torch.nn.functional.cross_entropy(out.logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="sum")
+def mean_entropy(logits, targets):
+    """Over all targets that are not ignored."""
+    return torch.nn.functional.cross_entropy(torch.cat(logits), torch.tensor(targets), ignore_index=IGNORED)
+
+
+def forward(model, samples, moe):
+    """The logits of all tokens, and the mean over tokens of the load-balancing loss, summed over layers."""
+    tokens = torch.tensor([inputs for inputs, _ in samples])
+    out = model(tokens, **({"output_router_logits": True} if moe else {}))
     balance = 0.0
     for logits in (out.router_logits if moe else []):
         p = torch.softmax(logits, -1)
         chosen = torch.topk(p, moe["top_k"], -1).indices
         fraction = torch.bincount(chosen.flatten(), minlength=moe["experts"]) / chosen.numel()
         balance = balance + moe["experts"] * (fraction * p.mean(0)).sum()
-    return entropy, balance
+    return out.logits.flatten(0, 1), balance
+
+
+def targets_of(samples):
+    return [target for _, targets in samples for target in targets]
 
 
 def learning_rate(optimizer, step, steps):
@@ -156,18 +184,19 @@ def run(name, make):
               {"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0.0}]
     update = torch.optim.AdamW(groups, betas=(adamw["beta1"], adamw["beta2"]), eps=adamw["epsilon"], foreach=False)
     batch, validation = spec["batch"], spec["validation"]
-    tokens = batch["global"] * batch["sequence"]
     micro = batch["micro"] * RANKS  # Of both ranks together.
     lines, clipped = [], 0
     for step in range(1, spec["steps"] + 1):
         update.zero_grad()
-        loss = 0.0
+        samples = [corpus.training((step - 1) * batch["global"] + i) for i in range(batch["global"])]
+        logits, balances = [], 0.0
         for first in range(0, batch["global"], micro):
-            position = (step - 1) * batch["global"] + first
-            entropy, balance = losses(model, [corpus.training(position + i) for i in range(micro)], moe)
-            share = micro * batch["sequence"] / tokens
-            (entropy / tokens + (moe["aux_loss"] * balance * share if moe else 0.0)).backward()
-            loss += entropy.item() / tokens
+            of_micro, balance = forward(model, samples[first:first + micro], moe)
+            logits.append(of_micro)
+            balances = balances + balance * micro / batch["global"]
+        entropy = mean_entropy(logits, targets_of(samples))
+        (entropy + (moe["aux_loss"] * balances if moe else 0.0)).backward()
+        loss = entropy.item()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), optimizer["clip_norm"]).item()
         clipped += norm > optimizer["clip_norm"]
         rate = learning_rate(optimizer, step, spec["steps"])
@@ -177,14 +206,17 @@ def run(name, make):
         line = {"step": step, "loss": loss, "grad_norm": norm, "learning_rate": rate}
         if step % validation["every_steps"] == 0 or step == spec["steps"]:
             count = validation["batches"] * batch["global"]
+            samples = [corpus.validation(i) for i in range(count)]
             with torch.no_grad():
-                entropy = sum(losses(model, [corpus.validation(i)], moe)[0].item() for i in range(count))
-            line["validation_loss"] = entropy / (count * batch["sequence"])
+                logits = [forward(model, [sample], moe)[0] for sample in samples]
+                line["validation_loss"] = mean_entropy(logits, targets_of(samples)).item()
         lines.append(line)
     assert 5 < clipped, f"{name}: only {clipped} steps of {spec['steps']} are clipped"
     (HERE / f"{name}.golden").write_text("".join(json.dumps(line) + "\n" for line in lines))
     print(name, "clipped", clipped, "first", lines[0], "last", lines[-1])
 
 
-for name, make in [("llama", llama), ("gpt3", gpt3), ("qwen3_moe", qwen3_moe)]:
-    run(name, make)
+for name, make in [("llama", llama), ("llama_eod", llama), ("gpt3", gpt3), ("gpt3_eod", gpt3),
+                   ("qwen3_moe", qwen3_moe), ("qwen3_moe_eod", qwen3_moe)]:
+    if not sys.argv[1:] or name in sys.argv[1:]:
+        run(name, make)

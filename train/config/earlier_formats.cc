@@ -31,6 +31,8 @@ const LaterField kLaterFields[] = {
     {4, {}, "continues", nullptr},
     {4, {"model"}, "ignore_keys", "[]"},
     {5, {"model", "architecture"}, "padding_token", nullptr},
+    {5, {"data", "indexed"}, "eod_mask_loss", "false"},
+    {5, {"data", "blend"}, "eod_mask_loss", "false"},
 };
 static_assert(kOldestResolvedJobFormat == 2 && kResolvedJobFormat == 5,
               "each format needs its rows");

@@ -20,20 +20,16 @@ constexpr int64_t kBlendedSamples = int64_t{1} << 40;
 
 class BlendedSamples final : public TokenDataset {
  public:
-  BlendedSamples(int64_t sequence, int64_t vocab, bool documents,
+  BlendedSamples(int64_t sequence, int64_t vocab, DocumentOptions documents,
                  const std::vector<double>& weights,
                  std::vector<std::unique_ptr<ShuffledDocuments>> datasets)
       : TokenDataset(sequence, vocab, documents), order_(weights), datasets_(std::move(datasets)) {}
 
   int64_t num_samples() const override { return kBlendedSamples; }
   bool is_shuffled() const override { return true; }
-  absl::Status ReadTokens(int64_t index, std::span<int32_t> out) const override {
+  absl::Status ReadSample(int64_t index, const TokenSample& out) const override {
     const BlendOrder::Choice choice = order_.At(index);
-    return datasets_[size_t(choice.dataset)]->ReadTokens(choice.sample, out);
-  }
-  absl::Status ReadDocumentBegins(int64_t index, std::span<int32_t> out) const override {
-    const BlendOrder::Choice choice = order_.At(index);
-    return datasets_[size_t(choice.dataset)]->ReadDocumentBegins(choice.sample, out);
+    return datasets_[size_t(choice.dataset)]->Read(choice.sample, out);
   }
 
  private:
@@ -68,6 +64,7 @@ void VisitBlend(DataConfig& data, SourceVisit visit) {
                     .visit = [&](size_t i, SourceVisit f) { VisitDataset(datasets[i], f); }});
   visit(ValidationFractionRule(), &blend.validation_fraction);
   visit(ResetAttentionMaskRule(), &blend.reset_attention_mask);
+  visit(EodMaskLossRule(), &blend.eod_mask_loss);
 }
 
 SourceFacts BlendFacts(const DataConfig& data) {
@@ -136,6 +133,8 @@ absl::StatusOr<DataSplits> OpenBlend(const BlendData& source, const DataOptions&
     weights.push_back(dataset.weight);
     streams.push_back(std::move(split));
   }
+  const DocumentOptions documents = {.reset_attention_mask = source.reset_attention_mask,
+                                     .eod_mask_loss = source.eod_mask_loss};
   const auto samples = [&](bool validation) {
     std::vector<std::unique_ptr<ShuffledDocuments>> datasets;
     for (const SplitStream& split : streams) {
@@ -145,9 +144,8 @@ absl::StatusOr<DataSplits> OpenBlend(const BlendData& source, const DataOptions&
           validation ? split.validation() : split.train(), options.sequence,
           RandomBits(options.seed, HashName("data/blend"), number)));
     }
-    return std::make_unique<BlendedSamples>(options.sequence, streams[0].stream->vocab(),
-                                            source.reset_attention_mask, weights,
-                                            std::move(datasets));
+    return std::make_unique<BlendedSamples>(options.sequence, streams[0].stream->vocab(), documents,
+                                            weights, std::move(datasets));
   };
   DataSplits splits;
   splits.train = samples(false);

@@ -23,7 +23,8 @@ struct BlendedDataset {
 struct BlendData {
   std::vector<BlendedDataset> datasets;
   double validation_fraction = 0;     // Held out from the end of each dataset.
-  bool reset_attention_mask = false;  // Tokens attend only within their document.
+  bool reset_attention_mask = false;  // These two as in IndexedData.
+  bool eod_mask_loss = false;
 
   static const DataSource& Source() { return BlendSource(); }
 };

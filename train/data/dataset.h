@@ -35,11 +35,14 @@ class Dataset {
   // an input by sample.
   virtual const std::vector<InputSpec>& inputs() const = 0;
 
+  // Whether each target of every sample is counted in the loss.
+  virtual bool counts_all_targets() const { return true; }
+
   // Appends the sample's units of input i of inputs() to out[i]. out[i] must hold the alternative
   // for the kind of the input. CHECKs 0 <= index < num_samples(). Integers are below the limit of
-  // their input. Errors name the file: DATA_LOSS if the file changed after it was opened;
-  // OUT_OF_RANGE, with the position, for a value that the model cannot take. After an error the
-  // contents of `out` are unspecified.
+  // their input; a target may be kNotCounted. Errors name the file: DATA_LOSS if the file changed
+  // after it was opened; OUT_OF_RANGE, with the position, for a value that the model cannot take.
+  // After an error the contents of `out` are unspecified.
   virtual absl::Status Read(const SampleId& sample, std::span<InputData> out) const = 0;
 };
 

@@ -298,6 +298,7 @@ void VisitIndexed(DataConfig& data, SourceVisit visit) {
   visit(PrefixRule(), &indexed.prefix);
   visit(ValidationFractionRule(), &indexed.validation_fraction);
   visit(ResetAttentionMaskRule(), &indexed.reset_attention_mask);
+  visit(EodMaskLossRule(), &indexed.eod_mask_loss);
 }
 
 SourceFacts IndexedFacts(const DataConfig& data) {
@@ -312,7 +313,9 @@ absl::StatusOr<DataSplits> OpenIndexedSamples(const DataConfig& data, const Data
   ASSIGN_OR_RETURN(const SplitStream split,
                    OpenIndexed(indexed, VocabularyOf(options), options.roots));
   ASSIGN_OR_RETURN(DataSplits splits,
-                   CutStream(split, options.sequence, indexed.reset_attention_mask));
+                   CutStream(split, options.sequence,
+                             {.reset_attention_mask = indexed.reset_attention_mask,
+                              .eod_mask_loss = indexed.eod_mask_loss}));
   splits.streams = {split.stream};
   return splits;
 }

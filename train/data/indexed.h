@@ -14,6 +14,7 @@ struct IndexedData {
   std::string prefix;                 // PREFIX.bin and PREFIX.idx.
   double validation_fraction = 0;     // Held out from the end, in documents.
   bool reset_attention_mask = false;  // Tokens attend only within their document.
+  bool eod_mask_loss = false;  // The target behind the last token of a document is not counted.
 
   static const DataSource& Source() { return IndexedSource(); }
 };

@@ -138,22 +138,16 @@ absl::Status ShuffledDocuments::ForEachPiece(int64_t first, int64_t count,
   return absl::OkStatus();
 }
 
-absl::Status ShuffledDocuments::ReadTokens(int64_t sample, std::span<int32_t> out) const {
-  CHECK(int64_t(out.size()) == sequence_ + 1) << out.size();
-  const int64_t count = int64_t(out.size());
-  return ForEachPiece(RunIndex(sample) * sequence_, count, [&](const Piece& piece) {
-    const std::span<int32_t> to = out.first(size_t(piece.count));
-    out = out.subspan(size_t(piece.count));
-    return part_.stream->Read(piece.first, to);
-  });
-}
-
-absl::Status ShuffledDocuments::ReadDocumentBegins(int64_t sample, std::span<int32_t> out) const {
+absl::Status ShuffledDocuments::Read(int64_t sample, const TokenSample& out) const {
+  CHECK(int64_t(out.tokens.size()) == sequence_ + 1) << out.tokens.size();
   int64_t at = 0;
-  return ForEachPiece(RunIndex(sample) * sequence_, int64_t(out.size()), [&](const Piece& piece) {
-    std::fill_n(out.begin() + at, piece.count, int32_t(at));
+  return ForEachPiece(RunIndex(sample) * sequence_, sequence_ + 1, [&](const Piece& piece) {
+    if (!out.document_begins.empty()) {
+      std::fill_n(out.document_begins.begin() + at, piece.count, int32_t(at));
+    }
+    const std::span<int32_t> to = out.tokens.subspan(size_t(at), size_t(piece.count));
     at += piece.count;
-    return absl::OkStatus();
+    return part_.stream->Read(piece.first, to);
   });
 }
 

@@ -32,12 +32,9 @@ class ShuffledDocuments {
   // orders.
   ShuffledDocuments(StreamPart part, int64_t sequence, uint64_t key);
 
-  // Reads sample number `sample` of all that are ever read, from 0. out.size() == sequence + 1.
-  // Errors: those of TokenStream, and DATA_LOSS if the file has changed.
-  absl::Status ReadTokens(int64_t sample, std::span<int32_t> out) const;
-  // For the first `sequence` tokens of the sample, the position at which the token's document
-  // begins; 0 if it begins before the sample.
-  absl::Status ReadDocumentBegins(int64_t sample, std::span<int32_t> out) const;
+  // Reads sample number `sample` of all that are ever read, from 0. Errors: those of TokenStream,
+  // and DATA_LOSS if the file has changed.
+  absl::Status Read(int64_t sample, const TokenSample& out) const;
 
  private:
   static constexpr int64_t kPlaces = 64;  // Between which a running sum of tokens is kept.

@@ -47,6 +47,8 @@ SourceRule ResetAttentionMaskRule() {
   return {.name = "reset_attention_mask", .same_samples = true};
 }
 
+SourceRule EodMaskLossRule() { return {.name = "eod_mask_loss", .same_samples = true}; }
+
 std::vector<DeliveredInput> DeliveredTokens() {
   std::vector<DeliveredInput> delivered;
   for (const InputSpec& input : TokenInputs(0)) delivered.push_back({.input = input});

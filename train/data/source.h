@@ -134,6 +134,7 @@ std::span<const DataSource* const> DataSources();
 // Rows that several sources have. The first one's fraction is held out from the end.
 SourceRule ValidationFractionRule();
 SourceRule ResetAttentionMaskRule();
+SourceRule EodMaskLossRule();
 
 // The path of the source's section in a spec: "data.text". There must be a source.
 std::string SectionOf(const DataConfig& data);

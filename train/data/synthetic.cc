@@ -22,17 +22,17 @@ class SyntheticDataset final : public TokenDataset {
 
   int64_t num_samples() const override { return kSyntheticSamples; }
 
-  absl::Status ReadTokens(int64_t index, std::span<int32_t> out) const override {
+  absl::Status ReadSample(int64_t index, const TokenSample& out) const override {
     const uint64_t base = RandomBits(seed_, stream_, uint64_t(index));
     uint64_t a = 0, b = 0;
-    for (size_t t = 0; t < out.size(); ++t) {
+    for (size_t t = 0; t < out.tokens.size(); ++t) {
       // The two letters before the sample are as random as the noise.
       if (t == 0) {
         a = RandomBits(base, 1, 0) % letters_;
         b = RandomBits(base, 2, 0) % letters_;
       }
       const uint64_t next = Next(a, b, base, t);
-      out[t] = int32_t(next);
+      out.tokens[t] = int32_t(next);
       a = b;
       b = next;
     }

@@ -11,24 +11,38 @@
 
 namespace trainyard {
 
+// What the documents of a sample change. The names are those of a spec.
+struct DocumentOptions {
+  bool reset_attention_mask = false;  // Samples have the input kDocumentBegins.
+  bool eod_mask_loss = false;  // The target behind the last token of a document is not counted.
+
+  bool any() const { return reset_attention_mask || eod_mask_loss; }
+};
+
+// What a source delivers of one sample.
+struct TokenSample {
+  std::span<int32_t> tokens;  // [sequence + 1]
+  // [sequence + 1]: for each token, the position in the sample at which the token's document
+  // begins; 0 if it begins before the sample. Empty: not wanted.
+  std::span<int32_t> document_begins = {};
+};
+
 class TokenDataset : public Dataset {
  public:
-  // Tokens are below `vocab`. `documents`: the samples also have the input kDocumentBegins.
-  TokenDataset(int64_t sequence, int64_t vocab, bool documents = false);
+  // Tokens are below `vocab`.
+  TokenDataset(int64_t sequence, int64_t vocab, DocumentOptions documents = {});
 
   const std::vector<InputSpec>& inputs() const final { return inputs_; }
+  bool counts_all_targets() const final { return !documents_.eod_mask_loss; }
   absl::Status Read(const SampleId& sample, std::span<InputData> out) const final;
 
-  // Writes the tokens of one sample; out.size() == sequence() + 1. The epoch does not matter.
-  virtual absl::Status ReadTokens(int64_t index, std::span<int32_t> out) const = 0;
-  // For each input token of one sample, writes the position in the sample at which the token's
-  // document begins: 0 if it begins before the sample. out.size() == sequence(). Only called if the
-  // samples have the input; the default writes one document.
-  virtual absl::Status ReadDocumentBegins(int64_t index, std::span<int32_t> out) const;
+  // Writes all that is wanted of one sample. The epoch does not matter.
+  virtual absl::Status ReadSample(int64_t index, const TokenSample& out) const = 0;
   int64_t sequence() const { return sequence_; }
 
  private:
   const int64_t sequence_;
+  const DocumentOptions documents_;
   std::vector<InputSpec> inputs_;
 };
 

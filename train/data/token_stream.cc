@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
-#include "train/data/token_dataset.h"
 
 namespace trainyard {
 namespace {
@@ -13,7 +12,7 @@ namespace {
 class StreamDataset final : public TokenDataset {
  public:
   // Shared, because both splits read one open file.
-  StreamDataset(StreamPart part, int64_t sequence, bool documents)
+  StreamDataset(StreamPart part, int64_t sequence, DocumentOptions documents)
       : TokenDataset(sequence, part.stream->vocab(), documents),
         stream_(std::move(part.stream)),
         first_(part.begin),
@@ -21,11 +20,11 @@ class StreamDataset final : public TokenDataset {
 
   int64_t num_samples() const override { return num_samples_; }
 
-  absl::Status ReadTokens(int64_t index, std::span<int32_t> out) const override {
-    return stream_->Read(first_ + index * sequence(), out);
-  }
-  absl::Status ReadDocumentBegins(int64_t index, std::span<int32_t> out) const override {
-    return stream_->ReadDocumentBegins(first_ + index * sequence(), out);
+  absl::Status ReadSample(int64_t index, const TokenSample& out) const override {
+    const int64_t first = first_ + index * sequence();
+    RETURN_IF_ERROR(stream_->Read(first, out.tokens));
+    if (out.document_begins.empty()) return absl::OkStatus();
+    return stream_->ReadDocumentBegins(first, out.document_begins);
   }
 
  private:
@@ -60,7 +59,8 @@ absl::Status CheckLengths(const SplitStream& split, int64_t sequence) {
   return CheckLength(split.file, "held out for validation", split.held_out(), sequence);
 }
 
-absl::StatusOr<DataSplits> CutStream(const SplitStream& split, int64_t sequence, bool documents) {
+absl::StatusOr<DataSplits> CutStream(const SplitStream& split, int64_t sequence,
+                                     DocumentOptions documents) {
   RETURN_IF_ERROR(CheckLengths(split, sequence));
   const auto samples = [&](const StreamPart& part) {
     return std::make_unique<StreamDataset>(part, sequence, documents);

@@ -9,6 +9,7 @@
 
 #include "train/data/dataset.h"
 #include "train/data/indexed_format.h"
+#include "train/data/token_dataset.h"
 
 namespace trainyard {
 
@@ -59,8 +60,8 @@ absl::Status CheckLengths(const SplitStream& split, int64_t sequence);
 
 // Cuts both parts into samples. Sample i of a part are its tokens [i * sequence, (i + 1) *
 // sequence]: neighbours share one token, which is the last target of one and the first input of the
-// next. `documents`: as TokenDataset. Errors: those of CheckLengths.
+// next. Errors: those of CheckLengths.
 absl::StatusOr<DataSplits> CutStream(const SplitStream& split, int64_t sequence,
-                                     bool documents = false);
+                                     DocumentOptions documents = {});
 
 }  // namespace trainyard

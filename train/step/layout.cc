@@ -1,5 +1,7 @@
 #include "train/step/layout.h"
 
+#include <string>
+
 #include "common/status_macros.h"
 #include "train/pipeline/divide.h"
 
@@ -39,6 +41,16 @@ absl::StatusOr<Layout> LayoutOf(const JobConfig& job, const ModelConfig& model) 
                                                   .stages = int(p.pipeline),
                                                   .chunks = int(p.virtual_pipeline),
                                                   .micro_batches = int(AccumulationSteps(job))}));
+  return layout;
+}
+
+CheckpointLayout RecordedLayout(const JobConfig& job, int64_t threads) {
+  CheckpointLayout layout;
+  layout.data = DataParallel(job);
+  CopyAxes(job.parallelism, layout);
+  layout.schedule = std::string(job.parallelism.schedule_kind()->name);
+  layout.zero = Name(job.parallelism.zero);
+  layout.threads = threads;
   return layout;
 }
 

@@ -58,7 +58,10 @@ StepState InitialState(const StepInput& input) {
   StepState state;
   state.step = input.step;
   state.learning_rate = input.learning_rate;
-  state.loss_scale = 1 / double(input.tokens);
+  const int64_t counted = input.tokens - input.uncounted;
+  CHECK(counted > 0) << input.uncounted << " uncounted of " << input.tokens;
+  state.loss_scale = 1 / double(counted);
+  state.counted_share = double(counted) / double(input.tokens);
   state.clip_norm = input.clip_norm;
   state.seed = input.seed;
   return state;

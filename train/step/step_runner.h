@@ -25,7 +25,8 @@ struct StepInput {
   int64_t step = 0;
   double learning_rate = 0;
   double clip_norm = 0;
-  int64_t tokens = 0;  // Counted tokens of the whole global batch.
+  int64_t tokens = 0;     // Of the whole global batch.
+  int64_t uncounted = 0;  // How many of these tokens have a target that is not counted.
   uint64_t seed = 0;
 };
 StepState InitialState(const StepInput& input);
@@ -50,7 +51,7 @@ class StepRunner {
                   const std::function<void()>& action_done);
 
   // Returns the sum of the losses over the batch, each scaled by 1 / tokens: this rank's part of
-  // the mean.
+  // the mean if all targets are counted.
   double Forward(const StepBatch& batch, int64_t tokens);
 
  private:

@@ -1,5 +1,6 @@
 #include "train/step/trainer.h"
 
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <utility>
@@ -23,6 +24,7 @@
 #include "train/data/dataset.h"
 #include "train/step/agree.h"
 #include "train/step/collective_use.h"
+#include "train/step/counted_targets.h"
 #include "train/step/job_data.h"
 #include "train/step/layout.h"
 #include "train/step/model_flops.h"
@@ -110,13 +112,13 @@ class RankTrainer final : public Trainer {
  private:
   absl::StatusOr<TrainingResult> RunSteps();
   absl::Status OpenDataset();
-  CheckpointLayout Written() const;
   std::vector<LoadableCheckpoint> Loadable() const;
   void TellEarlierSteps() const;
   absl::Status SupersededError() const;
 
   absl::StatusOr<StepRecord> Step(int64_t step);
-  Agreement Attempt(int64_t step, int attempt, const StepBatch& batch, StepRecord& record);
+  Agreement Attempt(int attempt, const StepBatch& batch, const StepInput& input,
+                    StepRecord& record);
   absl::Status Validate(StepRecord& record);
   absl::StatusOr<std::optional<CheckpointRecord>> MakeCheckpoint(int64_t step, StepRecord& record);
   absl::StatusOr<CheckpointRecord> Save(int64_t step);
@@ -280,7 +282,7 @@ absl::Status RankTrainer::MakeProfiler() {
 absl::Status RankTrainer::Initialise() {
   executable().WriteStepState({.seed = job_.seed});
   executable().Run(Action::kInit);
-  starting_.emplace(job_, rank_, Written(), data_,
+  starting_.emplace(job_, rank_, RecordedLayout(job_, rank_.threads), data_,
                     LoadingGang{model_, roots_, *everyone_, executable()});
   return starting_->BeforeClaim();
 }
@@ -380,9 +382,18 @@ absl::StatusOr<StepRecord> RankTrainer::Step(int64_t step) {
   Advance("data", step);
   const absl::StatusOr<StepBatch> batch = prefetcher_->Take(data_position_);
   if (!batch.ok()) return Leave(batch.status());
+  const StepInput input = {.step = step,
+                           .learning_rate = LearningRate(job_.optimizer, step, job_.steps),
+                           .clip_norm = job_.optimizer.clip_norm,
+                           .tokens = tokens_per_step(),
+                           .uncounted = data_.splits.train->counts_all_targets()
+                                            ? 0
+                                            : SumUncounted(*batch, engine_->mesh(), *everyone_),
+                           .seed = job_.seed};
   record.phases.data = step_clock_.Resume();
+  RETURN_IF_ERROR(OfField(data_.field, CheckCounted(input.tokens, input.uncounted)));
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    const Agreement agreed = Attempt(step, attempt, *batch, record);
+    const Agreement agreed = Attempt(attempt, *batch, input, record);
     if (const absl::Status state = state_check_->AfterUpdate(left_); !state.ok()) {
       return Leave(state);
     }
@@ -408,17 +419,13 @@ absl::StatusOr<StepRecord> RankTrainer::Step(int64_t step) {
   return record;
 }
 
-Agreement RankTrainer::Attempt(int64_t step, int attempt, const StepBatch& batch,
+Agreement RankTrainer::Attempt(int attempt, const StepBatch& batch, const StepInput& input,
                                StepRecord& record) {
-  record.learning_rate = LearningRate(job_.optimizer, step, job_.steps);
-  StepState state = InitialState({.step = step,
-                                  .learning_rate = record.learning_rate,
-                                  .clip_norm = job_.optimizer.clip_norm,
-                                  .tokens = tokens_per_step(),
-                                  .seed = job_.seed});
-  const auto advance = [&] { Advance("step", step); };
+  record.learning_rate = input.learning_rate;
+  StepState state = InitialState(input);
+  const auto advance = [&] { Advance("step", input.step); };
   advance();
-  if (callbacks_.before_attempt) callbacks_.before_attempt(step, attempt, state);
+  if (callbacks_.before_attempt) callbacks_.before_attempt(input.step, attempt, state);
   const StepOutput output = engine_->runner().Step(state, batch, advance);
   left_ = output.state;
   const double mine = step_clock_.End();
@@ -439,8 +446,8 @@ Agreement RankTrainer::Attempt(int64_t step, int attempt, const StepBatch& batch
 }
 
 absl::Status RankTrainer::Validate(StepRecord& record) {
-  const int64_t batches = job_.validation->batches;
-  double loss = 0;
+  const int64_t batches = job_.validation->batches, tokens = batches * tokens_per_step();
+  std::array<double, 2> sums = {};  // Of losses, and of targets that are not counted.
   absl::Status status;
   step_clock_.Pause();
   for (int64_t i = 0; i < batches && status.ok(); ++i) {
@@ -448,24 +455,17 @@ absl::Status RankTrainer::Validate(StepRecord& record) {
     const absl::StatusOr<StepBatch> batch =
         ReadStepBatch(*validation_reader_, engine_->part(), i * job_.batch.global);
     status = batch.status();
-    if (batch.ok()) loss += engine_->runner().Forward(*batch, batches * tokens_per_step());
+    if (!batch.ok()) break;
+    sums[0] += engine_->runner().Forward(*batch, tokens);
+    if (data_.splits.validation->counts_all_targets()) continue;
+    sums[1] += double(UncountedTargets(*batch, engine_->mesh()));
   }
   if (!status.ok()) return Leave(status);
-  everyone_->AllReduceSum(Tensor{{&loss, DType::kF64, Shape{1}}});
+  everyone_->AllReduceSum(Tensor{{sums.data(), DType::kF64, Shape{2}}});
   record.phases.validation = step_clock_.Resume();
-  record.validation_loss = loss;
+  RETURN_IF_ERROR(OfField(data_.field, CheckCounted(tokens, int64_t(sums[1]))));
+  record.validation_loss = sums[0] / (1 - sums[1] / double(tokens));
   return absl::OkStatus();
-}
-
-CheckpointLayout RankTrainer::Written() const {
-  const ParallelismConfig& p = job_.parallelism;
-  CheckpointLayout layout;
-  layout.data = DataParallel(job_);
-  CopyAxes(p, layout);
-  layout.schedule = std::string(p.schedule_kind()->name);
-  layout.zero = Name(p.zero);
-  layout.threads = rank_.threads;
-  return layout;
 }
 
 void RankTrainer::NoteHistory(const StepRecord& record) {
@@ -512,7 +512,7 @@ absl::StatusOr<CheckpointRecord> RankTrainer::Save(int64_t step) {
                  .data_position = data_position_,
                  .seed = job_.seed,
                  .model = model_,
-                 .layout = Written(),
+                 .layout = RecordedLayout(job_, rank_.threads),
                  .sequence = job_.batch.sequence,
                  .deterministic = job_.deterministic,
                  .build = absl::StrCat(Version(), "+", Revision())};

@@ -79,6 +79,7 @@ TEST(EarlierFormats, AJobOfFormat2MeansWhatItMeant) {
         wanted[model + name] = nullptr;
       }
     }
+    if (stored.at("data").contains("indexed")) wanted["data.indexed.eod_mask_loss"] = false;
     if (stored.at("model").at("architecture").contains("moe")) {
       wanted[model + "moe.aux_loss_scope"] = "BATCH";
     }
@@ -109,6 +110,17 @@ TEST(EarlierFormats, WithoutTheFieldDocumentsAreNotPacked) {
     EXPECT_TRUE(Read(stored).data.As<IndexedData>().reset_attention_mask);
     stored["data"]["indexed"].erase("reset_attention_mask");
     EXPECT_FALSE(Read(stored).data.As<IndexedData>().reset_attention_mask);
+    return;
+  }
+  FAIL() << "no job with indexed data";
+}
+
+// No release has written a format with the field when it came.
+TEST(EarlierFormats, WithoutTheFieldAllTargetsAreCounted) {
+  for (const Json& stored : StoredJobs()) {
+    if (!stored.at("data").contains("indexed")) continue;
+    EXPECT_FALSE(stored.at("data").at("indexed").contains("eod_mask_loss"));
+    EXPECT_FALSE(Read(stored).data.As<IndexedData>().eod_mask_loss);
     return;
   }
   FAIL() << "no job with indexed data";

@@ -90,7 +90,8 @@ parallelism: {tensor: 2, pipeline: 2, expert: 2, expert_split: EXPERT, zero: OPT
               reduction: BF16, schedule: V_HALF, context_exchange: ALL_GATHER}
 recompute: {blocks: 1, norms_and_activations: true}
 batch: {global: 32, micro: 2, sequence: 256}
-data: {indexed: {prefix: corpus, validation_fraction: 0.02, reset_attention_mask: true}}
+data: {indexed: {prefix: corpus, validation_fraction: 0.02, reset_attention_mask: true,
+                 eod_mask_loss: true}}
 optimizer:
   adamw: {learning_rate: 3.1e-4, beta1: 0.8, beta2: 0.99, epsilon: 1e-7, weight_decay: 0.2}
   schedule: {linear: {warmup_steps: 20, min_ratio: 0.05}}
@@ -116,6 +117,7 @@ labels: {team: a, note: "ünï \"x\" \\"}
   EXPECT_EQ(read.optimizer.options["learning_rate"], 3.1e-4);
   EXPECT_EQ(read.data.As<IndexedData>().prefix, "corpus");
   EXPECT_TRUE(read.data.As<IndexedData>().reset_attention_mask);
+  EXPECT_TRUE(read.data.As<IndexedData>().eod_mask_loss);
   ExpectSameAfterReading(job);
 }
 
@@ -164,7 +166,7 @@ TEST(ResolvedJob, EveryFieldOfABlendAndOfADecaySurvives) {
   JobConfig job = Valid(
       "{name: a, model: {preset: qwen3-30b-a3b, overrides: {moe: {aux_loss_scope: SEQUENCE}}},"
       " data: {blend: {datasets: [{weight: 0.7, prefix: a}, {weight: 2, prefix: b}],"
-      " validation_fraction: 0.02, reset_attention_mask: true}},"
+      " validation_fraction: 0.02, reset_attention_mask: true, eod_mask_loss: true}},"
       " batch: {global: 8, micro: 1, sequence: 64}, steps: 10, optimizer: {adamw: {learning_rate: "
       "1e-3}, schedule: {wsd: {warmup_steps: 1, decay_steps: 4, decay_style: MINUS_SQRT}}}}");
   const JobConfig read = Reread(ResolvedJobText(job));
@@ -177,6 +179,7 @@ TEST(ResolvedJob, EveryFieldOfABlendAndOfADecaySurvives) {
   EXPECT_EQ(blend.datasets[1].path, "");
   EXPECT_EQ(blend.validation_fraction, 0.02);
   EXPECT_TRUE(blend.reset_attention_mask);
+  EXPECT_TRUE(blend.eod_mask_loss);
   EXPECT_EQ(read.optimizer.schedule.shape, ScheduleShape::kWsd);
   EXPECT_EQ(read.optimizer.schedule.decay_steps, 4);
   EXPECT_EQ(read.optimizer.schedule.decay_style, DecayStyle::kMinusSqrt);

@@ -21,8 +21,10 @@ class CountingDataset final : public TokenDataset {
  public:
   explicit CountingDataset(int64_t samples) : TokenDataset(kSequence, 1000), samples_(samples) {}
   int64_t num_samples() const override { return samples_; }
-  absl::Status ReadTokens(int64_t index, std::span<int32_t> out) const override {
-    for (size_t t = 0; t < out.size(); ++t) out[t] = int32_t(10 * index + int64_t(t));
+  absl::Status ReadSample(int64_t index, const TokenSample& out) const override {
+    for (size_t t = 0; t < out.tokens.size(); ++t) {
+      out.tokens[t] = int32_t(10 * index + int64_t(t));
+    }
     return absl::OkStatus();
   }
 

@@ -113,7 +113,7 @@ ShuffledDocuments SomeShuffled(uint64_t key, int64_t end = kEnd) {
 }
 std::vector<int32_t> SampleOf(const ShuffledDocuments& documents, int64_t sample) {
   std::vector<int32_t> tokens(kBlendSequence + 1);
-  const absl::Status status = documents.ReadTokens(sample, tokens);
+  const absl::Status status = documents.Read(sample, {.tokens = tokens});
   EXPECT_TRUE(status.ok()) << status;
   return tokens;
 }
@@ -194,9 +194,9 @@ TEST(ShuffledDocuments, ASampleOfASmallPartTakesFewReads) {
 TEST(ShuffledDocuments, BeginsAreThoseOfTheDocumentsInASample) {
   const ShuffledDocuments documents = SomeShuffled(3);
   for (int64_t i = 0; i < 200; ++i) {
-    const std::vector<int32_t> sample = SampleOf(documents, i);
-    std::vector<int32_t> begins(kBlendSequence), want(kBlendSequence);
-    ASSERT_TRUE(documents.ReadDocumentBegins(i, begins).ok());
+    std::vector<int32_t> sample(kBlendSequence + 1), begins(sample.size()), want(sample.size());
+    ASSERT_TRUE(documents.Read(i, {.tokens = sample, .document_begins = begins}).ok());
+    EXPECT_EQ(sample, SampleOf(documents, i));
     for (size_t t = 1; t < want.size(); ++t) {
       want[t] = sample[t] == sample[t - 1] + 1 ? want[t - 1] : int32_t(t);
     }
@@ -214,13 +214,14 @@ class BlendTest : public ::testing::Test {
   }
 
   std::string Path(const std::string& name) const { return directory_ + "/" + name; }
+  static int LengthOf(int document) { return 1 + document * 5 % 9; }
   // Documents of 1 to 9 tokens, which count from `token` on.
   void WriteCorpus(const std::string& name, int documents, int32_t token,
                    IndexDType dtype = IndexDType::kUint16) const {
     auto writer = IndexedWriter::Create(Path(name), dtype);
     ASSERT_TRUE(writer.ok()) << writer.status();
     for (int d = 0; d < documents; ++d) {
-      std::vector<int32_t> tokens(size_t(1 + d * 5 % 9));
+      std::vector<int32_t> tokens(size_t(LengthOf(d)));
       for (int32_t& one : tokens) one = token++;
       ASSERT_TRUE((*writer)->AddDocument(tokens).ok());
     }
@@ -300,6 +301,35 @@ TEST_F(BlendTest, TakesThreeOfFourSamplesFromTheFirstAndHoldsOutTheEndOfEach) {
     ASSERT_FALSE(held[size_t(d)].empty());
     EXPECT_LT(*train[size_t(d)].rbegin(), *held[size_t(d)].begin()) << d;
   }
+}
+
+// Each token of these corpora occurs once, so a token says whether it ends a document.
+TEST_F(BlendTest, DoesNotCountTheTargetBehindTheEndOfADocument) {
+  BlendData blend = TwoCorpora(0.1);
+  blend.eod_mask_loss = true;
+  const auto splits = Open(blend), all = Open(TwoCorpora(0.1));
+  ASSERT_TRUE(splits.ok() && all.ok()) << splits.status() << all.status();
+  EXPECT_FALSE(splits->train->counts_all_targets());
+  EXPECT_TRUE(all->train->counts_all_targets());
+  std::set<int32_t> ends;
+  for (auto [token, documents] : {std::pair(1000, 40), std::pair(20'000, 90)}) {
+    for (int d = 0; d < documents; ++d) ends.insert((token += LengthOf(d)) - 1);
+  }
+  const auto check = [&](const Batches& batches, const Batches& counted) {
+    ASSERT_EQ(batches.size(), counted.size());
+    for (size_t i = 0; i < batches.size(); ++i) {
+      ASSERT_EQ(batches[i].size(), 2u);  // And no begins of documents, for which nobody has asked.
+      EXPECT_EQ(batches[i].at("tokens"), counted[i].at("tokens"));
+      auto want = std::get<std::vector<int32_t>>(counted[i].at("targets"));
+      const auto& tokens = std::get<std::vector<int32_t>>(counted[i].at("tokens"));
+      for (size_t t = 0; t < want.size(); ++t) {
+        if (ends.contains(tokens[t])) want[t] = kNotCounted;
+      }
+      EXPECT_EQ(std::get<std::vector<int32_t>>(batches[i].at("targets")), want);
+    }
+  };
+  check(Read(*splits->train, 0, 40, 1), Read(*all->train, 0, 40, 1));
+  check(Read(*splits->validation, 0, 4, 1), Read(*all->validation, 0, 4, 1));
 }
 
 TEST_F(BlendTest, WrongDatasetsAreRefusedByName) {

@@ -47,7 +47,7 @@ class DataFiles : public ::testing::Test {
   }
   absl::StatusOr<DataSplits> Indexed(const std::string& name, double fraction, int64_t sequence,
                                      int64_t vocab = 65536, bool documents = false) const {
-    return OpenData({.source = IndexedData{name, fraction, documents},
+    return OpenData({.source = IndexedData{name, fraction, documents, documents},
                      .inputs = TokenInputs(vocab),
                      .sequence = sequence,
                      .roots = Roots({directory_})});
@@ -186,6 +186,13 @@ std::vector<int32_t> Begins(const Dataset& data, int64_t index) {
   return std::get<std::vector<int32_t>>(inputs[2]);
 }
 
+std::vector<int32_t> Targets(const Dataset& data, int64_t index) {
+  std::vector<InputData> inputs(3, std::vector<int32_t>());
+  const absl::Status status = data.Read({.index = index}, inputs);
+  EXPECT_TRUE(status.ok()) << status;
+  return std::get<std::vector<int32_t>>(inputs[1]);
+}
+
 // The same from each token's document, counted row by row.
 std::vector<int32_t> ScannedBegins(const std::vector<int32_t>& document_of, int64_t first,
                                    int64_t sequence) {
@@ -197,6 +204,16 @@ std::vector<int32_t> ScannedBegins(const std::vector<int32_t>& document_of, int6
     begins.push_back(int32_t(begin));
   }
   return begins;
+}
+
+// All tokens are 'x'. A target that lies in another document than its token is not counted.
+std::vector<int32_t> ScannedTargets(const std::vector<int32_t>& document_of, int64_t first,
+                                    int64_t sequence) {
+  std::vector<int32_t> targets;
+  for (int64_t at = first; at < first + sequence; ++at) {
+    targets.push_back(document_of[size_t(at)] == document_of[size_t(at + 1)] ? 'x' : kNotCounted);
+  }
+  return targets;
 }
 
 // Documents longer than a sample, of one token, of several sequences, without tokens at the edges
@@ -229,8 +246,10 @@ TEST_F(DataFiles, IndexedTellsWhereDocumentsBegin) {
     for (const auto& [data, first] :
          {std::pair(splits->train.get(), int64_t{0}), std::pair(splits->validation.get(), split)}) {
       for (int64_t i = 0; i < data->num_samples(); ++i) {
-        ASSERT_EQ(Begins(*data, i), ScannedBegins(document_of, first + i * sequence, sequence))
-            << "sample " << i << " of " << sequence << " tokens";
+        const std::string of = absl::StrCat("sample ", i, " of ", sequence, " tokens");
+        const int64_t begin = first + i * sequence;
+        ASSERT_EQ(Begins(*data, i), ScannedBegins(document_of, begin, sequence)) << of;
+        ASSERT_EQ(Targets(*data, i), ScannedTargets(document_of, begin, sequence)) << of;
       }
     }
   }

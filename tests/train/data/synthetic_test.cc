@@ -17,7 +17,7 @@ namespace {
 std::vector<int32_t> SyntheticSample(const Dataset& dataset, int64_t index) {
   const auto& tokens = dynamic_cast<const TokenDataset&>(dataset);
   std::vector<int32_t> sample(size_t(tokens.sequence()) + 1);
-  EXPECT_TRUE(tokens.ReadTokens(index, sample).ok());
+  EXPECT_TRUE(tokens.ReadSample(index, {.tokens = sample}).ok());
   return sample;
 }
 

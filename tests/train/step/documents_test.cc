@@ -1,6 +1,8 @@
 // Proves training on sequences that hold several documents (reset_attention_mask). A packed sample
 // has the losses of its documents alone; layouts equal one rank, with batches made here and with
 // jobs that read them from files; and the FLOPs of a step count the pairs within documents, once.
+// And on targets behind the ends of documents that are not counted (eod_mask_loss): every gang has
+// the loss of one rank, and what counts all targets sends nothing for that.
 
 #include <gmock/gmock.h>
 
@@ -15,6 +17,7 @@
 #include "train/data/blend.h"
 #include "train/data/indexed.h"
 #include "train/data/indexed_writer.h"
+#include "train/step/step_runner.h"
 
 namespace trainyard::testing {
 namespace {
@@ -203,6 +206,76 @@ TEST(DocumentJobs, AreTheSameForEveryGangAndCountFlopsWithinDocuments) {
   EXPECT_GT(std::abs(mixed.records[0].loss - alone.records[0].loss), 1e-8);
   const double all = flops.total() * kSamples * kSequence;
   EXPECT_NEAR(mixed.records[0].model_flops, all, 1e-9 * all);
+}
+
+uint64_t Calls(const StepRecord& record) {
+  uint64_t calls = 0;
+  for (const CollectiveUse& use : record.collectives) calls += use.calls;
+  return calls;
+}
+
+// Uneven over ranks and micro-batches. With validation, the batch has some samples twice.
+TEST(MaskedJobs, AreTheSameForEveryGangAndMicroBatch) {
+  JobConfig job = JobOf("masked_jobs");
+  job.data.As<IndexedData>() = {.prefix = job.data.As<IndexedData>().prefix,
+                                .validation_fraction = 0.3,
+                                .eod_mask_loss = true};
+  job.validation = ValidationConfig{.every_steps = 1, .batches = 2};
+  JobConfig counted = job;
+  counted.data.As<IndexedData>().eod_mask_loss = false;
+  const RankRun alone = RunJob(job)[0], all = RunJob(counted)[0];
+  ASSERT_TRUE(alone.status.ok() && all.status.ok()) << alone.status << all.status;
+  EXPECT_GT(std::abs(all.records[0].loss - alone.records[0].loss), 1e-5);
+  EXPECT_GT(std::abs(*all.records[0].validation_loss - *alone.records[0].validation_loss), 1e-5);
+  EXPECT_EQ(all.records[0].tokens, alone.records[0].tokens);
+  EXPECT_EQ(Calls(alone.records[0]), Calls(all.records[0]) + 1);
+  const auto expect_same = [&](const JobConfig& divided, int ranks) {
+    for (const RankRun& run : RunJob(divided, {.ranks = ranks})) {
+      ASSERT_TRUE(run.status.ok()) << run.status;
+      for (size_t step = 0; step < 2; ++step) {
+        const StepRecord &got = run.records[step], &one = alone.records[step];
+        EXPECT_NEAR(got.loss, one.loss, kTolerance * one.loss);
+        EXPECT_NEAR(got.grad_norm, one.grad_norm, kTolerance * one.grad_norm);
+        EXPECT_NEAR(*got.validation_loss, *one.validation_loss, kTolerance * one.loss);
+      }
+    }
+  };
+  for (const int64_t micro : {2, 8}) {
+    SCOPED_TRACE(micro);
+    JobConfig larger = job;
+    larger.batch.micro = micro;
+    expect_same(larger, 1);
+  }
+  for (const Gang& gang : kGangs) {
+    SCOPED_TRACE(gang.name);
+    JobConfig divided = job;
+    divided.parallelism = gang.parallelism;
+    expect_same(divided, gang.ranks);
+  }
+}
+
+TEST(MaskedJobs, BalanceExpertsOverAllTokens) {
+  const StepState state = InitialState({.tokens = 40, .uncounted = 30});
+  EXPECT_DOUBLE_EQ(state.loss_scale, 1. / 10);
+  EXPECT_DOUBLE_EQ(state.loss_scale * state.counted_share, 1. / 40);
+}
+
+TEST(MaskedJobs, EndWhereNoTargetIsCounted) {
+  JobConfig job = JobOf("masked_all");
+  const std::string prefix = job.data.As<IndexedData>().prefix + "_of_tokens";
+  const auto writer = IndexedWriter::Create(prefix, IndexDType::kInt32);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  for (int64_t i = 0; i <= kSamples * kSequence; ++i) {
+    ASSERT_TRUE((*writer)->AddDocument(std::vector<int32_t>{1}).ok());
+  }
+  ASSERT_TRUE((*writer)->Finish().ok());
+  job.data = IndexedData{.prefix = prefix, .eod_mask_loss = true};
+  for (const RankRun& run : RunJob(job, {.ranks = 2})) {
+    EXPECT_EQ(run.status.code(), absl::StatusCode::kOutOfRange);
+    EXPECT_THAT(std::string(run.status.message()),
+                ::testing::HasSubstr("data.indexed.prefix: wanted a target that is counted"));
+    EXPECT_THAT(run.records, ::testing::IsEmpty());
+  }
 }
 
 // The corpus above and one of its own documents in another order, packed. The state of a job is the

@@ -10,12 +10,14 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "models/arch/registry.h"
+#include "models/language_model.h"
 #include "tests/models/tiny.h"
 #include "tests/testing/guarded_backend.h"
 #include "tests/testing/ranks.h"
 #include "tests/train/step/held_up.h"
 #include "tests/train/step/tensors.h"
 #include "train/step/communication.h"
+#include "train/step/counted_targets.h"
 #include "train/step/next_block.h"
 #include "train/step/prefetch.h"
 #include "train/step/rank_engine.h"
@@ -101,6 +103,15 @@ std::vector<int32_t> MakeDocumentBegins(int64_t samples, int64_t sequence, uint6
   return begins;
 }
 
+// Leaves out about every fourth target.
+InputData WithUncounted(InputData targets, uint64_t seed) {
+  auto& ids = std::get<std::vector<int32_t>>(targets);
+  for (size_t i = 1; i < ids.size(); ++i) {
+    if (Uniform(seed, HashName("uncounted"), i) < 0.25) ids[i] = kNotCounted;
+  }
+  return targets;
+}
+
 std::vector<int32_t> MakeSampleNumbers(int64_t samples, int64_t sequence) {
   std::vector<int32_t> numbers;
   for (int64_t sample = 0; sample < samples; ++sample) {
@@ -125,10 +136,11 @@ StepBatch BatchOf(const LayoutCase& c, const RankEngine& engine, const Model& mo
   if (ResetsAttentionMask(c.job.data)) inputs.push_back(DocumentBegins(batch.sequence));
   inputs.push_back(SampleNumbers());
   for (const InputSpec& input : inputs) {
-    const InputData data =
+    InputData data =
         input.name == kDocumentBegins  ? MakeDocumentBegins(batch.global, batch.sequence, seed)
         : input.name == kSampleNumbers ? MakeSampleNumbers(batch.global, batch.sequence)
                                        : MakeInput(input, batch.global, batch.sequence, seed);
+    if (input.name == "targets") data = WithUncounted(std::move(data), seed);
     for (size_t i = 0; i < result.size(); ++i) {
       std::visit(
           [&](const auto& all) { result[i][input.name] = MineOf(share, input, int64_t(i), all); },
@@ -173,6 +185,7 @@ class Rank {
                                      backend_, world);
     CHECK(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
+    everyone_ = world.Everyone().value();
     EXPECT_EQ(backend_.total(), executable().plan().total_bytes() + sizeof(StepState)) << c.name();
     executable().WriteStepState({.seed = 7});
     executable().Run(Action::kInit);
@@ -211,13 +224,17 @@ class Rank {
   }
 
   StepState Step(int step) {
-    const BatchConfig& batch = case_.job.batch;
-    const StepState state = InitialState({.step = step,
-                                          .learning_rate = case_.learning_rate,
-                                          .clip_norm = 0.05,
-                                          .tokens = batch.global * batch.sequence,
-                                          .seed = 7});
-    return engine_->runner().Step(state, BatchOf(case_, *engine_, *model_, step), [] {}).state;
+    const BatchConfig& config = case_.job.batch;
+    const StepBatch batch = BatchOf(case_, *engine_, *model_, step);
+    const bool text = batch[0].contains("targets");
+    const StepState state =
+        InitialState({.step = step,
+                      .learning_rate = case_.learning_rate,
+                      .clip_norm = 0.05,
+                      .tokens = config.global * config.sequence,
+                      .uncounted = text ? SumUncounted(batch, engine_->mesh(), *everyone_) : 0,
+                      .seed = 7});
+    return engine_->runner().Step(state, batch, [] {}).state;
   }
 
   // Tells it when the compute thread waits for communication.
@@ -280,6 +297,7 @@ class Rank {
   const std::unique_ptr<Model> model_;
   const GuardedBackend backend_;
   std::unique_ptr<RankEngine> engine_;
+  std::unique_ptr<Collective> everyone_;
 };
 
 // A difference that is no number is none to be overlooked.

@@ -68,7 +68,7 @@ std::vector<LayoutCase> OfEveryFamily(
 LayoutCase HeldUp(LayoutCase layout_case);
 
 // What two optimizer steps, or more (held_up), on as many global batches give, put together from
-// all ranks.
+// all ranks. About every fourth target of a model of text is not counted.
 struct TrainedSteps {
   std::vector<double> losses, auxiliary_losses, norms, validation_losses;
   // Global tensors by name; gradients of the first two steps and the last, weights after the last.
@@ -89,7 +89,7 @@ TrainedSteps Train(const LayoutCase& layout_case,
 // over which the experts' load is balanced.
 TrainedSteps TrainOnOneRank(const LayoutCase& layout_case);
 
-// The sum of the losses of one step's tokens, by forwards alone.
+// The sum of the losses of one step's counted targets, by forwards alone.
 double ValidationLoss(const LayoutCase& layout_case);
 
 // The largest relative difference: of losses and norms, and of any tensor in the L2 norm. Infinite

@@ -15,9 +15,9 @@ class Counting final : public TokenDataset {
  public:
   explicit Counting(int64_t damaged_from) : TokenDataset(4, 2000), damaged_from_(damaged_from) {}
   int64_t num_samples() const override { return 1000; }
-  absl::Status ReadTokens(int64_t index, std::span<int32_t> out) const override {
+  absl::Status ReadSample(int64_t index, const TokenSample& out) const override {
     if (index >= damaged_from_) return absl::DataLossError("damaged");
-    for (size_t i = 0; i < out.size(); ++i) out[i] = int32_t(index) + int32_t(i);
+    for (size_t i = 0; i < out.tokens.size(); ++i) out.tokens[i] = int32_t(index) + int32_t(i);
     return absl::OkStatus();
   }
 

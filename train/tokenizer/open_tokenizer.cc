@@ -1,5 +1,6 @@
 #include "train/tokenizer/open_tokenizer.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "absl/strings/match.h"
@@ -7,9 +8,7 @@
 #include "common/files.h"
 #include "common/sha256.h"
 #include "common/status_macros.h"
-#include "train/tokenizer/sentencepiece_tokenizer.h"
-#include "train/tokenizer/tiktoken.h"
-#include "train/tokenizer/tokenizer_json.h"
+#include "train/tokenizer/format.h"
 
 namespace trainyard {
 namespace {
@@ -19,25 +18,21 @@ constexpr uint64_t kMostTokenizerBytes = 256 << 20;
 absl::StatusOr<std::string> FileOf(const std::string& path, const Roots& roots) {
   const auto directory = roots.FindDirectory(path);
   if (!directory.ok()) return path;
-  for (const char* name : {"tokenizer.json", "tekken.json", "tokenizer.model"}) {
-    const std::string file = absl::StrCat(*directory, "/", name);
+  for (const TokenizerFormat* const format : TokenizerFormats()) {
+    if (format->file == nullptr) continue;
+    const std::string file = absl::StrCat(*directory, "/", format->file);
     if (Exists(file)) return file;
   }
-  return absl::NotFoundError(absl::StrCat(
-      path,
-      ": wanted tokenizer.json, tekken.json or tokenizer.model in this directory, found none "
-      "of them"));
+  return absl::NotFoundError(absl::StrCat(path, ": wanted ", TokenizerFileNames(),
+                                          " in this directory, found none of them"));
 }
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> ReadTokenizer(const std::string& path,
+absl::StatusOr<std::unique_ptr<Tokenizer>> ReadTokenizer(const std::filesystem::path& path,
                                                          absl::string_view bytes) {
-  const std::filesystem::path name(path);
-  const size_t first = bytes.find_first_not_of(" \t\r\n");
-  if (first != absl::string_view::npos && bytes[first] == '{') {
-    return IsTekken(bytes) ? ReadTekken(bytes) : ReadTokenizerJson(bytes);
-  }
-  if (name.extension() == ".tiktoken") return ReadTiktoken(bytes, name.stem().string());
-  return ReadSentencePiece(bytes);
+  const auto formats = TokenizerFormats();
+  const auto found = std::find_if(formats.begin(), formats.end() - 1,
+                                  [&](const auto* format) { return format->is(path, bytes); });
+  return (*found)->read(path, bytes);
 }
 
 }  // namespace

@@ -18,13 +18,8 @@ struct OpenedTokenizer {
   std::string digest;  // The SHA-256 of its bytes.
 };
 
-// Opens a file, or the first of these in a directory: tokenizer.json, tekken.json, tokenizer.model.
-// The bytes of the file say what it is:
-//
-//   tokenizer.json     tokenizer_json.h
-//   tekken.json        tiktoken.h: an object with "config" and "vocab"
-//   NAME.tiktoken      tiktoken.h: lines of base64 and a rank
-//   tokenizer.model    sentencepiece_tokenizer.h: everything else
+// Opens a file, or the first file in a directory that has the name of a format (format.h). The path
+// and the bytes of the file say what its format is.
 //
 // Errors name the path: those of Roots, FAILED_PRECONDITION for a file of more than 256 MiB, and
 // those of the reader.

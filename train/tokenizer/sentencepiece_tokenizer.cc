@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "common/text.h"
+#include "train/tokenizer/format.h"
 #include "train/tokenizer/sentencepiece_adapter.h"
 #include "train/tokenizer/sentencepiece_bpe.h"
 #include "train/tokenizer/utf8.h"
@@ -90,6 +91,15 @@ class SentencePieceTokenizer final : public Tokenizer {
 
 }  // namespace
 
+const TokenizerFormat& SentencePieceFormat() {
+  static const TokenizerFormat kFormat = {
+      .name = "a model of SentencePiece",
+      .file = "tokenizer.model",
+      .is = [](const auto&, absl::string_view) { return true; },
+      .read = [](const auto&, absl::string_view bytes) { return ReadSentencePiece(bytes); }};
+  return kFormat;
+}
+
 absl::StatusOr<std::unique_ptr<Tokenizer>> ReadSentencePiece(absl::string_view bytes) {
   auto tokenizer = std::make_unique<SentencePieceTokenizer>();
   const std::string wrong = tokenizer->Load(bytes);
@@ -98,10 +108,9 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ReadSentencePiece(absl::string_view b
     tokenizer->EncodeWith(std::move(fast));
     return tokenizer;
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "wanted tokenizer.json, tekken.json, NAME.tiktoken or a model of SentencePiece, found bytes "
-      "that are none of them (",
-      ValidUtf8(wrong), ")"));
+  return absl::InvalidArgumentError(absl::StrCat("wanted ", TokenizerFormatNames(),
+                                                 ", found bytes that are none of them (",
+                                                 ValidUtf8(wrong), ")"));
 }
 
 }  // namespace trainyard

@@ -15,6 +15,7 @@
 #include "common/shown.h"
 #include "common/status_macros.h"
 #include "common/violations.h"
+#include "train/tokenizer/format.h"
 #include "train/tokenizer/json_part.h"
 #include "train/tokenizer/json_steps.h"
 #include "train/tokenizer/pipeline_tokenizer.h"
@@ -208,6 +209,27 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ReadTiktoken(absl::string_view text,
   if (known->normalizes) parts.normalizer.Add(FormStep(NormalForm::kNfc));
   return FromRanks(std::move(words), Expression::Compile(known->expression).value(),
                    std::move(parts));
+}
+
+const TokenizerFormat& TekkenFormat() {
+  static const TokenizerFormat kFormat = {
+      .name = "tekken.json",
+      .file = "tekken.json",
+      .is = [](const auto& /*path*/,
+               absl::string_view bytes) { return BeginsAsObject(bytes) && IsTekken(bytes); },
+      .read = [](const auto& /*path*/, absl::string_view bytes) { return ReadTekken(bytes); }};
+  return kFormat;
+}
+
+const TokenizerFormat& TiktokenFormat() {
+  static const TokenizerFormat kFormat = {
+      .name = "NAME.tiktoken",
+      .file = nullptr,
+      .is = [](const auto& path,
+               absl::string_view /*bytes*/) { return path.extension() == ".tiktoken"; },
+      .read = [](const auto& path,
+                 absl::string_view bytes) { return ReadTiktoken(bytes, path.stem().string()); }};
+  return kFormat;
 }
 
 bool IsTekken(absl::string_view text) {

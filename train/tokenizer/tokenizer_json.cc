@@ -13,9 +13,11 @@
 #include "common/shown.h"
 #include "common/status_macros.h"
 #include "train/tokenizer/byte_alphabet.h"
+#include "train/tokenizer/format.h"
 #include "train/tokenizer/json_part.h"
 #include "train/tokenizer/json_steps.h"
 #include "train/tokenizer/pipeline_tokenizer.h"
+#include "train/tokenizer/tiktoken.h"
 
 namespace trainyard {
 namespace {
@@ -195,6 +197,17 @@ absl::StatusOr<std::vector<AddedToken>> ReadAddedTokens(const Json& json, Vocabu
 }
 
 }  // namespace
+
+const TokenizerFormat& TokenizerJsonFormat() {
+  static const TokenizerFormat kFormat = {
+      .name = "tokenizer.json",
+      .file = "tokenizer.json",
+      .is = [](const auto& /*path*/,
+               absl::string_view bytes) { return BeginsAsObject(bytes) && !IsTekken(bytes); },
+      .read = [](const auto& /*path*/,
+                 absl::string_view bytes) { return ReadTokenizerJson(bytes); }};
+  return kFormat;
+}
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> ReadTokenizerJson(absl::string_view text) {
   ASSIGN_OR_RETURN(const Json json, ParseUniqueJson(text));

@@ -98,6 +98,8 @@ TEST(ContinuedRun, NamesWhatIsTrainedDifferentlyWithBothValues) {
   EXPECT_THAT(
       Changes([](JobConfig& job) { job.data.As<BlendData>().datasets[1].path = "copy.txt"; }),
       ElementsAre(HasSubstr("training: data.blend.datasets[1].path: \"b.txt\" before")));
+  EXPECT_THAT(Changes([](JobConfig& job) { job.data.As<BlendData>().eod_mask_loss = true; }),
+              ElementsAre("training: data.blend.eod_mask_loss: false before, true now"));
   EXPECT_THAT(Changes([](JobConfig& job) { job.model.overrides->fields["moe.aux_loss"] = 0.5; }),
               ElementsAre(HasSubstr("training: model.architecture.moe.aux_loss: ")));
 }

@@ -260,22 +260,33 @@ TEST(MaskedJobs, BalanceExpertsOverAllTokens) {
   EXPECT_DOUBLE_EQ(state.loss_scale * state.counted_share, 1. / 40);
 }
 
-TEST(MaskedJobs, EndWhereNoTargetIsCounted) {
-  JobConfig job = JobOf("masked_all");
+// Trains on documents of these lengths, and expects that the job ends in this step.
+void ExpectNoneIsCounted(const std::string& name, const std::vector<int64_t>& lengths,
+                         double held_out, size_t step) {
+  JobConfig job = JobOf(name);
   const std::string prefix = job.data.As<IndexedData>().prefix + "_of_tokens";
   const auto writer = IndexedWriter::Create(prefix, IndexDType::kInt32);
   ASSERT_TRUE(writer.ok()) << writer.status();
-  for (int64_t i = 0; i <= kSamples * kSequence; ++i) {
-    ASSERT_TRUE((*writer)->AddDocument(std::vector<int32_t>{1}).ok());
+  for (const int64_t length : lengths) {
+    ASSERT_TRUE((*writer)->AddDocument(Tokens(length, 32, 1)).ok());
   }
   ASSERT_TRUE((*writer)->Finish().ok());
-  job.data = IndexedData{.prefix = prefix, .eod_mask_loss = true};
+  job.data = IndexedData{.prefix = prefix, .validation_fraction = held_out, .eod_mask_loss = true};
+  if (held_out > 0) job.validation = ValidationConfig{.every_steps = 2, .batches = 1};
   for (const RankRun& run : RunJob(job, {.ranks = 2})) {
     EXPECT_EQ(run.status.code(), absl::StatusCode::kOutOfRange);
     EXPECT_THAT(std::string(run.status.message()),
                 ::testing::HasSubstr("data.indexed.prefix: wanted a target that is counted"));
-    EXPECT_THAT(run.records, ::testing::IsEmpty());
+    EXPECT_EQ(run.records.size() + 1, step);
   }
+}
+
+TEST(MaskedJobs, EndWhereNoTargetIsCounted) {
+  std::vector<int64_t> lengths(kSamples * kSequence + 1, 1);
+  ExpectNoneIsCounted("masked_all", lengths, 0, 1);
+  // All documents of one token are held out.
+  lengths.insert(lengths.begin(), lengths.size() + 2, kSequence);
+  ExpectNoneIsCounted("masked_validation", lengths, 0.49, 2);
 }
 
 // The corpus above and one of its own documents in another order, packed. The state of a job is the

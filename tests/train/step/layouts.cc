@@ -140,7 +140,7 @@ StepBatch BatchOf(const LayoutCase& c, const RankEngine& engine, const Model& mo
         input.name == kDocumentBegins  ? MakeDocumentBegins(batch.global, batch.sequence, seed)
         : input.name == kSampleNumbers ? MakeSampleNumbers(batch.global, batch.sequence)
                                        : MakeInput(input, batch.global, batch.sequence, seed);
-    if (input.name == "targets") data = WithUncounted(std::move(data), seed);
+    if (c.masked && input.name == "targets") data = WithUncounted(std::move(data), seed);
     for (size_t i = 0; i < result.size(); ++i) {
       std::visit(
           [&](const auto& all) { result[i][input.name] = MineOf(share, input, int64_t(i), all); },

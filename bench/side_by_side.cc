@@ -164,6 +164,8 @@ double Distance(DType dtype, Bytes got, Bytes want, Bytes base) {
       return DistanceOf<bf16>(got, want, base);
     case DType::kI32:
     case DType::kI64:
+    case DType::kE4M3:
+    case DType::kE5M2:
       break;
   }
   const size_t size = SizeOf(dtype), n = got.size() / size;

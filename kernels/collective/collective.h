@@ -109,7 +109,7 @@ class Collective {
 
   // In place; f64, f32, bf16 (summed in f32), i64. Every rank gets the same bits.
   void AllReduceSum(Tensor data);
-  // In place; only i64 and f64: for flags and the time of the slowest rank.
+  // In place; only i64, f64 and f32: for flags, the time of the slowest rank, and greatest values.
   void AllReduceMax(Tensor data);
   void Broadcast(Tensor data, int root);
   void Barrier();

@@ -40,7 +40,7 @@ void SumInRankOrder(std::span<const void* const> parts, DType dtype, int64_t ele
       return Reduce<bf16, float>(parts, elements, out, add);
     case DType::kI64:
       return Reduce<uint64_t, uint64_t>(parts, elements, out, add);
-    case DType::kI32:
+    default:
       break;
   }
   CHECK(false) << "no sum over ranks of " << dtype;
@@ -51,6 +51,8 @@ void MaxInRankOrder(std::span<const void* const> parts, DType dtype, int64_t ele
   switch (dtype) {
     case DType::kF64:
       return Reduce<double, double>(parts, elements, out, larger);
+    case DType::kF32:
+      return Reduce<float, float>(parts, elements, out, larger);
     case DType::kI64:
       return Reduce<int64_t, int64_t>(parts, elements, out, larger);
     default:

@@ -32,6 +32,7 @@ class DnnlPrimitives;  // dnnl_adapter.h
 struct Context {
   std::vector<Scratch> scratch;  // One per thread.
   Scratch shared;                // Used by all threads, in disjoint parts.
+  Scratch widened;               // Operands of a product that are stored in a narrower type.
   std::shared_ptr<DnnlPrimitives> primitives;
 };
 

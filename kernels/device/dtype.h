@@ -1,4 +1,5 @@
 // The scalar types of tensors, and bf16 on the CPU and, if nvcc compiles this file, on the GPU.
+// Numbers of the narrow types e4m3 and e5m2 have scales (kernels/device/narrow.h).
 
 #pragma once
 
@@ -17,7 +18,7 @@
 
 namespace trainyard {
 
-enum class DType : uint8_t { kF64, kF32, kBF16, kI32, kI64 };
+enum class DType : uint8_t { kF64, kF32, kBF16, kI32, kI64, kE4M3, kE5M2 };
 
 constexpr size_t SizeOf(DType dtype) {
   switch (dtype) {
@@ -29,11 +30,14 @@ constexpr size_t SizeOf(DType dtype) {
       return 4;
     case DType::kBF16:
       return 2;
+    case DType::kE4M3:
+    case DType::kE5M2:
+      return 1;
   }
   return 0;
 }
 
-// "f64", "f32", "bf16", "i32", "i64": the names in checkpoints, metrics and messages.
+// The names in checkpoints, metrics and messages.
 constexpr const char* Name(DType dtype) {
   switch (dtype) {
     case DType::kF64:
@@ -46,6 +50,10 @@ constexpr const char* Name(DType dtype) {
       return "i32";
     case DType::kI64:
       return "i64";
+    case DType::kE4M3:
+      return "e4m3";
+    case DType::kE5M2:
+      return "e5m2";
   }
   return "?";
 }

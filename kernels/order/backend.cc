@@ -66,6 +66,7 @@ constexpr const char* kOpName = nullptr;
   template <>                 \
   constexpr const char* kOpName<Op##Args> = #Op;
 TRAINYARD_FOR_EACH_OP(TRAINYARD_NAME_OP)
+TRAINYARD_FOR_EACH_CPU_OP(TRAINYARD_NAME_OP)
 #undef TRAINYARD_NAME_OP
 
 // The kernel of every op.
@@ -107,6 +108,7 @@ OrderBackend::OrderBackend(Accesses& accesses, DeviceKind device)
     : Backend(device, "order"), accesses_(accesses), next_address_(uintptr_t{1} << 40) {
 #define TRAINYARD_REGISTER_OP(Op) Register<Op##Args, &NoteArgs<Op##Args>>();
   TRAINYARD_FOR_EACH_OP(TRAINYARD_REGISTER_OP)
+  TRAINYARD_FOR_EACH_CPU_OP(TRAINYARD_REGISTER_OP)
 #undef TRAINYARD_REGISTER_OP
 }
 

@@ -3,9 +3,7 @@
 //
 //   y[r, c] = bf16(e4m3(x[r, c]) * scale[r / 128, c / 128])
 //
-// e4m3 has a sign, 4 bits of exponent and 3 of fraction. It has no infinity; 0x7f and 0xff are NaN.
-//
-// Source: DeepSeek-V3, arXiv:2412.19437, section 3.3; OCP 8-bit Floating Point (OFP8) 1.0.
+// Source: DeepSeek-V3, arXiv:2412.19437, section 3.3. kernels/device/narrow.h has e4m3.
 
 #pragma once
 
@@ -17,8 +15,6 @@
 namespace trainyard {
 
 inline constexpr int64_t kFp8Block = 128;
-
-float E4m3ToFloat(uint8_t bits);
 
 // `x` and `y` are [rows, columns]. `scales` has a row for each 128 of the rows, and a number for
 // each 128 of the columns; the last blocks may be smaller.

@@ -51,15 +51,18 @@ BANNED = [  # (pattern, where it is allowed, what to do instead)
 ]
 
 
-PRODUCT_KERNELS = ("kernels/matmul.h", "kernels/matmul_gelu.h", "kernels/grouped_matmul.h")
+PRODUCT_KERNELS = ("kernels/matmul.h", "kernels/matmul_gelu.h", "kernels/grouped_matmul.h", "kernels/scaled_matmul.h")
 
 # Ops that need no benchmark, with the reason.
 UNMEASURED = {
+    "amax_history": "some numbers a tensor and step",
     "balance_bias": "a few numbers an expert",
     "clip": "a few scalars a step",
     "fill": "runs while preparing alone",
     "grid_positions": "runs while preparing alone",
     "positions": "runs while preparing alone",
+    "quantize": "so far an emulation on CPU ranks alone",
+    "scaled_matmul": "so far an emulation on CPU ranks alone",
     "time_embedding": "a few numbers a sample",
 }
 

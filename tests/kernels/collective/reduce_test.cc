@@ -33,11 +33,18 @@ TEST(SumInRankOrder, MayWriteToOneOfItsPartsAcrossManyBlocks) {
   for (int64_t i = 0; i < 5000; ++i) ASSERT_EQ(b[size_t(i)], 11 * i);
 }
 
+template <typename T>
+void ExpectLargest() {
+  const T a[] = {1, -5}, b[] = {0, -2};
+  T largest[2];
+  MaxInRankOrder(std::vector<const void*>{a, b}, DTypeOf<T>::value, 2, largest);
+  EXPECT_THAT(largest, ::testing::ElementsAre(T(1), T(-2)));
+}
+
 TEST(MaxInRankOrder, TakesTheLargestOfEachElement) {
-  const double a[] = {1, -5}, b[] = {0, -2};
-  double largest[2];
-  MaxInRankOrder(std::vector<const void*>{a, b}, DType::kF64, 2, largest);
-  EXPECT_THAT(largest, ::testing::ElementsAre(1, -2));
+  ExpectLargest<double>();
+  ExpectLargest<float>();
+  ExpectLargest<int64_t>();
 }
 
 TEST(SumInRankOrderDeathTest, RefusesI32) {

@@ -133,7 +133,7 @@ absl::Status ScaleSpec(int64_t devices, Client& client, SpecDocument& document, 
   const auto fits = [&](const JobConfig& job, const ModelConfig& model) {
     return CheckPlans(job, model, smallest).ok();
   };
-  const Scaling scaling =
+  const ScaledJob scaling =
       ScaleTo(parsed->job, parsed->model,
               {.devices = devices, .devices_of_machine = cluster.LargestMachine(), .fits = fits});
   for (const ScaledField& field : scaling.changes) {

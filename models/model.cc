@@ -51,6 +51,7 @@ void RecordForward(Recorder& recorder, const Model& model, const RecordOptions& 
   program.num_parameters = 0;
   for (const ParameterStorage& storage : program.storages) {
     for (const ParameterSpec& spec : storage.parameters) {
+      if (spec.is_history()) continue;
       program.num_parameters += spec.shape.elements();
     }
   }

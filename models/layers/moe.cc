@@ -45,7 +45,7 @@ Moe::Moe(const std::string& name, const MoeConfig& c, int64_t width, const MoeIn
       choice_bias_{.name = name + "." + form.gate + ".e_score_correction_bias",
                    .shape = {c.experts},
                    .unrounded = true,
-                   .balance_rate = c.bias_update_rate},
+                   .state = StateRule::BalanceBias(c.bias_update_rate)},
       latent_in_(Matrix(name + "." + form.latent_in, {c.latent, width}, init.in)),
       latent_out_(Matrix(name + "." + form.latent_out, {width, c.latent}, init.out)),
       down_bias_(ExpertBias(name + ".experts.*." + form.down_proj, c.experts, width)) {

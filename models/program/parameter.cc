@@ -106,7 +106,7 @@ class BoxList {
     box.init = spec.init;
     box.frozen = storage_.frozen;
     box.decay = storage_.decay;
-    box.balanced = spec.balance_rate.has_value();
+    box.state = spec.state;
     box.block = storage_.block;
     box.shard_axes = spec.shard.axes & mesh_.active();
     box.copy_axes = mesh_.active() - spec.shard.axes - AxisSet(Axis::kPipeline);

@@ -46,6 +46,29 @@ struct Init {
   bool operator==(const Init&) const = default;
 };
 
+// How a step changes a parameter that is state of the run: no gradient of the loss changes it. Its
+// "gradient" is what a micro-batch adds to the state. It is initialised, saved and loaded as any
+// parameter. It must be `unrounded`, and the optimizer and the gradient norm leave it out.
+struct StateRule {
+  enum class Kind : uint8_t {
+    // The bias of a router's choice (kernels/balance_bias.h). The gradient, a sum, is how much more
+    // often than the mean each expert was chosen, and a step changes the bias by `rate`.
+    kBalanceBias,
+    // The greatest values of a tensor in earlier steps (kernels/amax_history.h). The gradient is a
+    // maximum, also over ranks. It belongs to the precision: a model does not declare it, and it is
+    // never frozen.
+    kAmaxHistory,
+  };
+  Kind kind = Kind::kBalanceBias;
+  double rate = 0;  // For kBalanceBias.
+
+  static constexpr StateRule BalanceBias(double rate) {
+    return {.kind = Kind::kBalanceBias, .rate = rate};
+  }
+  static constexpr StateRule AmaxHistory() { return {.kind = Kind::kAmaxHistory}; }
+  bool operator==(const StateRule&) const = default;
+};
+
 // The declaration. Matrices are [out, in] with contiguous rows.
 struct ParameterSpec {
   std::string name;  // The public checkpoint's name; global, unique.
@@ -57,10 +80,7 @@ struct ParameterSpec {
   // them. For a few numbers that rounding would harm: what decides between experts, and logarithms
   // of decays.
   bool unrounded = false;
-  // Set for the bias of a router's choice (kernels/balance_bias.h), which must be `unrounded`. The
-  // "gradient" of this bias is how much more often than the mean each expert was chosen, and a step
-  // changes the bias by this rate. The optimizer and the gradient norm leave the bias out.
-  std::optional<double> balance_rate = {};
+  std::optional<StateRule> state = {};  // Absent: the optimizer updates the parameter.
   // Dim 0 numbers tensors that are parameters of their own for users, checkpoints and import. "*"
   // in the name stands for the number. Such a parameter can be divided along dim 0 only.
   bool stacked = false;
@@ -68,6 +88,8 @@ struct ParameterSpec {
   // has these rows, so nobody saves, loads or initialises them. Their gradient must be 0. Each rank
   // must have another row, too.
   int64_t padding = 0;
+
+  bool is_history() const { return state && state->kind == StateRule::Kind::kAmaxHistory; }
   bool operator==(const ParameterSpec&) const = default;
 };
 
@@ -127,7 +149,7 @@ struct ParameterBox {
   Init init = {};
   std::optional<DType> frozen = {};  // As in the storage. If set, `flat` is a range of kFrozen.
   bool decay = false;
-  bool balanced = false;  // Updated by balance_rate.
+  std::optional<StateRule> state = {};
   int block = 0;
   AxisSet shard_axes = {};   // The axes over which the parameter is divided.
   AxisSet copy_axes = {};    // Ranks that differ along these axes hold the same values.

@@ -90,6 +90,12 @@ ProductFormat Precision::product(const ProductUse& use) const {
   std::abort();
 }
 
+bool Precision::HasScales(ProductKind kind) const {
+  using enum ProductRole;
+  return product({kind, kForward}).scaled() || product({kind, kInputGradient}).scaled() ||
+         product({kind, kWeightGradient}).scaled();
+}
+
 std::vector<ProductFormat> Precision::ProductFormatsUsed() const {
   std::vector<ProductFormat> used;
   for (const ProductFormats& formats : {layer, experts, router, head}) {

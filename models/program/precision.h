@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "kernels/device/dtype.h"
@@ -28,12 +29,37 @@ struct ProductUse {
   ProductRole role = ProductRole::kForward;
 };
 
+// How the numbers of an operand in an 8-bit format share scales. An operand has two dims: one is
+// summed by the product, and the other is a dim of the result.
+struct Scaling {
+  int64_t kept = 0;    // So many neighbours along the dim of the result share a scale; 0: all.
+  int64_t summed = 0;  // So many neighbours along the summed dim share a scale; 0: all.
+  // The scale follows from the greatest values that the tensor had in so many earlier steps
+  // (kernels/amax_history.h). Only with one scale for all numbers. 0: the scale follows from the
+  // numbers themselves (kernels/quantize.h).
+  int64_t history = 0;
+  bool operator==(const Scaling&) const = default;
+};
+
+struct OperandFormat {
+  constexpr OperandFormat(DType dtype) : dtype(dtype) {}  // NOLINT: a dtype without scales.
+  constexpr OperandFormat(DType narrow, const Scaling& scaling) : dtype(narrow), scaling(scaling) {}
+
+  DType dtype;
+  std::optional<Scaling> scaling;  // Of an 8-bit dtype, to which the product rounds the operand.
+  bool operator==(const OperandFormat&) const = default;
+};
+
 // Has no default, so that a precision that omits one of its products does not compile.
 struct ProductFormat {
-  constexpr ProductFormat(DType operands, DType result) : operands(operands), result(result) {}
+  constexpr ProductFormat(DType operands, DType result)
+      : ProductFormat(operands, operands, result) {}
+  constexpr ProductFormat(const OperandFormat& a, const OperandFormat& b, DType result)
+      : a(a), b(b), result(result) {}
 
-  DType operands;  // Both operands.
+  OperandFormat a, b;  // By role: x and w, dy and w, dy and x.
   DType result;
+  bool scaled() const { return a.scaling || b.scaling; }
   bool operator==(const ProductFormat&) const = default;
 };
 
@@ -54,10 +80,13 @@ struct Precision {
   ProductFormats layer, experts, router, head;
 
   ProductFormat product(const ProductUse& use) const;
+  // Whether a product of this kind has scales in at least one role.
+  bool HasScales(ProductKind kind) const;
   // The formats that at least one product has, each once.
   std::vector<ProductFormat> ProductFormatsUsed() const;
-  // The operands' dtype of most products. MFU is relative to a device's peak in this dtype.
-  DType multiplied() const { return product({}).operands; }
+  // The dtype of the first operand of most products. MFU is relative to a device's peak in this
+  // dtype.
+  DType multiplied() const { return product({}).a.dtype; }
 
   static Precision F64();
   static Precision F32();

@@ -7,6 +7,7 @@
 #include "kernels/grouped_matmul.h"
 #include "kernels/matmul.h"
 #include "kernels/matmul_gelu.h"
+#include "kernels/scaled_matmul.h"
 #include "models/program/binder.h"
 #include "models/program/recorder.h"
 
@@ -41,11 +42,13 @@ Call BindGrouped(const Binder& binder, const Product& p) {
 
 ProductFormat FormatOf(const Recorder& recorder, const ProductUse& use, Value a, Value b) {
   const ProductFormat format = recorder.precision().product(use);
-  for (const Value operand : {a, b}) {
-    CHECK(recorder.info(operand).dtype == format.operands)
-        << Name(use.kind) << ' ' << Name(use.role) << ": the precision has operands in "
-        << format.operands << ", found " << recorder.info(operand);
-  }
+  const auto expect = [&](Value operand, const OperandFormat& wanted) {
+    CHECK(recorder.info(operand).dtype == wanted.dtype)
+        << Name(use.kind) << ' ' << Name(use.role) << ": the precision has an operand in "
+        << wanted.dtype << ", found " << recorder.info(operand);
+  };
+  expect(a, format.a);
+  expect(b, format.b);
   return format;
 }
 
@@ -55,10 +58,13 @@ void Check(const Product& p) {
   const bool input_gradient = p.role == ProductRole::kInputGradient;
   const bool weight_gradient = p.role == ProductRole::kWeightGradient;
   const bool grouped = Has(p.offsets), gelu = Has(epilogue.gelu) || Has(epilogue.gelu_input);
+  const bool scaled = Has(p.a_scales.scales);
   const auto expect = [&](bool is_there, const char* what) {
     CHECK(is_there) << "no kernel computes the " << Name(p.role) << (grouped ? " of groups" : "")
                     << " with " << what;
   };
+  expect(scaled == Has(p.b_scales.scales), "scales of one operand");
+  expect(!scaled || (!grouped && !gelu), "scales");
   expect(!Has(epilogue.bias) || forward, "a bias");
   expect(!Has(epilogue.bias_factor) || (Has(epilogue.bias) && grouped), "a factor of the bias");
   expect(!Has(epilogue.gelu) || (forward && !grouped), "GELU");
@@ -71,6 +77,19 @@ Call BindProduct(const Binder& binder, const Product& p) {
   Check(p);
   const Epilogue& epilogue = p.epilogue;
   if (Has(p.offsets)) return BindGrouped(binder, p);
+  if (Has(p.a_scales.scales)) {
+    return binder.Kernel(ScaledMatMulArgs{.a = p.a,
+                                          .a_scales = p.a_scales.scales,
+                                          .a_block = p.a_scales.block,
+                                          .b = p.b,
+                                          .b_scales = p.b_scales.scales,
+                                          .b_block = p.b_scales.block,
+                                          .c = p.out,
+                                          .bias = epilogue.bias,
+                                          .trans_a = p.role == ProductRole::kWeightGradient,
+                                          .trans_b = p.role == ProductRole::kForward,
+                                          .write = p.write});
+  }
   if (Has(epilogue.gelu)) {
     return binder.Kernel(MatMulGeluForwardArgs{
         .x = p.a, .w = p.b, .bias = epilogue.bias, .product = p.out, .y = epilogue.gelu});

@@ -6,6 +6,7 @@
 
 #pragma once
 
+#include "kernels/device/narrow.h"
 #include "kernels/device/tensor.h"
 #include "models/program/op.h"
 #include "models/program/precision.h"
@@ -15,7 +16,7 @@ namespace trainyard {
 class Recorder;
 
 // The format that the recording's precision has for the product of a and b. CHECKs that the
-// operands have the format's dtype, because nothing is converted.
+// operands have the format's dtypes, because nothing is converted. So the format has no scales.
 ProductFormat FormatOf(const Recorder& recorder, const ProductUse& use, Value a, Value b);
 
 // Applied to the result before it is written. Members without data do nothing.
@@ -29,12 +30,19 @@ struct Epilogue {
   ConstTensor gelu_input = {};
 };
 
+// The scales of an operand, and how its numbers share them.
+struct OperandScales {
+  ConstTensor scales = {};
+  ScaleBlock block = {};
+};
+
 struct Product {
   ProductRole role = ProductRole::kForward;
-  ConstTensor a = {};        // By role: x, dy, dy.
-  ConstTensor b = {};        // By role: w, w, x. The weight of groups is [G, N, K].
+  ConstTensor a = {};  // By role: x, dy, dy.
+  ConstTensor b = {};  // By role: w, w, x. The weight of groups is [G, N, K].
+  OperandScales a_scales = {}, b_scales = {};  // Both or none have data: of operands in 8 bits.
   ConstTensor offsets = {};  // i32 [G+1], for groups. Without data: there is one group.
-  Tensor out = {};           // dtypes as in matmul.h, matmul_gelu.h, grouped_matmul.h.
+  Tensor out = {};           // dtypes as in the kernel's header.
   Epilogue epilogue = {};
   Write write = Write::kOverwrite;
 };

@@ -102,7 +102,7 @@ Value Recorder::Parameters(const std::vector<ParameterSpec>& specs) {
   Shape shape = LocalShape(first, mesh());
   const int joined = first.stacked ? 1 : 0;  // Parameters follow one another along this dim.
   const bool frozen = Frozen(first);
-  CHECK(first.unrounded || !first.balance_rate) << name << " would be balanced by rounded steps";
+  CHECK(first.unrounded || !first.state) << name << " would be updated by rounded steps";
   int64_t rows = 0;
   for (const ParameterSpec& spec : specs) {
     CHECK(Frozen(spec) == frozen) << spec.name << " and " << name
@@ -125,7 +125,7 @@ Value Recorder::Parameters(const std::vector<ParameterSpec>& specs) {
                  .kind = ValueKind::kParameter,
                  .block = block_,
                  .storage = int(program_.storages.size()),
-                 .differentiable = program_.training && !frozen,
+                 .differentiable = program_.training && !frozen && !first.is_history(),
                  .name = name};
   ParameterStorage storage{.shape = shape,
                            .flat = {.elements = shape.elements()},
@@ -133,6 +133,10 @@ Value Recorder::Parameters(const std::vector<ParameterSpec>& specs) {
                            .decay = first.decay,
                            .block = block_,
                            .parameters = specs};
+  if (first.is_history()) {  // The same on all ranks that may see a part of the tensor.
+    storage.used = true;
+    storage.varying = mesh().active() - AxisSet(Axis::kPipeline);
+  }
   storage.weight = NewValue(info);
   if (frozen) {
     storage.frozen = info.dtype;
@@ -162,7 +166,9 @@ Recorder::Output Recorder::GradientOutput(Value parameter) const {
 
 // The axes along which the inputs' gradients vary, which must be the same for all inputs.
 // Parameters and constants do not count: they are the same on all ranks, or divided as declared.
-AxisSet Recorder::CommonVarying(const Op& op, const std::vector<Value>& inputs) const {
+// Nullopt: no input counts.
+std::optional<AxisSet> Recorder::CommonVarying(const Op& op,
+                                               const std::vector<Value>& inputs) const {
   Value first;
   for (Value input : inputs) {
     const ValueInfo& value = info(input);
@@ -172,13 +178,14 @@ AxisSet Recorder::CommonVarying(const Op& op, const std::vector<Value>& inputs) 
         << op.name() << ": the gradients of its inputs vary along different axes: " << info(first)
         << " and " << value;
   }
-  return first.valid() ? info(first).varying : AxisSet{};
+  return first.valid() ? std::optional(info(first).varying) : std::nullopt;
 }
 
 void Recorder::MeetParameters(const Op& op, const std::vector<Value>& inputs, AxisSet varying) {
   for (Value input : inputs) {
     if (info(input).kind != ValueKind::kParameter) continue;
     ParameterStorage& storage = program_.storages[info(input).storage];
+    if (storage.parameters.front().is_history()) continue;
     CHECK(!storage.used || storage.varying == varying)
         << op.name() << ": the gradient of " << info(input) << " varies along " << varying
         << " here and along " << storage.varying << " elsewhere";
@@ -189,7 +196,9 @@ void Recorder::MeetParameters(const Op& op, const std::vector<Value>& inputs, Ax
 
 std::vector<Value> Recorder::Emit(std::shared_ptr<const Op> op, std::vector<Value> inputs,
                                   const std::vector<Output>& outputs) {
-  const AxisSet varying = CommonVarying(*op, inputs);
+  std::optional<AxisSet> common = CommonVarying(*op, inputs);
+  if (!common && !outputs.empty()) common = outputs.front().varying;
+  const AxisSet varying = common.value_or(AxisSet{});
   MeetParameters(*op, inputs, varying);
   bool differentiable = false;
   for (Value input : inputs) differentiable |= info(input).differentiable;

@@ -15,12 +15,21 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/device/narrow.h"
 #include "models/program/carried.h"
 #include "models/program/input.h"
 #include "models/program/op.h"
 #include "models/program/program.h"
 
 namespace trainyard {
+
+// A value that was rounded to an operand's 8-bit format (ops/quantize.h).
+struct Quantized {
+  Value of = {};      // What was rounded.
+  Value values = {};  // The shape of `of`, in the format's dtype.
+  Value scales = {};
+  ScaleBlock block = {};
+};
 
 class Recorder {
  public:
@@ -79,7 +88,9 @@ class Recorder {
   // are declared again, returns the same storage (tied weights).
   Value Parameters(const std::vector<ParameterSpec>& specs);
   Value Parameter(const ParameterSpec& spec) { return Parameters({spec}); }
-  bool Frozen(const ParameterSpec& spec) const { return is_frozen_ && is_frozen_(spec); }
+  bool Frozen(const ParameterSpec& spec) const {
+    return is_frozen_ && !spec.is_history() && is_frozen_(spec);
+  }
   // Returns the gradient of a trainable parameter storage.
   Value Gradient(Value parameter) const;
   // Whether backward has to compute the gradient of a parameter storage.
@@ -90,6 +101,8 @@ class Recorder {
 
   // Appends an instance to the current list, block and label, and returns its outputs. New outputs
   // vary along the same axes as the inputs that are activations or host inputs; these must agree.
+  // If there are no such inputs, the gradients of parameters among the inputs vary as the first
+  // output says.
   std::vector<Value> Emit(std::shared_ptr<const Op> op, std::vector<Value> inputs,
                           const std::vector<Output>& outputs);
   // Appends an instance without values to `list`. Such an instance works on flat buffers or
@@ -99,6 +112,13 @@ class Recorder {
   // attributes and shapes was emitted before, returns its constants.
   std::vector<Value> EmitConstants(std::shared_ptr<const Op> op,
                                    const std::vector<Output>& outputs);
+
+  // The values that were rounded so far, to find a value that was rounded in the same way before,
+  // and from a rounded value the original. An entry is never removed.
+  std::vector<Quantized>& quantized() { return quantized_; }
+  // The histories of the greatest values of tensors, each with this micro-batch's greatest values,
+  // which RecordBackward adds to it.
+  std::map<Value, Value>& amax_of_history() { return amax_of_history_; }
 
   void set_block(int block) { block_ = block; }
   void set_label(absl::string_view label) { label_ = std::string(label); }
@@ -116,7 +136,7 @@ class Recorder {
  private:
   Value NewValue(ValueInfo info);
   Value InputOfChunk(const std::string& name) const;
-  AxisSet CommonVarying(const Op& op, const std::vector<Value>& inputs) const;
+  std::optional<AxisSet> CommonVarying(const Op& op, const std::vector<Value>& inputs) const;
   void MeetParameters(const Op& op, const std::vector<Value>& inputs, AxisSet varying);
 
   const IsFrozen is_frozen_;
@@ -128,6 +148,8 @@ class Recorder {
   std::string label_;
   std::map<std::string, int> storage_of_;                // By parameter name.
   std::map<std::string, std::vector<Value>> constants_;  // By op, attributes and shapes.
+  std::vector<Quantized> quantized_;
+  std::map<Value, Value> amax_of_history_;
 };
 
 }  // namespace trainyard

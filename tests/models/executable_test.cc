@@ -96,7 +96,7 @@ TEST(ExecutableTest, TheBalancingBiasMovesByItsRateAndIsNoPartOfTheNorm) {
   const std::vector<double> after = Weights(*executable);
   int moved = 0;
   for (const ParameterBox& box : executable->program().Parameters()) {
-    if (!box.balanced) continue;
+    if (!box.state) continue;
     const std::vector<double> above = ReadFlat(*executable, FlatBuffer::kGradient, box.flat);
     EXPECT_EQ(std::accumulate(above.begin(), above.end(), 0.0), 0) << "not about their mean";
     for (size_t i = 0; i < above.size(); ++i) {

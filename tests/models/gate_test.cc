@@ -63,7 +63,7 @@ class GateModel final : public SmallModel {
                                      recorder.Parameter(Normal("gate", {kExperts, 4})));
     ParameterSpec bias = Normal("bias", {kExperts});
     bias.unrounded = true;
-    bias.balance_rate = kRate;
+    bias.state = StateRule::BalanceBias(kRate);
     const ops::Routing routing = ops::Router(recorder, logits, recorder.Parameter(bias), options_);
     if (recorder.program().training) {
       ops::LoadBalance(recorder, logits, routing.experts,

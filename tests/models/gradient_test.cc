@@ -104,7 +104,7 @@ TEST_P(ArchitectureGradient, EveryParameterMatchesCentralDifferences) {
 
   int idle_experts = 0;  // Their tensors.
   for (const ParameterBox& box : executable->program().Parameters()) {
-    if (box.balanced) continue;  // Its "gradient" is none of the loss.
+    if (box.state) continue;  // Its "gradient" is none of the loss.
     SCOPED_TRACE(box.name);
     const std::vector<double> got = ReadFlat(*executable, FlatBuffer::kGradient, box.flat);
     double* weights = executable->flat(FlatBuffer::kMaster, box.flat).as<double>();

@@ -144,7 +144,7 @@ TEST(BucketsTest, CountsOfExpertsAreNotRounded) {
     const Program program = RecordTraining(*CreateModel(config), {.record = options, .zero = zero});
     int biases = 0;
     for (const ParameterBox& box : program.Parameters()) {
-      if (!box.balanced) continue;
+      if (!box.state) continue;
       ++biases;
       for (const Bucket& bucket : program.buckets) {
         if (bucket.flat.Intersect(box.flat).empty()) continue;

@@ -28,6 +28,20 @@ TEST_F(ProductDeathTest, NamesWhatNoKernelDoesBesides) {
                "forward with GELU's derivative");
 }
 
+TEST_F(ProductDeathTest, NamesWhatNoKernelDoesWithScales) {
+  using enum ProductRole;
+  const OperandScales scales{.scales = some_};
+  EXPECT_DEATH(Check({.role = kForward, .a_scales = scales}), "forward with scales of one operand");
+  EXPECT_DEATH(Check({.role = kForward, .b_scales = scales}), "forward with scales of one operand");
+  EXPECT_DEATH(Check({.role = kForward, .a_scales = scales, .b_scales = scales, .offsets = some_}),
+               "forward of groups with scales");
+  EXPECT_DEATH(
+      Check(
+          {.role = kForward, .a_scales = scales, .b_scales = scales, .epilogue = {.gelu = some_}}),
+      "forward with scales");
+  Check({.role = kWeightGradient, .a_scales = scales, .b_scales = scales, .write = Write::kAdd});
+}
+
 TEST_F(ProductDeathTest, NamesTheSumThatNoKernelMakes) {
   using enum ProductRole;
   EXPECT_DEATH(Check({.role = kForward, .offsets = some_, .write = Write::kAdd}),
@@ -45,7 +59,7 @@ TEST_F(ProductDeathTest, NamesTheOperandOfAnotherFormat) {
   const ProductUse router{ProductKind::kRouter, ProductRole::kForward};
   EXPECT_EQ(FormatOf(recorder, router, x, x), ProductFormat(DType::kBF16, DType::kF32));
   EXPECT_DEATH(FormatOf(recorder, router, x, wide),
-               "router forward: the precision has operands in bf16, found wide f32");
+               "router forward: the precision has an operand in bf16, found wide f32");
 }
 
 }  // namespace

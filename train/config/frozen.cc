@@ -125,7 +125,7 @@ void CheckResult(const JobConfig& job, const std::vector<ParameterStorage>& stor
     const bool first_frozen = matched[number] != job.frozen.empty();
     for (const ParameterSpec& spec : storage.parameters) {
       const bool frozen = matched[number++] != job.frozen.empty();
-      trains |= !frozen && !spec.balance_rate;
+      trains |= !frozen && !spec.state;
       if (!spec.stacked || frozen == first_frozen) continue;
       violations.Add(FieldOf(job),
                      absl::StrCat("both ", first.name, " and ", spec.name,

@@ -180,7 +180,7 @@ std::vector<ScaledField> ChangedSizes(const JobConfig& from, const JobConfig& to
 
 }  // namespace
 
-Scaling ScaleTo(const JobConfig& given, const ModelConfig& model, const ScaleLimits& limits) {
+ScaledJob ScaleTo(const JobConfig& given, const ModelConfig& model, const ScaleLimits& limits) {
   CHECK(limits.devices >= 1) << limits.devices << " devices";
   JobConfig job = given;
   ParallelismConfig& p = job.parallelism;
@@ -206,7 +206,7 @@ Scaling ScaleTo(const JobConfig& given, const ModelConfig& model, const ScaleLim
   if (fit.layers < layers) why = "to fit in the devices' memory";
 
   job = WithLayers(std::move(job), model, fit.layers).job;
-  Scaling scaling{.job = job, .changes = ChangedSizes(given, job, limits), .fits = fit.fits};
+  ScaledJob scaling{.job = job, .changes = ChangedSizes(given, job, limits), .fits = fit.fits};
   if (fit.layers == all) return scaling;
   const LayersField from = LayersFieldOf(model, all), to = LayersFieldOf(model, fit.layers);
   const char* const section = job.model.architecture ? "architecture" : "overrides";

@@ -29,7 +29,7 @@ struct ScaledField {
   std::string why;
 };
 
-struct Scaling {
+struct ScaledJob {
   JobConfig job;
   std::vector<ScaledField> changes;  // That make `job` of the given one.
   bool fits = true;
@@ -56,6 +56,6 @@ struct Scaling {
 //
 // The job's axes and batch must be legal (ValidateLayout without a model). `model` is its model,
 // and must be valid.
-Scaling ScaleTo(const JobConfig& job, const ModelConfig& model, const ScaleLimits& limits);
+ScaledJob ScaleTo(const JobConfig& job, const ModelConfig& model, const ScaleLimits& limits);
 
 }  // namespace trainyard

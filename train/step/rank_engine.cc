@@ -17,15 +17,16 @@
 namespace trainyard {
 namespace {
 
-Precision PrecisionOf(const JobConfig& job) {
-  Precision precision = RowOf(job.precision).formats;
+Precision PrecisionOf(const JobConfig& job, const EngineOptions& options) {
+  Precision precision =
+      options.precision == nullptr ? RowOf(job.precision).formats : *options.precision;
   if (job.parallelism.reduction == Reduction::kBF16) precision.reduced = DType::kBF16;
   return precision;
 }
 
 TrainingOptions OptionsOf(const JobConfig& job, const Layout& layout,
                           const EngineOptions& options) {
-  return {.record = {.precision = PrecisionOf(job),
+  return {.record = {.precision = PrecisionOf(job, options),
                      .micro_batch = job.batch.micro,
                      .sequence = job.batch.sequence,
                      .mesh = layout.mesh,

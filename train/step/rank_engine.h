@@ -28,6 +28,8 @@ struct EngineOptions {
   std::optional<int64_t> memory_bytes = {};  // The device's; absent: not known.
   // For tests of wrong programs: may change the program before it is planned.
   std::function<void(Program&)> edit = nullptr;
+  // For tests of recipes that no job can ask for. Null: the one of the job.
+  const Precision* precision = nullptr;
   // For tests of models that belong to no family. Null: the model of the configuration.
   const Model* model = nullptr;
 };

@@ -108,7 +108,7 @@ std::vector<int> ReplicasOf(const Program& program) {
   AxisSet copies = program.mesh.active();
   bool any = false;
   for (const ParameterBox& box : program.Parameters()) {
-    if (box.balanced) continue;
+    if (box.state) continue;
     for (const Bucket& bucket : program.buckets) {
       if (bucket.flat.Intersect(box.flat).empty()) continue;
       copies = copies & (box.copy_axes - bucket.zero_axes);
@@ -122,7 +122,7 @@ StateCheck::StateCheck(const Executable& executable, Collective& everyone)
     : executable_(executable), everyone_(everyone), replicas_(ReplicasOf(executable.program())) {
   const Mesh& mesh = executable.program().mesh;
   for (ParameterBox& box : executable.program().OwnedParameters()) {
-    if (!box.balanced) checked_.push_back(std::move(box));
+    if (!box.state) checked_.push_back(std::move(box));
   }
   frozen_ = executable.program().FrozenParameters();
   AxisSet frozen_copies = mesh.active();

@@ -255,7 +255,7 @@ std::vector<Value> Emit(Recorder& recorder, const LinearCrossEntropyOp& op,
   const ValueInfo x = recorder.info(inputs[0]), weight = recorder.info(inputs[1]);
   const DType statistic = recorder.precision().statistic;
   const DType logits = FormatOf(recorder, kHeadForward, inputs[0], inputs[1]).result;
-  const DType dlogits = recorder.precision().product(kHeadInputGradient).operands;
+  const DType dlogits = recorder.precision().product(kHeadInputGradient).a.dtype;
   const int64_t chunk = division.chunk, columns = weight.shape[0];
   const auto memory = [&](const char* name, const Shape& shape, DType dtype) {
     outputs.push_back(Recorder::Output::Memory(name, shape, dtype));

@@ -9,8 +9,10 @@
 //            when all have arrived.
 //
 // Each is the backward of the other. The gathered x is not kept: for the weight's gradient, x
-// travels round again. Sources: Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2; Wang et
-// al. 2023, doi:10.1145/3567955.3567959. Letters: n ranks, T rows of one, K summed, N columns.
+// travels round again. Products of operands with scales are not done in pieces: x is gathered
+// before the product, or the result is scattered after it. Sources: Korthikanti et al. 2022,
+// arXiv:2205.05198, section 4.2.2; Wang et al. 2023, doi:10.1145/3567955.3567959. Letters: n ranks,
+// T rows of one, K summed, N columns.
 #include <sstream>
 
 #include "kernels/copy_columns.h"
@@ -278,7 +280,9 @@ std::vector<Value> LinearScatterOp::Backward(Recorder& recorder, const Instance&
 
 Value GatherLinear(Recorder& recorder, Value x, Value weight, Value bias, AxisSet axes) {
   axes = axes & recorder.mesh().active();
-  if (axes.empty()) return Linear(recorder, x, weight, bias);
+  if (axes.empty() || recorder.precision().HasScales(ProductKind::kLayer)) {
+    return Linear(recorder, AllGather(recorder, x, axes), weight, bias);
+  }
   std::vector<Value> inputs = {x, weight};
   if (bias.valid()) inputs.push_back(bias);
   return EmitGather(recorder, {ProductKind::kLayer, Role::kForward}, std::move(inputs), axes)[0];
@@ -286,13 +290,17 @@ Value GatherLinear(Recorder& recorder, Value x, Value weight, Value bias, AxisSe
 
 Value GatherLogits(Recorder& recorder, Value x, Value weight, AxisSet axes) {
   axes = axes & recorder.mesh().active();
-  if (axes.empty()) return Logits(recorder, ProductKind::kHead, x, weight);
+  if (axes.empty() || recorder.precision().HasScales(ProductKind::kHead)) {
+    return Logits(recorder, ProductKind::kHead, AllGather(recorder, x, axes), weight);
+  }
   return EmitGather(recorder, {ProductKind::kHead, Role::kForward}, {x, weight}, axes)[0];
 }
 
 Value LinearScatter(Recorder& recorder, Value x, Value weight, AxisSet axes) {
   axes = axes & recorder.mesh().active();
-  if (axes.empty()) return Linear(recorder, x, weight);
+  if (axes.empty() || recorder.precision().HasScales(ProductKind::kLayer)) {
+    return ReduceScatter(recorder, Linear(recorder, x, weight), axes);
+  }
   return EmitScatter(recorder, {ProductKind::kLayer, Role::kForward}, x, weight, axes);
 }
 

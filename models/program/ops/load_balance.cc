@@ -79,7 +79,7 @@ class LoadBalanceOp final : public Op {
         {{.shape = recorder.info(logits).shape,
           .dtype = recorder.precision()
                        .product({ProductKind::kRouter, ProductRole::kInputGradient})
-                       .operands,
+                       .a.dtype,
           .name = "dlogits"}})[0];
     return {dlogits, {}};
   }

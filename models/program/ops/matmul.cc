@@ -2,6 +2,7 @@
 // gradients are separate instances, so that a schedule can delay the weight's gradient.
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
+#include "models/program/ops/scaled_product.h"
 #include "models/program/product.h"
 
 namespace trainyard::ops {
@@ -50,17 +51,12 @@ class MatMulOp final : public Op {
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
     CHECK(role_ == Role::kForward) << name() << " has no backward";
-    const Value x = instance.inputs[0], w = instance.inputs[1], dy = output_grads[0];
     std::vector<Value> grads(instance.inputs.size());
-    if (instance.inputs.size() > 2) BiasGradient(recorder, dy, instance.inputs[2]);
-    const ValueInfo info = recorder.info(x);
-    if (info.differentiable) {
-      const ProductUse use{kind_, Role::kInputGradient};
-      const DType dtype = FormatOf(recorder, use, dy, w).result;
-      grads[0] = recorder.Emit(std::make_shared<MatMulOp>(use), {dy, w},
-                               {{.shape = info.shape, .dtype = dtype, .name = "dx"}})[0];
-    }
-    WeightGradient(recorder, kind_, {.dy = dy, .x = x, .weight = w});
+    grads[0] = LinearGradients(recorder, kind_,
+                               {.dy = output_grads[0],
+                                .x = instance.inputs[0],
+                                .weight = instance.inputs[1],
+                                .bias = instance.inputs.size() > 2 ? instance.inputs[2] : Value{}});
     return grads;
   }
 
@@ -69,43 +65,57 @@ class MatMulOp final : public Op {
   Role role_;
 };
 
-Value Multiply(Recorder& recorder, ProductKind kind, std::vector<Value> inputs) {
-  const ValueInfo x = recorder.info(inputs[0]), w = recorder.info(inputs[1]);
-  CHECK(x.shape.rank() == 2 && w.shape.rank() == 2 && x.shape[1] == w.shape[1])
-      << "matmul: " << x << " with weight " << w;
-  if (inputs.size() > 2) {
-    const ValueInfo bias = recorder.info(inputs[2]);
-    CHECK(bias.shape == Shape({w.shape[0]})) << "matmul: bias " << bias << " of weight " << w;
-  }
-  const ProductUse use{kind, Role::kForward};
-  const DType dtype = FormatOf(recorder, use, inputs[0], inputs[1]).result;
-  return recorder.Emit(std::make_shared<MatMulOp>(use), std::move(inputs),
-                       {{.shape = {x.shape[0], w.shape[0]}, .dtype = dtype, .name = "product"}})[0];
+// Records the product of the operands, in the precision's format for it.
+Value EmitProduct(Recorder& recorder, const ProductUse& use, const ProductOf& of,
+                  Recorder::Output output) {
+  const ProductFormat format = recorder.precision().product(use);
+  if (!output.existing.valid()) output.dtype = format.result;
+  if (format.scaled()) return ScaledProduct(recorder, use, of, output);
+  FormatOf(recorder, use, of.a, of.b);
+  std::vector<Value> inputs = {of.a, of.b};
+  if (of.bias.valid()) inputs.push_back(of.bias);
+  return recorder.Emit(std::make_shared<MatMulOp>(use), std::move(inputs), {std::move(output)})[0];
 }
 
 }  // namespace
 
 void WeightGradient(Recorder& recorder, ProductKind kind, const WeightGradientOf& of) {
   if (!recorder.IsTrainable(of.weight)) return;
-  const ProductUse use{kind, Role::kWeightGradient};
-  FormatOf(recorder, use, of.dy, of.x);
   const List list = recorder.list();
   recorder.set_list(List::kBackwardWeight);
-  recorder.Emit(std::make_shared<MatMulOp>(use), {of.dy, of.x},
-                {Recorder::Output::Into(recorder.Gradient(of.weight))});
+  EmitProduct(recorder, {kind, Role::kWeightGradient}, {.a = of.dy, .b = of.x, .weight = of.weight},
+              Recorder::Output::Into(recorder.Gradient(of.weight)));
   recorder.set_list(list);
 }
 
-Value Linear(Recorder& recorder, Value x, Value weight, Value bias) {
-  std::vector<Value> inputs = {x, weight};
-  if (bias.valid()) inputs.push_back(bias);
-  return Multiply(recorder, ProductKind::kLayer, std::move(inputs));
+Value LinearGradients(Recorder& recorder, ProductKind kind, const LinearGradientsOf& of) {
+  if (of.bias.valid()) BiasGradient(recorder, of.dy, of.bias);
+  const ValueInfo x = recorder.info(of.x);
+  Value dx;
+  if (x.differentiable) {
+    dx = EmitProduct(recorder, {kind, Role::kInputGradient},
+                     {.a = of.dy, .b = of.weight, .weight = of.weight},
+                     {.shape = x.shape, .name = "dx"});
+  }
+  WeightGradient(recorder, kind, {.dy = of.dy, .x = of.x, .weight = of.weight});
+  return dx;
 }
 
 Value Logits(Recorder& recorder, ProductKind kind, Value x, Value weight, Value bias) {
-  std::vector<Value> inputs = {x, weight};
-  if (bias.valid()) inputs.push_back(bias);
-  return Multiply(recorder, kind, std::move(inputs));
+  const ValueInfo x_info = recorder.info(x), w = recorder.info(weight);
+  CHECK(x_info.shape.rank() == 2 && w.shape.rank() == 2 && x_info.shape[1] == w.shape[1])
+      << "matmul: " << x_info << " with weight " << w;
+  if (bias.valid()) {
+    const ValueInfo b = recorder.info(bias);
+    CHECK(b.shape == Shape({w.shape[0]})) << "matmul: bias " << b << " of weight " << w;
+  }
+  return EmitProduct(recorder, {kind, Role::kForward},
+                     {.a = x, .b = weight, .weight = weight, .bias = bias},
+                     {.shape = {x_info.shape[0], w.shape[0]}, .name = "product"});
+}
+
+Value Linear(Recorder& recorder, Value x, Value weight, Value bias) {
+  return Logits(recorder, ProductKind::kLayer, x, weight, bias);
 }
 
 }  // namespace trainyard::ops

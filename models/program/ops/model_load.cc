@@ -71,7 +71,7 @@ class AddLoadOp final : public Op {
                       {{.shape = recorder.info(logits).shape,
                         .dtype = recorder.precision()
                                      .product({ProductKind::kRouter, ProductRole::kInputGradient})
-                                     .operands,
+                                     .a.dtype,
                         .name = "dlogits"}})[0];
     std::vector<Value> gradients = {dlogits, {}};
     if (instance.inputs.size() == 3) gradients.push_back(total);

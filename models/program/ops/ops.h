@@ -42,6 +42,19 @@ struct WeightGradientOf {
 // weight.
 void WeightGradient(Recorder& recorder, ProductKind kind, const WeightGradientOf& of);
 
+// Adds this micro-batch's greatest values to their histories. RecordBackward calls this last.
+void RecordHistories(Recorder& recorder);
+
+// The gradients of a linear layer. Returns dy weight, the gradient of x, in list kBackwardInput; an
+// invalid value if x has no gradient. Records the gradients of the weight and of the bias.
+struct LinearGradientsOf {
+  Value dy;  // [T, N]
+  Value x;   // [T, K]
+  Value weight;
+  Value bias;  // May be invalid.
+};
+Value LinearGradients(Recorder& recorder, ProductKind kind, const LinearGradientsOf& of);
+
 // Joins matrices of T rows side by side: [T, sum of their columns].
 Value ConcatColumns(Recorder& recorder, const std::vector<Value>& parts);
 // The reverse: parts of these widths, which together are the columns of x. Every part must be read.
@@ -307,21 +320,23 @@ void ReduceTied(Recorder& recorder, const FlatRange& gradients);
 void SumSquares(Recorder& recorder, const FlatRange& gradients);
 void ReduceScalars(Recorder& recorder, AxisSet axes);  // Sums losses and the squared gradient norm.
 void Clip(Recorder& recorder);
-struct BalanceBiasRange {
+struct StateRange {
   FlatRange flat;  // As in UpdateRange.
   FlatRange shard;
-  double rate;
 };
-void BalanceBias(Recorder& recorder, const BalanceBiasRange& range);
+void BalanceBias(Recorder& recorder, const StateRange& range, double rate);
+void AmaxHistory(Recorder& recorder, const StateRange& range);  // All of one history.
 // Gathers the compute copies of a bucket from the ranks that own its shards.
 Instance GatherBucket(List list, Stream stream, const Bucket& bucket);
 // List kOptimizer: gathers what ranks have made of the gradients of their shards, into the buffer
 // of the whole bucket's gradients (Program::gradient_buffer).
 void GatherDirections(Recorder& recorder, const Bucket& bucket);
 
+enum class Reduction : uint8_t { kSum, kMax };
 // Instances of the communication stream; the bucket pass places them. They run in the last
 // micro-batch only. Those of windowed buckets run in each micro-batch.
-Instance ReduceGradients(const Bucket& bucket, const FlatRange& gradients, AxisSet axes);
+Instance ReduceGradients(const Bucket& bucket, const FlatRange& gradients, AxisSet axes,
+                         Reduction reduction);
 Instance ReduceBucket(const Program& program, const Bucket& bucket);
 
 // --- ZeRO FULL (block_windows.h).

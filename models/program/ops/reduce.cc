@@ -1,6 +1,7 @@
-// Sums gradients, loss and norm over ranks, and gathers updated parameters.
+// Reduces gradients, loss and norm over ranks, and gathers updated parameters.
 #include <sstream>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/cast.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
@@ -24,33 +25,42 @@ std::vector<Communication> OneCall(CollectiveOp op, const Program& program, cons
   return {CallsOf(op, 1, range.elements * int64_t(SizeOf(dtype)), program.mesh.size(axes))};
 }
 
-// Sums a range of the gradients in place.
+// Reduces a range of the gradients in place.
 class ReduceGradientsOp final : public Op {
  public:
-  ReduceGradientsOp(const FlatRange& range, AxisSet axes, bool windowed)
-      : range_(range), axes_(axes), windowed_(windowed) {}
+  struct How {
+    Reduction reduction = Reduction::kSum;
+    bool windowed = false;
+  };
+  ReduceGradientsOp(const FlatRange& range, AxisSet axes, const How& how)
+      : range_(range), axes_(axes), how_(how) {}
   absl::string_view name() const override { return "reduce_gradients"; }
   AxisSet group() const override { return axes_; }
   bool has_effect() const override { return true; }
-  std::string attributes() const override { return Text(range_, axes_); }
+  std::string attributes() const override {
+    return absl::StrCat(Text(range_, axes_), is_max() ? " max" : "");
+  }
   Cost CostOf(const Program& program, const Instance&) const override {
     return {.bytes = double(range_.elements) * double(SizeOf(program.precision.gradient))};
   }
   std::vector<Communication> CommunicationOf(const Program& program,
                                              const Instance&) const override {
-    return OneCall(CollectiveOp::kAllReduceSum, program, range_, program.precision.gradient, axes_);
+    return OneCall(is_max() ? CollectiveOp::kAllReduceMax : CollectiveOp::kAllReduceSum, program,
+                   range_, program.precision.gradient, axes_);
   }
   Call Bind(const Binder& binder, const Instance&) const override {
-    return [&collective = binder.collective(axes_),
-            data = binder.flat(GradientBuffer(windowed_), range_)](Exec&) {
-      collective.AllReduceSum(data);
+    return [&collective = binder.collective(axes_), max = is_max(),
+            data = binder.flat(GradientBuffer(how_.windowed), range_)](Exec&) {
+      max ? collective.AllReduceMax(data) : collective.AllReduceSum(data);
     };
   }
 
  private:
+  bool is_max() const { return how_.reduction == Reduction::kMax; }
+
   FlatRange range_;
   AxisSet axes_;
-  bool windowed_;
+  How how_;
 };
 
 // Leaves each rank the sums of its shard, or all sums if there are no shards. If gradients are sent
@@ -186,9 +196,10 @@ Instance OnCommunicationStream(std::shared_ptr<const Op> op, const Bucket& bucke
 
 }  // namespace
 
-Instance ReduceGradients(const Bucket& bucket, const FlatRange& gradients, AxisSet axes) {
-  return OnCommunicationStream(
-      std::make_shared<ReduceGradientsOp>(gradients, axes, bucket.windowed), bucket);
+Instance ReduceGradients(const Bucket& bucket, const FlatRange& gradients, AxisSet axes,
+                         Reduction reduction) {
+  const ReduceGradientsOp::How how{.reduction = reduction, .windowed = bucket.windowed};
+  return OnCommunicationStream(std::make_shared<ReduceGradientsOp>(gradients, axes, how), bucket);
 }
 
 Instance ReduceBucket(const Program& program, const Bucket& bucket) {
@@ -197,8 +208,9 @@ Instance ReduceBucket(const Program& program, const Bucket& bucket) {
 }
 
 void ReduceTied(Recorder& recorder, const FlatRange& gradients) {
-  recorder.EmitEffect(std::make_shared<ReduceGradientsOp>(gradients, Axis::kEnds, false),
-                      List::kOptimizer);
+  recorder.EmitEffect(
+      std::make_shared<ReduceGradientsOp>(gradients, Axis::kEnds, ReduceGradientsOp::How{}),
+      List::kOptimizer);
 }
 
 Instance GatherBucket(List list, Stream stream, const Bucket& bucket) {

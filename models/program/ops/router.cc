@@ -65,7 +65,7 @@ class RouterOp final : public Op {
         {{.shape = recorder.info(logits).shape,
           .dtype = recorder.precision()
                        .product({ProductKind::kRouter, ProductRole::kInputGradient})
-                       .operands,
+                       .a.dtype,
           .name = "dlogits"}})[0];
     if (instance.inputs.size() > 1 && recorder.IsTrainable(instance.inputs[1])) {
       recorder.Emit(std::make_shared<BalanceBiasGradientOp>(), {experts},
@@ -80,12 +80,12 @@ class RouterOp final : public Op {
 
 class BalanceBiasOp final : public Op {
  public:
-  explicit BalanceBiasOp(const BalanceBiasRange& range) : range_(range) {}
+  BalanceBiasOp(const StateRange& range, double rate) : range_(range), rate_(rate) {}
   absl::string_view name() const override { return "balance_bias"; }
   bool has_effect() const override { return true; }
   std::string attributes() const override {
     return absl::StrCat("flat=", range_.flat.offset, "+", range_.flat.elements,
-                        " shard=", range_.shard.offset, " rate=", range_.rate);
+                        " shard=", range_.shard.offset, " rate=", rate_);
   }
   // The master is read and written, the gradient read.
   Cost CostOf(const Program& program, const Instance&) const override {
@@ -97,12 +97,13 @@ class BalanceBiasOp final : public Op {
     return binder.Kernel(
         BalanceBiasArgs{.master = binder.flat(FlatBuffer::kMaster, range_.shard),
                         .gradient = binder.flat(FlatBuffer::kGradient, range_.flat),
-                        .rate = range_.rate,
+                        .rate = rate_,
                         .state = binder.step_state()});
   }
 
  private:
-  BalanceBiasRange range_;
+  StateRange range_;
+  double rate_;
 };
 
 }  // namespace
@@ -123,8 +124,8 @@ Routing Router(Recorder& recorder, Value logits, Value bias, const RouterOptions
   return {.experts = outputs[0], .weights = outputs[1]};
 }
 
-void BalanceBias(Recorder& recorder, const BalanceBiasRange& range) {
-  recorder.EmitEffect(std::make_shared<BalanceBiasOp>(range), List::kOptimizer);
+void BalanceBias(Recorder& recorder, const StateRange& range, double rate) {
+  recorder.EmitEffect(std::make_shared<BalanceBiasOp>(range, rate), List::kOptimizer);
 }
 
 }  // namespace trainyard::ops

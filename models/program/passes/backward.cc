@@ -58,6 +58,7 @@ void RecordBackward(Recorder& recorder) {
       if (input_grads[j].valid()) accumulate(*instance.op, instance.inputs[j], input_grads[j]);
     }
   }
+  ops::RecordHistories(recorder);
   for (Chunk& chunk : recorder.mutable_program().chunks) {
     for (Crossing& received : chunk.received) {
       received.gradient = grad_of[size_t(received.value.id)];

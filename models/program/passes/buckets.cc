@@ -10,27 +10,31 @@
 namespace trainyard {
 namespace {
 
-// A range of a bucket whose gradients are also summed over other axes, before the bucket is summed.
+// A range of a bucket whose gradients are also reduced over other axes, before the bucket is
+// summed.
 struct Before {
   FlatRange flat;
   AxisSet axes;
+  ops::Reduction reduction;
 };
 
-// Neighbours with equal axes form one range, together with the padding between them.
-std::vector<Before> FirstSums(std::span<const ParameterBox> boxes, const Bucket& bucket) {
-  std::vector<Before> sums;
-  AxisSet before;  // The previous box's axes.
+// Neighbours that are reduced alike form one range, together with the padding between them.
+std::vector<Before> FirstReductions(std::span<const ParameterBox> boxes, const Bucket& bucket) {
+  std::vector<Before> reductions;
+  bool follows = false;  // Whether the previous box is in the last range.
   for (const ParameterBox& box : Within(boxes, bucket.flat)) {
     const FlatRange flat = box.flat.Intersect(bucket.flat);
     const AxisSet axes = box.reduce_axes - bucket.reduce_axes;
-    if (!axes.empty() && axes == before) {
-      sums.back().flat.elements = flat.end() - sums.back().flat.offset;
+    const bool max = box.state && box.state->kind == StateRule::Kind::kAmaxHistory;
+    const ops::Reduction reduction = max ? ops::Reduction::kMax : ops::Reduction::kSum;
+    if (follows && axes == reductions.back().axes && reduction == reductions.back().reduction) {
+      reductions.back().flat.elements = flat.end() - reductions.back().flat.offset;
     } else if (!axes.empty()) {
-      sums.push_back({flat, axes});
+      reductions.push_back({flat, axes, reduction});
     }
-    before = axes;
+    follows = !axes.empty();
   }
-  return sums;
+  return reductions;
 }
 
 // Returns the index of the last instance that writes a gradient of the bucket.
@@ -97,8 +101,8 @@ void InsertBuckets(Program& program) {
   std::multimap<size_t, Instance> after;  // By index of the instance after which each is inserted.
   for (const Bucket& bucket : program.buckets) {
     const size_t last = LastWriter(program, bucket);
-    for (const Before& sum : FirstSums(boxes, bucket)) {
-      after.emplace(last, ops::ReduceGradients(bucket, sum.flat, sum.axes));
+    for (const Before& first : FirstReductions(boxes, bucket)) {
+      after.emplace(last, ops::ReduceGradients(bucket, first.flat, first.axes, first.reduction));
     }
     if (!bucket.reduce_axes.empty()) after.emplace(last, ops::ReduceBucket(program, bucket));
     if (!bucket.windowed) continue;

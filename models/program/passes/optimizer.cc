@@ -15,7 +15,7 @@ namespace {
 
 // The ranges of the gradient that this rank counts for the norm. Each element is counted by exactly
 // one of the ranks that hold it: the first along the axes over which it is not divided. The
-// "gradients" of routers' biases are not counted.
+// "gradients" of state are not counted.
 std::vector<FlatRange> Counted(const Program& program) {
   const std::vector<ParameterBox> boxes = program.Parameters();
   std::vector<FlatRange> counted;
@@ -24,7 +24,7 @@ std::vector<FlatRange> Counted(const Program& program) {
     for (const ParameterBox& box : Within(boxes, bucket.own)) {
       const FlatRange range = box.flat.Intersect(bucket.own);
       const bool first = program.mesh.coordinate(box.copy_axes - bucket.zero_axes) == 0;
-      const bool mine = first && !box.balanced;
+      const bool mine = first && !box.state;
       if (mine && follows) {
         counted.back().elements = range.end() - counted.back().offset;
       } else if (mine) {
@@ -75,20 +75,33 @@ void GatherUpdated(Program& program) {
   }
 }
 
+void UpdateState(Recorder& recorder, const UpdateRun& run, ops::StateRange range) {
+  switch (run.state->kind) {
+    case StateRule::Kind::kBalanceBias:
+      return ops::BalanceBias(recorder, range, run.state->rate);
+    case StateRule::Kind::kAmaxHistory:
+      range.flat.elements = range.shard.elements = run.elements;
+      return ops::AmaxHistory(recorder, range);
+  }
+}
+
 }  // namespace
 
 std::vector<UpdateRun> UpdateRuns(const Program& program, const Optimizer& optimizer) {
   std::vector<UpdateRun> runs;
   for (const ParameterStorage& storage : program.storages) {
     if (storage.frozen) continue;
+    const ParameterSpec& first = storage.parameters.front();
     const UpdateRun next{.flat = {.offset = storage.flat.offset},
                          .decay = storage.decay,
                          .matrices = HasMatrices(program, storage, optimizer),
-                         .balance_rate = storage.parameters.front().balance_rate};
+                         .state = first.state,
+                         .elements = storage.flat.elements};
     const auto kind = [](const UpdateRun& run) {
-      return std::tie(run.decay, run.matrices, run.balance_rate);
+      return std::tie(run.decay, run.matrices, run.state);
     };
-    if (runs.empty() || kind(runs.back()) != kind(next)) runs.push_back(next);
+    const bool same = !runs.empty() && kind(runs.back()) == kind(next) && !first.is_history();
+    if (!same) runs.push_back(next);
   }
   for (size_t i = 0; i < runs.size(); ++i) {
     const int64_t end = i + 1 < runs.size() ? runs[i + 1].flat.offset : program.flat_elements;
@@ -117,8 +130,8 @@ void RecordOptimizer(Recorder& recorder, const OptimizerOptions& options) {
       if (flat.empty() || run.matrices) continue;
       const FlatRange shard{.offset = flat.offset - bucket.own.offset + bucket.shard.offset,
                             .elements = flat.elements};
-      if (run.balance_rate) {
-        ops::BalanceBias(recorder, {.flat = flat, .shard = shard, .rate = *run.balance_rate});
+      if (run.state) {
+        UpdateState(recorder, run, {.flat = flat, .shard = shard});
         continue;
       }
       Append(ranges, {.flat = flat,

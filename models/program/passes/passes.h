@@ -84,7 +84,8 @@ struct UpdateRun {
   FlatRange flat;
   bool decay = false;
   bool matrices = false;  // As HasMatrices.
-  std::optional<double> balance_rate = {};
+  std::optional<StateRule> state = {};
+  int64_t elements = 0;  // Of the first storage, without padding.
 };
 // Returns the runs of all trainable parameters, in the order of their places.
 std::vector<UpdateRun> UpdateRuns(const Program& program, const Optimizer& optimizer);

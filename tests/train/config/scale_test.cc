@@ -85,7 +85,7 @@ TEST(ScaleTest, ATensorGroupFitsOnOneMachine) {
               ElementsAre("devices 512 -> 8", "parallelism.tensor 8 -> 4",
                           "parallelism.pipeline 8 -> 1", "parallelism.virtual_pipeline 8 -> 1",
                           "batch.global 256 -> 64", "model.overrides.layers 126 -> 14"));
-  const Scaling scaling = ScaleTo(job, ResolveModel(job.model).value(), limits);
+  const ScaledJob scaling = ScaleTo(job, ResolveModel(job.model).value(), limits);
   EXPECT_EQ(scaling.changes[1].why,
             "its ranks share a machine, and the largest machine has 6 devices");
   // With room on a machine, the whole cluster is the limit.
@@ -134,7 +134,7 @@ TEST(ScaleTest, LayersGoUntilTheJobFits) {
   EXPECT_THAT(
       Scaled(parts, {.devices = 64, .fits = with_at_most(17)}),
       ElementsAre("parallelism.virtual_pipeline 5 -> 1", "model.overrides.layers 80 -> 17"));
-  const Scaling hopeless =
+  const ScaledJob hopeless =
       ScaleTo(parts, ResolveModel(parts.model).value(), {.devices = 64, .fits = with_at_most(1)});
   EXPECT_FALSE(hopeless.fits);
   EXPECT_EQ(FactsOf(ResolveModel(hopeless.job.model).value()).layers, 2);
@@ -144,7 +144,7 @@ TEST(ScaleTest, AJobThatBeginsWithWeightsKeepsItsLayers) {
   JobConfig job = Recipe("dgxc-llama31-llama3-70b-bf16-64");
   job.init_from = "runs/llama/step-10";
   const auto never = [](const JobConfig&, const ModelConfig&) { return false; };
-  const Scaling scaling =
+  const ScaledJob scaling =
       ScaleTo(job, ResolveModel(job.model).value(), {.devices = 8, .fits = never});
   EXPECT_FALSE(scaling.fits);
   EXPECT_EQ(scaling.job.parallelism.pipeline, 1);
@@ -233,7 +233,7 @@ TEST(ScaleTest, EveryRecipeScalesToALegalJob) {
     for (const int64_t devices : {1, 2, 3, 4, 6, 8, 16, 40}) {
       for (const bool strict : {false, true}) {
         const JobConfig& given = strict ? stricter : recipe;
-        const Scaling scaling =
+        const ScaledJob scaling =
             ScaleTo(given, model, {.devices = devices, .fits = strict ? five : ScaleLimits().fits});
         const JobConfig& job = scaling.job;
         SCOPED_TRACE(absl::StrCat(run.name(), " on ", devices, strict ? ", stricter" : ""));

@@ -128,7 +128,7 @@ TEST_P(GoldenModel, GradientsAreThose) {
   Tensors wanted = ReadTensors(Import(directory_ + "/gradients", "gradients"));
   for (const ParameterBox& box : executable->program().Parameters()) {
     const std::string name = box.name + "/parameter";
-    if (box.balanced) {  // Has no gradient.
+    if (box.state) {  // Has no gradient.
       wanted.erase(name);
     } else {
       gradients[name] = ReadFlat(*executable, FlatBuffer::kGradient, box.flat);

@@ -181,6 +181,7 @@ class Rank {
                                       .expert_rows = c.expert_rows,
                                       .fuse = c.fuse,
                                       .edit = edit,
+                                      .precision = c.precision,
                                       .model = model_.get()},
                                      backend_, world);
     CHECK(engine.ok()) << engine.status();

@@ -27,6 +27,8 @@ struct LayoutCase {
   uint64_t held_up = 0;
   double learning_rate = 0.01;
   bool masked = true;  // About every fourth target of a model of text is not counted.
+  // A recipe that no job can ask for; null: the one of the job.
+  const Precision* precision = nullptr;
   // A model that no family has, of the sizes of `model`; null: the one of `model`.
   std::unique_ptr<Model> (*make_model)(const ModelConfig& model) = nullptr;
   // Every expert gets the same number of rows, in one round: then what is sent is known beforehand.

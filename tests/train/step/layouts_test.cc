@@ -203,8 +203,8 @@ std::vector<PlantedBug> PlantedBugsOfExperts() {
            const auto bucket = std::find_if(
                p.buckets.begin(), p.buckets.end(),
                [&](const Bucket& b) { return !b.flat.Intersect(storage.flat).empty(); });
-           p.instances.insert(optimizer,
-                              ops::ReduceGradients(*bucket, storage.flat, Axis::kExpert));
+           p.instances.insert(optimizer, ops::ReduceGradients(*bucket, storage.flat, Axis::kExpert,
+                                                              ops::Reduction::kSum));
          }
        }},
       {"gradients_of_weights_not_sent_back", experts,

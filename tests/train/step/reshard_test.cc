@@ -9,6 +9,7 @@
 #include "tests/models/tiny.h"
 #include "tests/train/step/layouts.h"
 #include "tests/train/step/run_job.h"
+#include "tests/train/step/scaled_recipes.h"
 #include "train/checkpoint/paths.h"
 #include "train/step/rank_engine.h"
 #include "train/step/snapshot.h"
@@ -20,6 +21,7 @@ namespace {
 struct Trained {
   const char* family;
   const Optimizer& optimizer = AdamWOptimizer();
+  const Precision* precision = nullptr;  // Null: f64.
 };
 
 std::vector<ParallelismConfig> Layouts(const Trained& trained) {
@@ -64,7 +66,8 @@ RunState State(const ModelConfig& model) {
 void AsRanks(const LayoutCase& c, const std::function<void(RankEngine&, Collective&)>& f) {
   const auto errors = RunWorlds(int(c.job.devices), [&](CollectiveWorld& world) {
     const auto everyone = world.Everyone();
-    const auto engine = RankEngine::Create(c.job, c.model, {}, CpuBackend(), world);
+    const auto engine =
+        RankEngine::Create(c.job, c.model, {.precision = c.precision}, CpuBackend(), world);
     CHECK(everyone.ok() && engine.ok()) << engine.status();
     (*engine)->executable().WriteStepState({.seed = 7});
     (*engine)->executable().Run(Action::kInit);
@@ -80,6 +83,7 @@ LayoutCase CaseOf(const Trained& trained, const ParallelismConfig& parallelism) 
   c.job.optimizer.options = OptimizerOptions(trained.optimizer);
   if (FactsOf(c.model).experts) c = WithRouter(c, 2);  // With the bias of the choice.
   c.job.parallelism = parallelism;
+  c.precision = trained.precision;
   c.job.devices = 2 * parallelism.tensor * parallelism.pipeline * parallelism.context;
   c.job.batch.global = 2 * 4;
   return c;
@@ -136,9 +140,11 @@ INSTANTIATE_TEST_SUITE_P(Families, Reshard,
                                            Trained{"gpt_oss"}, Trained{"dit"},
                                            Trained{"qwen3_moe", LionOptimizer()},
                                            Trained{"llama", MuonOptimizer()},
-                                           Trained{"qwen3_moe", MuonOptimizer()}),
+                                           Trained{"qwen3_moe", MuonOptimizer()},
+                                           Trained{"llama", AdamWOptimizer(), &DelayedScaling()}),
                          [](const auto& info) {
-                           return absl::StrCat(info.param.family, "_", info.param.optimizer.name);
+                           return absl::StrCat(info.param.family, "_", info.param.optimizer.name,
+                                               info.param.precision ? "_delayed" : "");
                          });
 
 }  // namespace

@@ -197,7 +197,7 @@ TEST(StateCheck, ReplicasOwnTheSameParameters) {
       replicas.push_back(ReplicasOf(program));
       std::vector<Part>& mine = owned.emplace_back();
       for (const ParameterBox& box : program.OwnedParameters()) {
-        if (box.balanced) continue;
+        if (box.state) continue;
         mine.push_back({box.name, box.offset, box.shape});
       }
     }

@@ -1,0 +1,198 @@
+#include "models/program/ops/quantize.h"
+
+#include <algorithm>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/amax_history.h"
+#include "kernels/quantize.h"
+#include "models/program/binder.h"
+#include "models/program/ops/ops.h"
+
+namespace trainyard::ops {
+namespace {
+
+std::string Text(const ScaleBlock& block) {
+  return absl::StrCat("block=", block.rows, "x", block.columns);
+}
+
+// The greatest absolute value of each block, on all ranks that divide the blocks.
+class AmaxOp final : public Op {
+ public:
+  enum Input { kX };
+  enum Output { kAmax };
+  AmaxOp(const ScaleBlock& block, AxisSet axes, bool of_history)
+      : block_(block), axes_(axes), of_history_(of_history) {}
+  absl::string_view name() const override { return "amax"; }
+  AxisSet group() const override { return axes_; }
+  // What a history notes at the end of backward is kept, not computed again.
+  bool has_effect() const override { return of_history_; }
+  std::string attributes() const override {
+    std::ostringstream out;
+    out << Text(block_) << " axes=" << axes_;
+    return out.str();
+  }
+  std::vector<Communication> CommunicationOf(const Program& program,
+                                             const Instance& instance) const override {
+    if (axes_.empty()) return {};
+    return {CallsOf(CollectiveOp::kAllReduceMax, 1,
+                    int64_t(program.info(instance.outputs[kAmax]).bytes()),
+                    program.mesh.size(axes_))};
+  }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    const Tensor amax = binder.tensor(instance.outputs[kAmax]);
+    Call find = binder.Kernel(
+        AmaxArgs{.x = binder.tensor(instance.inputs[kX]), .block = block_, .amax = amax});
+    if (axes_.empty()) return find;
+    return [find = std::move(find), &collective = binder.collective(axes_), amax](Exec& exec) {
+      find(exec);
+      collective.AllReduceMax(amax);
+    };
+  }
+
+ private:
+  ScaleBlock block_;
+  AxisSet axes_;
+  bool of_history_;
+};
+
+// The gradient of a rounded number is passed on to the number ("straight through").
+class QuantizeOp final : public Op {
+ public:
+  enum Input { kX, kAmax };  // kAmax: the blocks' greatest values, or a history.
+  enum Output { kValues, kScales };
+  explicit QuantizeOp(const ScaleBlock& block) : block_(block) {}
+  absl::string_view name() const override { return "quantize"; }
+  std::string attributes() const override { return Text(block_); }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    return binder.Kernel(QuantizeArgs{.x = binder.tensor(instance.inputs[kX]),
+                                      .block = block_,
+                                      .amax = binder.tensor(instance.inputs[kAmax]),
+                                      .y = binder.tensor(instance.outputs[kValues]),
+                                      .scales = binder.tensor(instance.outputs[kScales])});
+  }
+  std::vector<Value> Backward(Recorder&, const Instance&,
+                              std::span<const Value> output_grads) const override {
+    return {output_grads[kValues], Value{}};
+  }
+
+ private:
+  ScaleBlock block_;
+};
+
+class AmaxHistoryGradientOp final : public Op {
+ public:
+  enum Input { kAmax };
+  enum Output { kGradient };
+  absl::string_view name() const override { return "amax_history_gradient"; }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    const Value gradient = instance.outputs[kGradient];
+    return binder.Kernel(AmaxHistoryGradientArgs{.amax = binder.tensor(instance.inputs[kAmax]),
+                                                 .gradient = binder.tensor(gradient),
+                                                 .write = binder.write(gradient)});
+  }
+};
+
+class AmaxHistoryOp final : public Op {
+ public:
+  explicit AmaxHistoryOp(const StateRange& range) : range_(range) {}
+  absl::string_view name() const override { return "amax_history"; }
+  bool has_effect() const override { return true; }
+  std::string attributes() const override {
+    return absl::StrCat("flat=", range_.flat.offset, "+", range_.flat.elements,
+                        " shard=", range_.shard.offset);
+  }
+  Cost CostOf(const Program& program, const Instance&) const override {
+    return {.bytes = double(2 * range_.flat.elements) * double(SizeOf(program.precision.master))};
+  }
+  Call Bind(const Binder& binder, const Instance&) const override {
+    return binder.Kernel(
+        AmaxHistoryArgs{.history = binder.flat(FlatBuffer::kMaster, range_.shard),
+                        .gradient = binder.flat(FlatBuffer::kGradient, range_.flat),
+                        .state = binder.step_state()});
+  }
+
+ private:
+  StateRange range_;
+};
+
+// Returns the history of a tensor's greatest values, and notes those of this micro-batch for it.
+Value HistoryOf(Recorder& recorder, const OperandOf& operand, const Recorder::Output& amax) {
+  const int64_t steps = operand.format.scaling->history;
+  CHECK(!operand.format.scaling->kept && !operand.format.scaling->summed)
+      << operand.name << ": a history is of a tensor with one scale";
+  const Value history = recorder.Parameter({.name = operand.name,
+                                            .shape = {steps},
+                                            .unrounded = true,
+                                            .state = StateRule::AmaxHistory()});
+  if (!recorder.program().training || recorder.amax_of_history().contains(history)) return history;
+  recorder.amax_of_history()[history] = recorder.Emit(
+      std::make_shared<AmaxOp>(ScaleBlock{}, AxisSet{}, true), {operand.value}, {amax})[0];
+  return history;
+}
+
+}  // namespace
+
+Quantized Quantize(Recorder& recorder, const OperandOf& operand) {
+  const Scaling& scaling = *operand.format.scaling;
+  const ValueInfo info = recorder.info(operand.value);
+  ScaleBlock block{.rows = scaling.kept, .columns = scaling.summed};
+  if (operand.summed == 0) std::swap(block.rows, block.columns);
+  const DType narrow = operand.format.dtype;
+  if (info.kind != ValueKind::kParameter) {
+    for (const Quantized& before : recorder.quantized()) {
+      if (before.of == operand.value && before.block == block &&
+          recorder.info(before.values).dtype == narrow) {
+        return before;
+      }
+    }
+  }
+  const List list = recorder.list();
+  // The rounded operand may be read by either list of backward.
+  if (list == List::kBackwardWeight) recorder.set_list(List::kBackwardInput);
+  Recorder::Output scales =
+      Recorder::Output::Memory("amax", block.ScalesOf(info.shape), AccumulateOfDType(info.dtype));
+  scales.varying = operand.varying;
+  Value amax;
+  if (scaling.history > 0) {
+    amax = HistoryOf(recorder, operand, scales);
+  } else {
+    AxisSet axes;  // Along which ranks divide the numbers of a block.
+    if (scaling.kept == 0) axes = axes | operand.axes[1 - operand.summed];
+    if (scaling.summed == 0) axes = axes | operand.axes[operand.summed];
+    axes = axes & recorder.mesh().active();
+    amax =
+        recorder.Emit(std::make_shared<AmaxOp>(block, axes, false), {operand.value}, {scales})[0];
+  }
+  scales.name = "scales";
+  const std::vector<Value> outputs =
+      recorder.Emit(std::make_shared<QuantizeOp>(block), {operand.value, amax},
+                    {{.shape = info.shape,
+                      .dtype = narrow,
+                      .name = "rounded",
+                      .differentiable = info.differentiable,
+                      .varying = operand.varying},
+                     scales});
+  recorder.set_list(list);
+  return recorder.quantized().emplace_back(Quantized{.of = operand.value,
+                                                     .values = outputs[QuantizeOp::kValues],
+                                                     .scales = outputs[QuantizeOp::kScales],
+                                                     .block = block});
+}
+
+void RecordHistories(Recorder& recorder) {
+  recorder.set_list(List::kBackwardInput);
+  for (const auto& [history, amax] : recorder.amax_of_history()) {
+    recorder.set_block(recorder.info(amax).block);
+    recorder.Emit(std::make_shared<AmaxHistoryGradientOp>(), {amax},
+                  {Recorder::Output::Into(recorder.Gradient(history))});
+  }
+}
+
+void AmaxHistory(Recorder& recorder, const StateRange& range) {
+  recorder.EmitEffect(std::make_shared<AmaxHistoryOp>(range), List::kOptimizer);
+}
+
+}  // namespace trainyard::ops

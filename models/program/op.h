@@ -33,6 +33,15 @@ class Op {
 
   virtual absl::string_view name() const = 0;
 
+  // How many operands an instance has (NamedOp). Nullopt: any number.
+  struct OperandCounts {
+    size_t inputs = 0;
+    size_t outputs = 0;
+    size_t optional_inputs = 0;  // So many of the last ones may be missing.
+    size_t optional_outputs = 0;
+  };
+  virtual std::optional<OperandCounts> operand_counts() const { return std::nullopt; }
+
   // Puts the addresses of the arguments into the kernel's struct. Called for each slot, and for
   // backward once for the first and once for later micro-batches.
   virtual Call Bind(const Binder& binder, const Instance& instance) const = 0;
@@ -96,6 +105,27 @@ class Op {
   // The attributes as text, for dumps and as the key of shared constants: "eps=1e-05".
   virtual std::string attributes() const { return ""; }
 };
+
+// The base of an op that names its operands: Self has enums Input and Output, whose values are the
+// indices of Instance::inputs and outputs, and which end with kInputs and kOutputs. If the last
+// operands may be missing, Self has kOptionalInputs or kOptionalOutputs.
+template <typename Self>
+class NamedOp : public Op {
+ public:
+  std::optional<OperandCounts> operand_counts() const override {
+    OperandCounts counts{.inputs = Self::kInputs, .outputs = Self::kOutputs};
+    if constexpr (requires { Self::kOptionalInputs; }) {
+      counts.optional_inputs = Self::kOptionalInputs;
+    }
+    if constexpr (requires { Self::kOptionalOutputs; }) {
+      counts.optional_outputs = Self::kOptionalOutputs;
+    }
+    return counts;
+  }
+};
+
+// CHECKs that the instance has as many operands as its op names.
+void CheckOperands(const Instance& instance);
 
 // Returns the op of `instance`. CHECKs that the op is a T.
 template <typename T>

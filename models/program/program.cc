@@ -179,6 +179,19 @@ Cost Op::CostOf(const Program& program, const Instance& instance) const {
   return cost;
 }
 
+void CheckOperands(const Instance& instance) {
+  const std::optional<Op::OperandCounts> counts = instance.op->operand_counts();
+  if (!counts) return;
+  const size_t inputs = instance.inputs.size(), outputs = instance.outputs.size();
+  const auto expect = [&](const char* what, size_t found, size_t most, size_t optional) {
+    CHECK(found + optional >= most && found <= most)
+        << instance.op->name() << ": wanted " << most << ' ' << what << ", of which " << optional
+        << " may be missing, found " << found;
+  };
+  expect("inputs", inputs, counts->inputs, counts->optional_inputs);
+  expect("outputs", outputs, counts->outputs, counts->optional_outputs);
+}
+
 std::string Program::Describe(const Instance& instance) const {
   std::ostringstream out;
   // `marked`: whether an operand is overwritten.

@@ -223,6 +223,7 @@ std::vector<Value> Recorder::Emit(std::shared_ptr<const Op> op, std::vector<Valu
                                 .block = block_,
                                 .when = when_,
                                 .label = label_});
+  CheckOperands(program_.instances.back());
   return values;
 }
 

@@ -3,6 +3,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "models/program/op.h"
 #include "models/program/ops/ops.h"
 #include "tests/models/tiny.h"
 
@@ -53,6 +54,29 @@ TEST(RecorderDeathTest, NamesTheParameterWhoseUsesDisagree) {
   const Value w = recorder.Parameter(Matrix("shared.weight", 4, 8));
   ops::Linear(recorder, x, w);
   EXPECT_DEATH(ops::Linear(recorder, y, w), "gradient of .*shared.weight.* varies along");
+}
+
+class NamedSum final : public NamedOp<NamedSum> {
+ public:
+  enum Input { kA, kB, kScale, kInputs };
+  enum Output { kSum, kOutputs };
+  static constexpr size_t kOptionalInputs = 1;
+  absl::string_view name() const override { return "named_sum"; }
+  Call Bind(const Binder&, const Instance&) const override { return nullptr; }
+};
+
+TEST(RecorderDeathTest, NamesTheOpWithAnotherNumberOfOperandsThanItNames) {
+  Recorder recorder(Precision::F32(), {}, true);
+  const Value x = recorder.Input("x", {3, 8}, DType::kF32, {});
+  const Recorder::Output sum{.shape = {3, 8}, .dtype = DType::kF32, .name = "sum"};
+  const auto emit = [&](std::vector<Value> inputs, const std::vector<Recorder::Output>& outputs) {
+    recorder.Emit(std::make_shared<NamedSum>(), std::move(inputs), outputs);
+  };
+  emit({x, x}, {sum});
+  emit({x, x, x}, {sum});
+  EXPECT_DEATH(emit({x}, {sum}), "named_sum: wanted 3 inputs, of which 1 may be missing, found 1");
+  EXPECT_DEATH(emit({x, x, x, x}, {sum}), "named_sum: wanted 3 inputs, .* found 4");
+  EXPECT_DEATH(emit({x, x}, {sum, sum}), "named_sum: wanted 1 outputs, .* found 2");
 }
 
 TEST(RecorderDeathTest, NamesTheOperandsOfTheWrongShape) {

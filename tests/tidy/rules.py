@@ -230,6 +230,13 @@ def products_bound_once(tree):
                 yield f"{source.path}:{line}: products are bound by models/program/product.cc"
 
 
+# An op's enums name its operands (NamedOp in models/program/op.h).
+def operands_by_name(tree):
+    for source in tree.match(r"^models/.*\.(h|cc)$"):
+        for line, text in source.find(r"\b(?:inputs|outputs|output_grads)(?:\[|\.at\()\d+[\])]|\b(?:in|out)\(\d+\)"):
+            yield f"{source.path}:{line}: {text}: name the operand"
+
+
 def tests_are_built(tree):
     for test in tree.match(r"^(tests|kernels/bench)/.*_(test|bench)\.cc$"):
         lists = [s for s in tree.sources if s.path.name == "CMakeLists.txt"
@@ -323,4 +330,4 @@ def mutations(tree):
 
 
 ALL = [columns, document_columns, file_length, functions, include_directions, folder_cycles, generated_headers, exceptions, banned, mutexes_guard, mutable_globals,
-       op_files, ops_apart, products_bound_once, tests_are_built, no_disabled_tests, proto_enums, metric_names, folders_map, todos, headers_once, opening_comment, mutations]
+       op_files, ops_apart, products_bound_once, operands_by_name, tests_are_built, no_disabled_tests, proto_enums, metric_names, folders_map, todos, headers_once, opening_comment, mutations]

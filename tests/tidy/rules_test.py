@@ -62,6 +62,8 @@ CASES = {
     "products_bound_once": ({"models/program/ops/a.cc": '#include "kernels/matmul.h"'},
                             {"models/program/product.cc": '#include "kernels/matmul.h"',
                              "models/program/ops/a.cc": '#include "models/program/product.h"'}),
+    "operands_by_name": ({"models/program/ops/a.cc": "return instance.inputs[3];"},
+                         {"models/program/ops/a.cc": "return instance.inputs[kWeight];"}),
     "tests_are_built": ({"tests/a/x_test.cc": "", "tests/a/CMakeLists.txt": "y_test"},
                         {"tests/a/x_test.cc": "", "tests/a/CMakeLists.txt": "trainyard_test(x_test SRCS x_test.cc)"}),
     "no_disabled_tests": ({"a.cc": "TEST(X, DISABLED_Y) {}"}, {"a.cc": "// DISABLED_ in a comment"}),

@@ -8,56 +8,60 @@
 namespace trainyard::ops {
 namespace {
 
-// Inputs: dy, x, scale, mean, rstd. Outputs: dx, dshift, dscale.
-class AdaptiveNormBackwardOp final : public Op {
+class AdaptiveNormBackwardOp final : public NamedOp<AdaptiveNormBackwardOp> {
  public:
+  enum Input { kDy, kX, kScale, kMean, kRstd, kInputs };
+  enum Output { kDx, kDshift, kDscale, kOutputs };
   explicit AdaptiveNormBackwardOp(const SampleRows& rows) : rows_(rows) {}
   absl::string_view name() const override { return "adaptive_norm_backward"; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(AdaptiveNormBackwardArgs{.dy = binder.tensor(instance.inputs[0]),
-                                                  .x = binder.tensor(instance.inputs[1]),
-                                                  .scale = binder.tensor(instance.inputs[2]),
-                                                  .mean = binder.tensor(instance.inputs[3]),
-                                                  .rstd = binder.tensor(instance.inputs[4]),
-                                                  .rows = rows_,
-                                                  .dx = binder.tensor(instance.outputs[0]),
-                                                  .dshift = binder.tensor(instance.outputs[1]),
-                                                  .dscale = binder.tensor(instance.outputs[2])});
+    return binder.Kernel(
+        AdaptiveNormBackwardArgs{.dy = binder.tensor(instance.inputs[kDy]),
+                                 .x = binder.tensor(instance.inputs[kX]),
+                                 .scale = binder.tensor(instance.inputs[kScale]),
+                                 .mean = binder.tensor(instance.inputs[kMean]),
+                                 .rstd = binder.tensor(instance.inputs[kRstd]),
+                                 .rows = rows_,
+                                 .dx = binder.tensor(instance.outputs[kDx]),
+                                 .dshift = binder.tensor(instance.outputs[kDshift]),
+                                 .dscale = binder.tensor(instance.outputs[kDscale])});
   }
 
  private:
   const SampleRows rows_;
 };
 
-// Inputs: x, shift, scale. Outputs: y, mean, rstd.
-class AdaptiveNormOp final : public Op {
+class AdaptiveNormOp final : public NamedOp<AdaptiveNormOp> {
  public:
+  enum Input { kX, kShift, kScale, kInputs };
+  enum Output { kY, kMean, kRstd, kOutputs };
   AdaptiveNormOp(const SampleRows& rows, double eps) : rows_(rows), eps_(eps) {}
   absl::string_view name() const override { return "adaptive_norm"; }
   bool is_cheap() const override { return true; }
   std::string attributes() const override {
     return absl::StrCat("eps=", eps_, " ", ToString(rows_));
   }
-  bool MayAlias(int output, int input) const override { return output == 0 && input == 0; }
+  bool MayAlias(int output, int input) const override { return output == kY && input == kX; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(AdaptiveNormForwardArgs{.x = binder.tensor(instance.inputs[0]),
-                                                 .shift = binder.tensor(instance.inputs[1]),
-                                                 .scale = binder.tensor(instance.inputs[2]),
+    return binder.Kernel(AdaptiveNormForwardArgs{.x = binder.tensor(instance.inputs[kX]),
+                                                 .shift = binder.tensor(instance.inputs[kShift]),
+                                                 .scale = binder.tensor(instance.inputs[kScale]),
                                                  .rows = rows_,
                                                  .eps = eps_,
-                                                 .y = binder.tensor(instance.outputs[0]),
-                                                 .mean = binder.tensor(instance.outputs[1]),
-                                                 .rstd = binder.tensor(instance.outputs[2])});
+                                                 .y = binder.tensor(instance.outputs[kY]),
+                                                 .mean = binder.tensor(instance.outputs[kMean]),
+                                                 .rstd = binder.tensor(instance.outputs[kRstd])});
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
-    const Value x = instance.inputs[0], scale = instance.inputs[2];
+    const Value x = instance.inputs[kX], scale = instance.inputs[kScale];
     const ValueInfo rows = recorder.info(x), samples = recorder.info(scale);
-    return recorder.Emit(std::make_shared<AdaptiveNormBackwardOp>(rows_),
-                         {output_grads[0], x, scale, instance.outputs[1], instance.outputs[2]},
-                         {{.shape = rows.shape, .dtype = rows.dtype, .name = "dx"},
-                          {.shape = samples.shape, .dtype = samples.dtype, .name = "dshift"},
-                          {.shape = samples.shape, .dtype = samples.dtype, .name = "dscale"}});
+    return recorder.Emit(
+        std::make_shared<AdaptiveNormBackwardOp>(rows_),
+        {output_grads[kY], x, scale, instance.outputs[kMean], instance.outputs[kRstd]},
+        {{.shape = rows.shape, .dtype = rows.dtype, .name = "dx"},
+         {.shape = samples.shape, .dtype = samples.dtype, .name = "dshift"},
+         {.shape = samples.shape, .dtype = samples.dtype, .name = "dscale"}});
   }
 
  private:

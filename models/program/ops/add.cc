@@ -8,18 +8,20 @@
 namespace trainyard::ops {
 namespace {
 
-class AddOp final : public Op {
+class AddOp final : public NamedOp<AddOp> {
  public:
+  enum Input { kA, kB, kInputs };
+  enum Output { kSum, kOutputs };
   absl::string_view name() const override { return "add"; }
   bool MayAlias(int, int) const override { return true; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(AddArgs{.a = binder.tensor(instance.inputs[0]),
-                                 .b = binder.tensor(instance.inputs[1]),
-                                 .y = binder.tensor(instance.outputs[0])});
+    return binder.Kernel(AddArgs{.a = binder.tensor(instance.inputs[kA]),
+                                 .b = binder.tensor(instance.inputs[kB]),
+                                 .y = binder.tensor(instance.outputs[kSum])});
   }
   std::vector<Value> Backward(Recorder&, const Instance&,
                               std::span<const Value> output_grads) const override {
-    return {output_grads[0], output_grads[0]};
+    return {output_grads[kSum], output_grads[kSum]};
   }
 };
 
@@ -35,16 +37,16 @@ Value Add(Recorder& recorder, Value a, Value b) {
 Instance TakingSum(const Instance& add, const Instance& instance, std::shared_ptr<const Op> op) {
   Instance joined = instance;
   joined.op = std::move(op);
-  joined.inputs[0] = add.inputs[0];
-  joined.inputs.push_back(add.inputs[1]);
-  joined.outputs.push_back(add.outputs[0]);
+  joined.inputs.front() = add.inputs[AddOp::kA];
+  joined.inputs.push_back(add.inputs[AddOp::kB]);
+  joined.outputs.push_back(add.outputs[AddOp::kSum]);
   return joined;
 }
 
 Instance ReadingSum(const Instance& instance, std::shared_ptr<const Op> op) {
   Instance alone = instance;
   alone.op = std::move(op);
-  alone.inputs[0] = instance.outputs.back();
+  alone.inputs.front() = instance.outputs.back();
   alone.inputs.pop_back();
   alone.outputs.pop_back();
   return alone;

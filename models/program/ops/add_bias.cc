@@ -6,20 +6,22 @@
 namespace trainyard::ops {
 namespace {
 
-// Inputs: x [T, N], bias [N].
-class AddBiasOp final : public Op {
+// x is [T, N], and bias [N].
+class AddBiasOp final : public NamedOp<AddBiasOp> {
  public:
+  enum Input { kX, kBias, kInputs };
+  enum Output { kY, kOutputs };
   absl::string_view name() const override { return "add_bias"; }
-  bool MayAlias(int output, int input) const override { return output == 0 && input == 0; }
+  bool MayAlias(int output, int input) const override { return output == kY && input == kX; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(AddBiasArgs{.x = binder.tensor(instance.inputs[0]),
-                                     .bias = binder.tensor(instance.inputs[1]),
-                                     .y = binder.tensor(instance.outputs[0])});
+    return binder.Kernel(AddBiasArgs{.x = binder.tensor(instance.inputs[kX]),
+                                     .bias = binder.tensor(instance.inputs[kBias]),
+                                     .y = binder.tensor(instance.outputs[kY])});
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
-    BiasGradient(recorder, output_grads[0], instance.inputs[1]);
-    return {output_grads[0], {}};
+    BiasGradient(recorder, output_grads[kY], instance.inputs[kBias]);
+    return {output_grads[kY], {}};
   }
 };
 

@@ -14,6 +14,7 @@ namespace {
 // The base of both directions.
 class AttentionBase : public Op {
  public:
+  enum Input { kQkv };  // The first of both.
   AttentionBase(const Heads& heads, const AttentionTraits& traits)
       : heads_(heads), traits_(traits) {}
   std::optional<AttentionMask> PairsCounted() const final { return traits_.mask; }
@@ -22,13 +23,13 @@ class AttentionBase : public Op {
   double Flops(const Program& program, const Instance& instance,
                const ProductCounts& products) const {
     const int64_t s = heads_.sequence;
-    const int64_t sequences = program.info(instance.inputs[0]).shape[0] / s;
+    const int64_t sequences = program.info(instance.inputs[kQkv]).shape[0] / s;
     return double(sequences) * PairsSeen(traits_.mask, 0, s, s) * products.FlopsPerPair(heads_);
   }
   std::optional<Kept> KeptBy(const Program& program, const Instance& instance,
                              CudnnAttentionPlan plan) const {
     if (!traits_.IsPlain()) return std::nullopt;
-    const ValueInfo& qkv = program.info(instance.inputs[0]);
+    const ValueInfo& qkv = program.info(instance.inputs[kQkv]);
     plan.dims = traits_.DimsOf(heads_);
     plan.sequences = qkv.shape[0] / heads_.sequence;
     const int64_t bytes = CudnnKeptBytes(qkv.dtype, plan);
@@ -43,13 +44,18 @@ class AttentionBase : public Op {
   const AttentionTraits traits_;
 };
 
-// Inputs: qkv, out, lse, dout, and those of the form. Outputs: dqkv, and the gradient of sinks if
-// there are any.
+// The values of the form come last. There is a gradient of sinks if there are any.
 class AttentionBackwardOp final : public AttentionBase {
  public:
+  enum Input { kQkv, kOut, kLse, kDout, kForm };
+  enum Output { kDqkv, kDsinks, kOutputs };
   AttentionBackwardOp(const Heads& heads, const AttentionTraits& traits, bool deterministic)
       : AttentionBase(heads, traits), deterministic_(deterministic) {}
   absl::string_view name() const override { return "attention_backward"; }
+  std::optional<OperandCounts> operand_counts() const override {
+    return OperandCounts{.inputs = kForm + traits_.num_values(),
+                         .outputs = traits_.sinks ? kOutputs : kDsinks};
+  }
   std::string attributes() const override { return deterministic_ ? "" : "in any order"; }
   std::optional<Kept> KeptOnGpu(const Program& program, const Instance& instance) const override {
     return KeptBy(program, instance,
@@ -63,15 +69,15 @@ class AttentionBackwardOp final : public AttentionBase {
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     const auto& inputs = instance.inputs;
-    const PackedViews<ConstMatrixView> qkv(ConstTensor(binder.tensor(inputs[0])), heads_);
-    const PackedViews<MatrixView> dqkv(binder.tensor(instance.outputs[0]), heads_);
-    const FormTensors form(binder, traits_, std::span(inputs).subspan(4));
+    const PackedViews<ConstMatrixView> qkv(ConstTensor(binder.tensor(inputs[kQkv])), heads_);
+    const PackedViews<MatrixView> dqkv(binder.tensor(instance.outputs[kDqkv]), heads_);
+    const FormTensors form(binder, traits_, std::span(inputs).subspan(kForm));
     AttentionBackwardArgs args{.q = qkv.q,
                                .k = qkv.k,
                                .v = qkv.v,
-                               .out = binder.tensor(inputs[1]),
-                               .lse = binder.tensor(inputs[2]),
-                               .dout = binder.tensor(inputs[3]),
+                               .out = binder.tensor(inputs[kOut]),
+                               .lse = binder.tensor(inputs[kLse]),
+                               .dout = binder.tensor(inputs[kDout]),
                                .dims = traits_.DimsOf(heads_),
                                .dq = dqkv.q,
                                .dk = dqkv.k,
@@ -84,8 +90,8 @@ class AttentionBackwardOp final : public AttentionBase {
                                .state = binder.step_state(),
                                .dropout = traits_.dropout};
     if (traits_.sinks) {
-      args.dsinks = binder.tensor(instance.outputs[1]);
-      args.write_dsinks = binder.write(instance.outputs[1]);
+      args.dsinks = binder.tensor(instance.outputs[kDsinks]);
+      args.write_dsinks = binder.write(instance.outputs[kDsinks]);
     }
     return binder.Kernel(args);
   }
@@ -94,11 +100,15 @@ class AttentionBackwardOp final : public AttentionBase {
   const bool deterministic_;
 };
 
-// Inputs: qkv, and those of the form. Outputs: out, lse.
 class AttentionOp final : public AttentionBase {
  public:
+  enum Input { kQkv, kForm };  // The values of the form come last, sinks first.
+  enum Output { kOut, kLse, kOutputs };
   using AttentionBase::AttentionBase;
   absl::string_view name() const override { return "attention"; }
+  std::optional<OperandCounts> operand_counts() const override {
+    return OperandCounts{.inputs = kForm + traits_.num_values(), .outputs = kOutputs};
+  }
   std::string attributes() const override {
     return absl::StrCat(ToString(heads_), traits_.ToString());
   }
@@ -111,14 +121,15 @@ class AttentionOp final : public AttentionBase {
     return cost;
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    const PackedViews<ConstMatrixView> qkv(ConstTensor(binder.tensor(instance.inputs[0])), heads_);
-    const FormTensors form(binder, traits_, std::span(instance.inputs).subspan(1));
+    const PackedViews<ConstMatrixView> qkv(ConstTensor(binder.tensor(instance.inputs[kQkv])),
+                                           heads_);
+    const FormTensors form(binder, traits_, std::span(instance.inputs).subspan(kForm));
     return binder.Kernel(AttentionForwardArgs{.q = qkv.q,
                                               .k = qkv.k,
                                               .v = qkv.v,
                                               .dims = traits_.DimsOf(heads_),
-                                              .out = binder.tensor(instance.outputs[0]),
-                                              .lse = binder.tensor(instance.outputs[1]),
+                                              .out = binder.tensor(instance.outputs[kOut]),
+                                              .lse = binder.tensor(instance.outputs[kLse]),
                                               .sinks = form.sinks,
                                               .document_begins = form.begins,
                                               .document_ends = form.ends,
@@ -128,17 +139,18 @@ class AttentionOp final : public AttentionBase {
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
-    const Value qkv = instance.inputs[0];
+    const Value qkv = instance.inputs[kQkv];
     const ValueInfo info = recorder.info(qkv);
-    std::vector<Value> inputs = {qkv, instance.outputs[0], instance.outputs[1], output_grads[0]};
-    inputs.insert(inputs.end(), instance.inputs.begin() + 1, instance.inputs.end());
+    std::vector<Value> inputs = {qkv, instance.outputs[kOut], instance.outputs[kLse],
+                                 output_grads[kOut]};
+    inputs.insert(inputs.end(), instance.inputs.begin() + kForm, instance.inputs.end());
     std::vector<Recorder::Output> outputs = {
         {.shape = info.shape, .dtype = info.dtype, .name = "dqkv"}};
     if (traits_.sinks) {
-      outputs.push_back(recorder.GradientOutput(instance.inputs[1]));
+      outputs.push_back(recorder.GradientOutput(instance.inputs[kForm]));
     }
     std::vector<Value> gradients(instance.inputs.size());
-    gradients[0] = recorder.Emit(
+    gradients[kQkv] = recorder.Emit(
         std::make_shared<AttentionBackwardOp>(heads_, traits_, recorder.program().deterministic),
         std::move(inputs), outputs)[0];
     return gradients;

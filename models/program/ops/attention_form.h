@@ -37,6 +37,10 @@ struct AttentionTraits {
 
   bool documents() const { return begins || ends; }
   bool drops() const { return dropout.heads > 0; }
+  // How many values a form has (ValuesOf).
+  size_t num_values() const {
+    return size_t(sinks) + size_t(begins) + size_t(ends) + size_t(drops());
+  }
   // Whether IsPlain holds for the calls.
   bool IsPlain() const { return soft_cap == 0 && !documents() && !drops(); }
   AttentionDims DimsOf(const Heads& heads) const {

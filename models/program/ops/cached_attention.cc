@@ -15,10 +15,13 @@
 namespace trainyard::ops {
 namespace {
 
-// Inputs: qkv, the inputs kCacheSources, begins and ends, and sinks if there are any. Outputs: out,
-// lse, the new keys and values, and the cache, to which it adds them.
-class CachedAttentionOp final : public Op {
+// Adds the new keys and values to the cache. Sources, begins and ends are inputs of the program
+// (kCacheSources and so on).
+class CachedAttentionOp final : public NamedOp<CachedAttentionOp> {
  public:
+  enum Input { kQkv, kSources, kBegins, kEnds, kSinks, kInputs };
+  enum Output { kOut, kLse, kNewKv, kAllKv, kOutputs };
+  static constexpr size_t kOptionalInputs = 1;
   CachedAttentionOp(const Heads& heads, const AttentionTraits& traits)
       : heads_(heads), traits_(traits) {}
   absl::string_view name() const override { return "cached_attention"; }
@@ -28,10 +31,10 @@ class CachedAttentionOp final : public Op {
   Call Bind(const Binder& binder, const Instance& instance) const override {
     const auto in = [&](size_t i) { return ConstTensor(binder.tensor(instance.inputs[i])); };
     const auto out = [&](size_t i) { return binder.tensor(instance.outputs[i]); };
-    const Tensor kv = out(2), cache = out(3);
-    ConstTensor sources = in(1);
+    const Tensor kv = out(kNewKv), cache = out(kAllKv);
+    ConstTensor sources = in(kSources);
     sources.shape = {cache.shape[0], 1};
-    const Call copy = binder.Kernel(CopyColumnsArgs{.x = in(0),
+    const Call copy = binder.Kernel(CopyColumnsArgs{.x = in(kQkv),
                                                     .x_begin = heads_.query_columns(),
                                                     .y = kv,
                                                     .y_begin = 0,
@@ -41,7 +44,7 @@ class CachedAttentionOp final : public Op {
     AttentionDims dims = traits_.DimsOf(heads_);
     dims.mask = {.causal = false};  // Begins and ends say what a token sees.
     const Call attend = binder.Kernel(AttentionPartForwardArgs{
-        .q = ConstMatrixView(in(0), 0, heads_.query_columns()),
+        .q = ConstMatrixView(in(kQkv), 0, heads_.query_columns()),
         .k = ConstMatrixView(ConstTensor(cache), 0, heads_.key_columns()),
         .v = ConstMatrixView(ConstTensor(cache), heads_.key_columns(), heads_.value_columns()),
         .dims = dims,
@@ -50,12 +53,12 @@ class CachedAttentionOp final : public Op {
                  .kv_begin = 0,
                  .kv_rows = cache.shape[0],
                  .mask = dims.mask},
-        .out = out(0),
-        .lse = out(1),
+        .out = out(kOut),
+        .lse = out(kLse),
         .write = Write::kOverwrite,
-        .sinks = traits_.sinks ? in(4) : ConstTensor(),
-        .document_begins = in(2),
-        .document_ends = in(3)});
+        .sinks = traits_.sinks ? in(kSinks) : ConstTensor(),
+        .document_begins = in(kBegins),
+        .document_ends = in(kEnds)});
     return [copy, keep, attend](Exec& exec) {
       copy(exec);
       keep(exec);

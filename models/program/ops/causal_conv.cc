@@ -22,19 +22,23 @@ Tensor InRows(Tensor t, int64_t rows) {
 
 // Forward: x [T, C] to the last `count` rows of each part of `sequence` rows. Backward: the
 // gradient of x, which is zero elsewhere.
-class TailsOp final : public Op {
+class TailsOp final : public NamedOp<TailsOp> {
  public:
+  enum Input { kX, kInputs };
+  enum Output { kY, kOutputs };
   TailsOp(int64_t sequence, int64_t count, bool backward)
       : sequence_(sequence), count_(count), backward_(backward) {}
   absl::string_view name() const override { return backward_ ? "tails_backward" : "tails"; }
   std::string attributes() const override { return absl::StrCat("count=", count_); }
   Cost CostOf(const Program& program, const Instance& instance) const override {
-    const ValueInfo from = program.info(instance.inputs[0]), to = program.info(instance.outputs[0]);
+    const ValueInfo from = program.info(instance.inputs[kX]),
+                    to = program.info(instance.outputs[kY]);
     return {.bytes = 2 * double(std::min(from.bytes(), to.bytes())) +
                      (backward_ ? double(to.bytes()) : 0)};
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    const Tensor from = binder.tensor(instance.inputs[0]), to = binder.tensor(instance.outputs[0]);
+    const Tensor from = binder.tensor(instance.inputs[kX]),
+                 to = binder.tensor(instance.outputs[kY]);
     const Tensor& whole = backward_ ? to : from;
     const int64_t parts = whole.shape[0] / sequence_, columns = whole.shape[1];
     const int64_t begin = (sequence_ - count_) * columns;
@@ -48,9 +52,9 @@ class TailsOp final : public Op {
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
-    const ValueInfo info = recorder.info(instance.inputs[0]);
+    const ValueInfo info = recorder.info(instance.inputs[kX]);
     return recorder.Emit(std::make_shared<TailsOp>(sequence_, count_, /*backward=*/true),
-                         {output_grads[0]},
+                         {output_grads[kY]},
                          {{.shape = info.shape, .dtype = info.dtype, .name = "dx"}});
   }
 
@@ -63,8 +67,10 @@ class TailsOp final : public Op {
 // zeros for the first part. A rank r of n has the parts r and 2n-1-r of each sequence, so part r
 // follows the first part of rank r-1, and part 2n-1-r the second part of rank r+1, or for the last
 // rank its own first part. Backward: the gradient of all tails.
-class PrecedingTailsOp final : public Op {
+class PrecedingTailsOp final : public NamedOp<PrecedingTailsOp> {
  public:
+  enum Input { kX, kInputs };
+  enum Output { kY, kOutputs };
   PrecedingTailsOp(int64_t sequences, const SequencePart& part, bool backward)
       : sequences_(sequences), part_(part), backward_(backward) {}
   absl::string_view name() const override {
@@ -72,7 +78,8 @@ class PrecedingTailsOp final : public Op {
   }
   std::string attributes() const override { return absl::StrCat("sequences=", sequences_); }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    const Tensor from = binder.tensor(instance.inputs[0]), to = binder.tensor(instance.outputs[0]);
+    const Tensor from = binder.tensor(instance.inputs[kX]),
+                 to = binder.tensor(instance.outputs[kY]);
     const Tensor &all = backward_ ? to : from, &own = backward_ ? from : to;
     std::vector<Call> calls;
     if (backward_ || part_.rank == 0) calls.push_back(binder.Kernel(FillArgs{.y = to, .value = 0}));
@@ -95,9 +102,9 @@ class PrecedingTailsOp final : public Op {
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
-    const ValueInfo info = recorder.info(instance.inputs[0]);
+    const ValueInfo info = recorder.info(instance.inputs[kX]);
     return recorder.Emit(std::make_shared<PrecedingTailsOp>(sequences_, part_, /*backward=*/true),
-                         {output_grads[0]},
+                         {output_grads[kY]},
                          {{.shape = info.shape, .dtype = info.dtype, .name = "dtails"}});
   }
 
@@ -123,25 +130,28 @@ Value PrecedingTails(Recorder& recorder, Value x, int64_t count) {
                        {{.shape = shape, .dtype = info.dtype, .name = "preceding"}})[0];
 }
 
-// Inputs: dy, x, weight, bias, tail if any. Outputs: dx, gradients of weight and bias, dtail.
-class CausalConvBackwardOp final : public Op {
+class CausalConvBackwardOp final : public NamedOp<CausalConvBackwardOp> {
  public:
+  enum Input { kDy, kX, kWeight, kBias, kTail, kInputs };
+  enum Output { kDx, kDweight, kDbias, kDtail, kOutputs };
+  static constexpr size_t kOptionalInputs = 1;
+  static constexpr size_t kOptionalOutputs = 1;
   explicit CausalConvBackwardOp(int64_t sequence) : sequence_(sequence) {}
   absl::string_view name() const override { return "causal_conv_backward"; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    CausalConvBackwardArgs args{.dy = binder.tensor(instance.inputs[0]),
-                                .x = binder.tensor(instance.inputs[1]),
-                                .weight = binder.tensor(instance.inputs[2]),
-                                .bias = binder.tensor(instance.inputs[3]),
+    CausalConvBackwardArgs args{.dy = binder.tensor(instance.inputs[kDy]),
+                                .x = binder.tensor(instance.inputs[kX]),
+                                .weight = binder.tensor(instance.inputs[kWeight]),
+                                .bias = binder.tensor(instance.inputs[kBias]),
                                 .sequence = sequence_,
-                                .dx = binder.tensor(instance.outputs[0]),
-                                .dweight = binder.tensor(instance.outputs[1]),
-                                .dbias = binder.tensor(instance.outputs[2]),
-                                .write_dweight = binder.write(instance.outputs[1]),
-                                .write_dbias = binder.write(instance.outputs[2])};
-    if (instance.inputs.size() > 4) {
-      args.tail = binder.tensor(instance.inputs[4]);
-      args.dtail = binder.tensor(instance.outputs[3]);
+                                .dx = binder.tensor(instance.outputs[kDx]),
+                                .dweight = binder.tensor(instance.outputs[kDweight]),
+                                .dbias = binder.tensor(instance.outputs[kDbias]),
+                                .write_dweight = binder.write(instance.outputs[kDweight]),
+                                .write_dbias = binder.write(instance.outputs[kDbias])};
+    if (instance.inputs.size() > kTail) {
+      args.tail = binder.tensor(instance.inputs[kTail]);
+      args.dtail = binder.tensor(instance.outputs[kDtail]);
     }
     return binder.Kernel(args);
   }
@@ -150,35 +160,37 @@ class CausalConvBackwardOp final : public Op {
   const int64_t sequence_;
 };
 
-// Inputs: x, weight, bias, tail if any. Output: y.
-class CausalConvOp final : public Op {
+class CausalConvOp final : public NamedOp<CausalConvOp> {
  public:
+  enum Input { kX, kWeight, kBias, kTail, kInputs };
+  enum Output { kY, kOutputs };
+  static constexpr size_t kOptionalInputs = 1;
   explicit CausalConvOp(int64_t sequence) : sequence_(sequence) {}
   absl::string_view name() const override { return "causal_conv"; }
   bool is_cheap() const override { return true; }
   std::string attributes() const override { return absl::StrCat("sequence=", sequence_); }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    CausalConvForwardArgs args{.x = binder.tensor(instance.inputs[0]),
-                               .weight = binder.tensor(instance.inputs[1]),
-                               .bias = binder.tensor(instance.inputs[2]),
+    CausalConvForwardArgs args{.x = binder.tensor(instance.inputs[kX]),
+                               .weight = binder.tensor(instance.inputs[kWeight]),
+                               .bias = binder.tensor(instance.inputs[kBias]),
                                .sequence = sequence_,
-                               .y = binder.tensor(instance.outputs[0])};
-    if (instance.inputs.size() > 3) args.tail = binder.tensor(instance.inputs[3]);
+                               .y = binder.tensor(instance.outputs[kY])};
+    if (instance.inputs.size() > kTail) args.tail = binder.tensor(instance.inputs[kTail]);
     return binder.Kernel(args);
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
     const std::vector<Value>& in = instance.inputs;
-    std::vector<Value> inputs = {output_grads[0]};
+    std::vector<Value> inputs = {output_grads[kY]};
     inputs.insert(inputs.end(), in.begin(), in.end());
-    std::vector<Recorder::Output> outputs = {OutputLike(recorder, in[0], "dx"),
-                                             recorder.GradientOutput(in[1]),
-                                             recorder.GradientOutput(in[2])};
-    if (in.size() > 3) outputs.push_back(OutputLike(recorder, in[3], "dtail"));
+    std::vector<Recorder::Output> outputs = {OutputLike(recorder, in[kX], "dx"),
+                                             recorder.GradientOutput(in[kWeight]),
+                                             recorder.GradientOutput(in[kBias])};
+    if (in.size() > kTail) outputs.push_back(OutputLike(recorder, in[kTail], "dtail"));
     const std::vector<Value> grads = recorder.Emit(
         std::make_shared<CausalConvBackwardOp>(sequence_), std::move(inputs), outputs);
-    std::vector<Value> results = {grads[0], {}, {}};
-    if (in.size() > 3) results.push_back(grads[3]);
+    std::vector<Value> results = {grads[CausalConvBackwardOp::kDx], {}, {}};
+    if (in.size() > kTail) results.push_back(grads[CausalConvBackwardOp::kDtail]);
     return results;
   }
 

@@ -13,7 +13,7 @@ namespace trainyard::ops {
 
 // Copies the columns of the instance's first input to its outputs, one output after another.
 inline Call CopyToParts(const Binder& binder, const Instance& instance) {
-  const Tensor x = binder.tensor(instance.inputs[0]);
+  const Tensor x = binder.tensor(instance.inputs.front());
   std::vector<Call> calls;
   int64_t begin = 0;
   for (Value output : instance.outputs) {

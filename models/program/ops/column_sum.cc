@@ -6,13 +6,15 @@
 namespace trainyard::ops {
 namespace {
 
-class ColumnSumOp final : public Op {
+class ColumnSumOp final : public NamedOp<ColumnSumOp> {
  public:
+  enum Input { kX, kInputs };
+  enum Output { kY, kOutputs };
   absl::string_view name() const override { return "column_sum"; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(ColumnSumArgs{.x = binder.tensor(instance.inputs[0]),
-                                       .y = binder.tensor(instance.outputs[0]),
-                                       .write = binder.write(instance.outputs[0])});
+    return binder.Kernel(ColumnSumArgs{.x = binder.tensor(instance.inputs[kX]),
+                                       .y = binder.tensor(instance.outputs[kY]),
+                                       .write = binder.write(instance.outputs[kY])});
   }
 };
 

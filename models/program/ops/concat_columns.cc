@@ -12,19 +12,21 @@
 namespace trainyard::ops {
 namespace {
 
-// Input: x [T, N]. Output: its columns from `begin` on.
-class TakeColumnsOp final : public Op {
+// The columns of x [T, N] from `begin` on.
+class TakeColumnsOp final : public NamedOp<TakeColumnsOp> {
  public:
+  enum Input { kX, kInputs };
+  enum Output { kColumns, kOutputs };
   explicit TakeColumnsOp(int64_t begin) : begin_(begin) {}
   absl::string_view name() const override { return "take_columns"; }
   std::string attributes() const override { return absl::StrCat("begin=", begin_); }
   // Counts only the columns that are taken.
   Cost CostOf(const Program& program, const Instance& instance) const override {
-    return {.bytes = 2.0 * double(program.info(instance.outputs[0]).bytes())};
+    return {.bytes = 2.0 * double(program.info(instance.outputs[kColumns]).bytes())};
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    const Tensor y = binder.tensor(instance.outputs[0]);
-    return binder.Kernel(CopyColumnsArgs{.x = binder.tensor(instance.inputs[0]),
+    const Tensor y = binder.tensor(instance.outputs[kColumns]);
+    return binder.Kernel(CopyColumnsArgs{.x = binder.tensor(instance.inputs[kX]),
                                          .x_begin = begin_,
                                          .y = y,
                                          .y_begin = 0,
@@ -35,12 +37,13 @@ class TakeColumnsOp final : public Op {
   const int64_t begin_;
 };
 
-// Inputs: matrices of T rows. Output: all their columns side by side.
+// All columns of any number of matrices of T rows, side by side.
 class ConcatColumnsOp final : public Op {
  public:
+  enum Output { kJoined };
   absl::string_view name() const override { return "concat_columns"; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    const Tensor y = binder.tensor(instance.outputs[0]);
+    const Tensor y = binder.tensor(instance.outputs[kJoined]);
     std::vector<Call> calls;
     int64_t begin = 0;
     for (Value input : instance.inputs) {
@@ -60,9 +63,9 @@ class ConcatColumnsOp final : public Op {
       const ValueInfo info = recorder.info(input);
       Value& grad = grads.emplace_back();
       if (info.differentiable) {
-        grad = recorder.Emit(std::make_shared<TakeColumnsOp>(begin), {output_grads[0]},
+        grad = recorder.Emit(std::make_shared<TakeColumnsOp>(begin), {output_grads[kJoined]},
                              {{.shape = info.shape,
-                               .dtype = recorder.info(output_grads[0]).dtype,
+                               .dtype = recorder.info(output_grads[kJoined]).dtype,
                                .name = "dx"}})[0];
       }
       begin += info.shape.back();
@@ -71,7 +74,7 @@ class ConcatColumnsOp final : public Op {
   }
 };
 
-// Input: x [T, N]. Outputs: its columns, divided.
+// The columns of x [T, N], divided into any number of parts.
 class SplitColumnsOp final : public Op {
  public:
   absl::string_view name() const override { return "split_columns"; }

@@ -30,6 +30,7 @@ namespace {
 // Backward has the same memory for the gradients.
 class ContextAttentionBase : public Op {
  public:
+  enum Input { kQkv };  // The first of both.
   ContextAttentionBase(const Heads& heads, const AttentionTraits& traits, const Ring& ring,
                        ContextExchange exchange)
       : heads_(heads), traits_(traits), ring_(ring), exchange_(exchange) {}
@@ -60,7 +61,7 @@ class ContextAttentionBase : public Op {
   }
   double Flops(const Program& program, const Instance& instance,
                const ProductCounts& products) const {
-    const int64_t sequences = program.info(instance.inputs[0]).shape[0] / heads_.sequence;
+    const int64_t sequences = program.info(instance.inputs[kQkv]).shape[0] / heads_.sequence;
     return double(sequences) * PairsOn(ring_, heads_.sequence, traits_.mask) *
            products.FlopsPerPair(heads_);
   }
@@ -69,7 +70,7 @@ class ContextAttentionBase : public Op {
   std::optional<Kept> KeptBy(const Program& program, const Instance& instance, AttentionPass pass,
                              bool deterministic) const {
     if (!traits_.IsPlain()) return std::nullopt;
-    const ValueInfo& qkv = program.info(instance.inputs[0]);
+    const ValueInfo& qkv = program.info(instance.inputs[kQkv]);
     const AttentionDims dims = traits_.DimsOf(heads_);
     CudnnAttentionPlan plan{pass, qkv.shape[0] / heads_.sequence, dims, deterministic};
     std::map<decltype(plan.WorkspaceKey()), int64_t> workspaces;
@@ -124,13 +125,19 @@ class ContextAttentionBase : public Op {
   const ContextExchange exchange_;
 };
 
-// Inputs: qkv, out, lse, dout, and those of the form. Outputs: dqkv; then memory for dq, for keys
-// and values, and for their gradients; then the gradient of sinks if there are any.
+// The values of the form come last. dq, keys and values and their gradients are memory. There is a
+// gradient of sinks if there are any.
 class ContextAttentionBackwardOp final : public ContextAttentionBase {
  public:
+  enum Input { kQkv, kOut, kLse, kDout, kForm };
+  enum Output { kDqkv, kDq, kKv, kDkv, kDsinks, kOutputs };
   ContextAttentionBackwardOp(const ContextAttentionBase& forward, bool deterministic)
       : ContextAttentionBase(forward), deterministic_(deterministic) {}
   absl::string_view name() const override { return "context_attention_backward"; }
+  std::optional<OperandCounts> operand_counts() const override {
+    return OperandCounts{.inputs = kForm + traits_.num_values(),
+                         .outputs = traits_.sinks ? kOutputs : kDsinks};
+  }
   std::string attributes() const override {
     return absl::StrCat(ContextAttentionBase::attributes(), deterministic_ ? "" : " in any order");
   }
@@ -145,8 +152,9 @@ class ContextAttentionBackwardOp final : public ContextAttentionBase {
   }
   std::vector<Communication> CommunicationOf(const Program& program,
                                              const Instance& instance) const override {
-    std::vector<Communication> calls = KeysAndValues(program, instance.outputs[2]);
-    const int64_t bytes = int64_t(program.info(instance.outputs[3]).bytes()), ranks = ring_.ranks;
+    std::vector<Communication> calls = KeysAndValues(program, instance.outputs[kKv]);
+    const int64_t bytes = int64_t(program.info(instance.outputs[kDkv]).bytes()),
+                  ranks = ring_.ranks;
     calls.push_back(in_ring()
                         ? CallsOf(CollectiveOp::kSendReceive, ranks, bytes / places(), int(ranks))
                         : CallsOf(CollectiveOp::kReduceScatterSum, 1, bytes, int(ranks)));
@@ -156,7 +164,7 @@ class ContextAttentionBackwardOp final : public ContextAttentionBase {
     const auto in = [&](int i) { return binder.tensor(instance.inputs[size_t(i)]); };
     const auto out = [&](int i) { return binder.tensor(instance.outputs[size_t(i)]); };
     Collective& collective = binder.collective(group());
-    const Tensor qkv = in(0), dqkv = out(0), dq = out(1), kv = out(2), dkv = out(3);
+    const Tensor qkv = in(kQkv), dqkv = out(kDqkv), dq = out(kDq), kv = out(kKv), dkv = out(kDkv);
     std::vector<Call> calls = TakeKeysAndValues(binder, qkv, kv);
     // A turn may leave out half of another rank's rows, so their gradients must be zero first.
     if (!in_ring()) calls.push_back(binder.Kernel(FillArgs{.y = dkv, .value = 0}));
@@ -189,19 +197,20 @@ class ContextAttentionBackwardOp final : public ContextAttentionBase {
                 const TurnPart& turn_part) const {
     const auto in = [&](int i) { return binder.tensor(instance.inputs[size_t(i)]); };
     const auto out = [&](int i) { return binder.tensor(instance.outputs[size_t(i)]); };
-    const FormTensors form(binder, traits_, std::span(instance.inputs).subspan(4));
-    const auto [keys, values] = KeysAndValuesOf<ConstMatrixView>(ConstTensor(Place(out(2), turn)));
-    const auto [dkeys, dvalues] = KeysAndValuesOf<MatrixView>(Place(out(3), turn));
+    const FormTensors form(binder, traits_, std::span(instance.inputs).subspan(kForm));
+    const auto [keys, values] =
+        KeysAndValuesOf<ConstMatrixView>(ConstTensor(Place(out(kKv), turn)));
+    const auto [dkeys, dvalues] = KeysAndValuesOf<MatrixView>(Place(out(kDkv), turn));
     const Write write = turn_part.first ? Write::kOverwrite : Write::kAdd;
-    AttentionPartBackwardArgs args{.q = {ConstTensor(in(0)), 0, q_columns()},
+    AttentionPartBackwardArgs args{.q = {ConstTensor(in(kQkv)), 0, q_columns()},
                                    .k = keys,
                                    .v = values,
-                                   .out = in(1),
-                                   .lse = in(2),
-                                   .dout = in(3),
+                                   .out = in(kOut),
+                                   .lse = in(kLse),
+                                   .dout = in(kDout),
                                    .dims = traits_.DimsOf(heads_),
                                    .part = turn_part.part,
-                                   .dq = out(1),
+                                   .dq = out(kDq),
                                    .dk = dkeys,
                                    .dv = dvalues,
                                    .write_dq = write,
@@ -214,11 +223,11 @@ class ContextAttentionBackwardOp final : public ContextAttentionBase {
                                    .dropout = traits_.dropout};
     if (traits_.sinks && turn_part.first) {
       args.sinks = form.sinks;
-      args.dsinks = out(4);
+      args.dsinks = out(kDsinks);
       // The first of the first parts overwrites or adds as the binder says, and the other parts
       // add.
       args.write_dsinks =
-          turn_part.part.q_begin == 0 ? binder.write(instance.outputs[4]) : Write::kAdd;
+          turn_part.part.q_begin == 0 ? binder.write(instance.outputs[kDsinks]) : Write::kAdd;
     }
     return binder.Kernel(args);
   }
@@ -226,12 +235,16 @@ class ContextAttentionBackwardOp final : public ContextAttentionBase {
   const bool deterministic_;
 };
 
-// Inputs: qkv, and those of the form. Outputs: out, lse; then memory for the sum of the parts, and
-// for keys and values.
+// The sum of the parts, and keys and values, are memory.
 class ContextAttentionOp final : public ContextAttentionBase {
  public:
+  enum Input { kQkv, kForm };  // The values of the form come last, sinks first.
+  enum Output { kOut, kLse, kSum, kKv, kOutputs };
   using ContextAttentionBase::ContextAttentionBase;
   absl::string_view name() const override { return "context_attention"; }
+  std::optional<OperandCounts> operand_counts() const override {
+    return OperandCounts{.inputs = kForm + traits_.num_values(), .outputs = kOutputs};
+  }
   std::optional<Kept> KeptOnGpu(const Program& program, const Instance& instance) const override {
     return KeptBy(program, instance, AttentionPass::kForward, /*deterministic=*/true);
   }
@@ -242,13 +255,14 @@ class ContextAttentionOp final : public ContextAttentionBase {
   }
   std::vector<Communication> CommunicationOf(const Program& program,
                                              const Instance& instance) const override {
-    return KeysAndValues(program, instance.outputs[3]);
+    return KeysAndValues(program, instance.outputs[kKv]);
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     const auto out = [&](int i) { return binder.tensor(instance.outputs[size_t(i)]); };
-    const Tensor qkv = binder.tensor(instance.inputs[0]), lse = out(1), sum = out(2), kv = out(3);
+    const Tensor qkv = binder.tensor(instance.inputs[kQkv]), lse = out(kLse);
+    const Tensor sum = out(kSum), kv = out(kKv);
     std::vector<Call> calls = TakeKeysAndValues(binder, qkv, kv);
-    const FormTensors form(binder, traits_, std::span(instance.inputs).subspan(1));
+    const FormTensors form(binder, traits_, std::span(instance.inputs).subspan(kForm));
     for (int64_t turn = 0; turn < ring_.ranks; ++turn) {
       std::vector<Call> parts;
       const auto [keys, values] = KeysAndValuesOf<ConstMatrixView>(ConstTensor(Place(kv, turn)));
@@ -272,32 +286,33 @@ class ContextAttentionOp final : public ContextAttentionBase {
       calls.push_back(WhileShifting(binder, kv, turn, InOrder(std::move(parts))));
     }
     calls.push_back(binder.Kernel(CopyColumnsArgs{
-        .x = sum, .x_begin = 0, .y = out(0), .y_begin = 0, .columns = sum.shape.back()}));
+        .x = sum, .x_begin = 0, .y = out(kOut), .y_begin = 0, .columns = sum.shape.back()}));
     return InOrder(std::move(calls));
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
-    const Value qkv = instance.inputs[0];
+    const Value qkv = instance.inputs[kQkv];
     const ValueInfo info = recorder.info(qkv);
     const DType sums = recorder.precision().statistic;
-    std::vector<Value> inputs = {qkv, instance.outputs[0], instance.outputs[1], output_grads[0]};
-    inputs.insert(inputs.end(), instance.inputs.begin() + 1, instance.inputs.end());
+    std::vector<Value> inputs = {qkv, instance.outputs[kOut], instance.outputs[kLse],
+                                 output_grads[kOut]};
+    inputs.insert(inputs.end(), instance.inputs.begin() + kForm, instance.inputs.end());
     std::vector<Recorder::Output> outputs = {
         {.shape = info.shape, .dtype = info.dtype, .name = "dqkv"},
         Recorder::Output::Memory("dqueries", {info.shape[0], q_columns()}, sums),
         Places(info, info.dtype, "keys_values"),
         Places(info, sums, "dkeys_values")};
     if (traits_.sinks) {
-      outputs.push_back(recorder.GradientOutput(instance.inputs[1]));
+      outputs.push_back(recorder.GradientOutput(instance.inputs[kForm]));
     }
     std::vector<Value> gradients(instance.inputs.size());
-    gradients[0] = recorder.Emit(
+    gradients[kQkv] = recorder.Emit(
         std::make_shared<ContextAttentionBackwardOp>(*this, recorder.program().deterministic),
         std::move(inputs), outputs)[0];
     return gradients;
   }
   Value Record(Recorder& recorder, std::shared_ptr<const Op> op, std::vector<Value> inputs) const {
-    const ValueInfo info = recorder.info(inputs[0]);
+    const ValueInfo info = recorder.info(inputs[kQkv]);
     const DType sums = recorder.precision().statistic;
     const int64_t tokens = info.shape[0], columns = heads_.heads * heads_.value_dim();
     return recorder.Emit(

@@ -14,6 +14,7 @@
 #include "kernels/cross_entropy.h"
 
 #include <algorithm>
+#include <optional>
 #include <sstream>
 
 #include "models/program/binder.h"
@@ -53,17 +54,52 @@ struct Wanted {
   int count() const { return int(x) + int(weight); }
 };
 
-// Inputs: x [T, D], w [V, D], targets [n T]. Outputs, with kGradient: dx [T, D] and the gradient of
-// w, as far as wanted. Then memory: logits [C, V], lse [C]; with several ranks also x of all ranks
-// [n T, D], which dx overwrites, statistics [C, 3], and those of all ranks [n, C, 3]; and dlogits
-// [C, V] if logits have another dtype.
 class LinearCrossEntropyOp final : public Op {
  public:
-  LinearCrossEntropyOp(LossRole role, const Division& division, const Wanted& wanted)
-      : role_(role), division_(division), wanted_(wanted) {}
+  enum Input { kX, kWeight, kTargets, kInputs };  // [T, D], [V, D], [n T].
+  // All but the first two are memory. An instance has those of which Has() is true.
+  enum Output {
+    kDx,             // [T, D]
+    kDweight,        // [V, D]
+    kLogits,         // [C, V]
+    kLse,            // [C]
+    kAllX,           // [n T, D], overwritten by its gradient.
+    kStatistics,     // [C, 3]
+    kAllStatistics,  // [n, C, 3]
+    kDlogits,        // [C, V]; if missing, in the memory of the logits.
+    kOutputs
+  };
+  // `converted`: whether logits and their gradients have different dtypes.
+  LinearCrossEntropyOp(LossRole role, const Division& division, const Wanted& wanted,
+                       bool converted)
+      : role_(role), division_(division), wanted_(wanted), converted_(converted) {}
 
-  LossRole role() const { return role_; }
-  const Division& division() const { return division_; }
+  bool Has(Output output) const {
+    const bool gradient = role_ == LossRole::kGradient;
+    switch (output) {
+      case kDx:
+        return gradient && wanted_.x;
+      case kDweight:
+        return gradient && wanted_.weight;
+      case kAllX:
+      case kStatistics:
+      case kAllStatistics:
+        return divided();
+      case kDlogits:
+        return gradient && converted_;
+      default:
+        return true;
+    }
+  }
+  // The index of an output, or of the next one if it is missing.
+  size_t At(Output output) const {
+    size_t at = 0;
+    for (int before = 0; before < output; ++before) at += size_t(Has(Output(before)));
+    return at;
+  }
+  std::optional<OperandCounts> operand_counts() const override {
+    return OperandCounts{.inputs = kInputs, .outputs = At(kOutputs)};
+  }
 
   absl::string_view name() const override {
     return role_ == LossRole::kLoss ? "linear_cross_entropy" : "linear_cross_entropy_backward";
@@ -73,7 +109,7 @@ class LinearCrossEntropyOp final : public Op {
   bool has_effect() const override { return true; }
   // The last read of a chunk's x comes before the write of its dx.
   bool MayAlias(int output, int input) const override {
-    return role_ == LossRole::kGradient && wanted_.x && output == 0 && input == 0;
+    return Has(kDx) && output == int(At(kDx)) && input == kX;
   }
   std::string attributes() const override {
     std::ostringstream out;
@@ -88,7 +124,7 @@ class LinearCrossEntropyOp final : public Op {
     Cost cost = Op::CostOf(program, instance);
     const double products = role_ == LossRole::kLoss ? 1 : 1 + wanted_.count();
     // Products with padding are not useful work.
-    const Shape& weight = program.info(instance.inputs[1]).shape;
+    const Shape& weight = program.info(instance.inputs[kWeight]).shape;
     cost.flops =
         products * ProductFlops(division_.rows, IdsOf(division_.slice, weight[0]) * weight[1]);
     return cost;
@@ -120,20 +156,21 @@ class LinearCrossEntropyOp final : public Op {
   const LossRole role_;
   const Division division_;
   const Wanted wanted_;
+  const bool converted_;
 };
 
 std::vector<Communication> LinearCrossEntropyOp::CommunicationOf(const Program& program,
                                                                  const Instance& instance) const {
   if (!divided()) return {};
   const int ranks = program.mesh.size(division_.axes);
-  const ValueInfo& x = program.info(instance.inputs[0]);
+  const ValueInfo& x = program.info(instance.inputs[kX]);
   const int64_t x_bytes = ranks * int64_t(x.bytes());
   std::vector<Communication> sent = {CallsOf(CollectiveOp::kAllGather, 1, x_bytes, ranks)};
   ForEachChunk([&](int64_t, int64_t rows) {
     const int64_t bytes = ranks * rows * 3 * int64_t(SizeOf(program.precision.statistic));
     sent.push_back(CallsOf(CollectiveOp::kAllGather, 1, bytes, ranks));
   });
-  if (role_ == LossRole::kGradient && wanted_.x) {
+  if (Has(kDx)) {
     sent.push_back(CallsOf(CollectiveOp::kReduceScatterSum, 1, x_bytes, ranks));
   }
   return sent;
@@ -141,21 +178,20 @@ std::vector<Communication> LinearCrossEntropyOp::CommunicationOf(const Program& 
 
 LinearCrossEntropyOp::Tensors LinearCrossEntropyOp::TensorsOf(const Binder& binder,
                                                               const Instance& instance) const {
-  size_t next = role_ == LossRole::kGradient ? size_t(wanted_.count()) : 0;
-  const auto memory = [&] { return binder.tensor(instance.outputs[next++]); };
+  const auto out = [&](Output output) { return binder.tensor(instance.outputs[At(output)]); };
   Tensors t;
-  t.x = binder.tensor(instance.inputs[0]);
-  t.weight = binder.tensor(instance.inputs[1]);
-  t.targets = binder.tensor(instance.inputs[2]);
-  if (role_ == LossRole::kGradient && wanted_.x) t.dx = binder.tensor(instance.outputs[0]);
-  t.logits = t.dlogits = memory();
-  t.lse = memory();
+  t.x = binder.tensor(instance.inputs[kX]);
+  t.weight = binder.tensor(instance.inputs[kWeight]);
+  t.targets = binder.tensor(instance.inputs[kTargets]);
+  if (Has(kDx)) t.dx = out(kDx);
+  t.logits = t.dlogits = out(kLogits);
+  t.lse = out(kLse);
   if (divided()) {
-    t.x = t.dx = memory();
-    t.statistics = memory();
-    t.all_statistics = memory();
+    t.x = t.dx = out(kAllX);
+    t.statistics = out(kStatistics);
+    t.all_statistics = out(kAllStatistics);
   }
-  if (next < instance.outputs.size()) t.dlogits = memory();
+  if (Has(kDlogits)) t.dlogits = out(kDlogits);
   return t;
 }
 
@@ -163,7 +199,7 @@ LinearCrossEntropyOp::Tensors LinearCrossEntropyOp::ChunkOf(const Tensors& whole
                                                             int64_t rows) const {
   Tensors t = whole;
   t.x = RowsOf(whole.x, begin, rows);
-  if (role_ == LossRole::kGradient && wanted_.x) t.dx = RowsOf(whole.dx, begin, rows);
+  if (Has(kDx)) t.dx = RowsOf(whole.dx, begin, rows);
   t.targets = RowsOf(whole.targets, begin, rows);
   for (Tensor* of_chunk : {&t.logits, &t.dlogits, &t.lse}) *of_chunk = RowsOf(*of_chunk, 0, rows);
   if (divided()) {
@@ -210,7 +246,7 @@ Call LinearCrossEntropyOp::Bind(const Binder& binder, const Instance& instance) 
   Collective* const group = divided() ? &binder.collective(division_.axes) : nullptr;
   std::vector<Call> calls;
   if (divided()) {
-    calls.push_back([group, mine = binder.tensor(instance.inputs[0]), all = whole.x](Exec&) {
+    calls.push_back([group, mine = binder.tensor(instance.inputs[kX]), all = whole.x](Exec&) {
       group->AllGather(mine, all);
     });
   }
@@ -227,7 +263,7 @@ Call LinearCrossEntropyOp::Bind(const Binder& binder, const Instance& instance) 
                                                            .dlogits = t.dlogits,
                                                            .slice = division_.slice}));
     if (wanted_.weight) {
-      const Value dw = instance.outputs[size_t(wanted_.x)];
+      const Value dw = instance.outputs[At(kDweight)];
       calls.push_back(BindProduct(binder, {.role = ProductRole::kWeightGradient,
                                            .a = t.dlogits,
                                            .b = t.x,
@@ -240,51 +276,51 @@ Call LinearCrossEntropyOp::Bind(const Binder& binder, const Instance& instance) 
           {.role = ProductRole::kInputGradient, .a = t.dlogits, .b = t.weight, .out = t.dx}));
     }
   });
-  if (divided() && gradient && wanted_.x) {
-    calls.push_back([group, all = whole.dx, mine = binder.tensor(instance.outputs[0])](Exec&) {
-      group->ReduceScatterSum(all, mine);
-    });
+  if (divided() && Has(kDx)) {
+    calls.push_back([group, all = whole.dx, mine = binder.tensor(instance.outputs[At(kDx)])](
+                        Exec&) { group->ReduceScatterSum(all, mine); });
   }
   return InOrder(std::move(calls));
 }
 
-// `outputs`: those of the gradient op that come before its memory.
-std::vector<Value> Emit(Recorder& recorder, const LinearCrossEntropyOp& op,
-                        const std::vector<Value>& inputs, std::vector<Recorder::Output> outputs) {
-  const Division& division = op.division();
-  const ValueInfo x = recorder.info(inputs[0]), weight = recorder.info(inputs[1]);
+// Records the loss, or with `wanted` the gradients. Returns the instance's outputs.
+std::vector<Value> Emit(Recorder& recorder, const Division& division,
+                        const std::optional<Wanted>& wanted, const std::vector<Value>& inputs) {
+  using Op = LinearCrossEntropyOp;
+  const Value of_weight = inputs[Op::kWeight];
+  const ValueInfo x = recorder.info(inputs[Op::kX]), weight = recorder.info(of_weight);
   const DType statistic = recorder.precision().statistic;
-  const DType logits = FormatOf(recorder, kHeadForward, inputs[0], inputs[1]).result;
+  const DType logits = FormatOf(recorder, kHeadForward, inputs[Op::kX], of_weight).result;
   const DType dlogits = recorder.precision().product(kHeadInputGradient).a.dtype;
   const int64_t chunk = division.chunk, columns = weight.shape[0];
-  const auto memory = [&](const char* name, const Shape& shape, DType dtype) {
-    outputs.push_back(Recorder::Output::Memory(name, shape, dtype));
+  const int64_t ranks = recorder.mesh().size(division.axes);
+  const auto op = std::make_shared<LinearCrossEntropyOp>(
+      wanted ? LossRole::kGradient : LossRole::kLoss, division, wanted.value_or(Wanted{}),
+      dlogits != logits);
+  std::vector<Recorder::Output> outputs;
+  if (op->Has(Op::kDx)) outputs.push_back({.shape = x.shape, .dtype = x.dtype, .name = "dx"});
+  if (op->Has(Op::kDweight)) {
+    outputs.push_back(Recorder::Output::Into(recorder.Gradient(of_weight)));
+  }
+  const auto memory = [&](Op::Output output, const char* name, const Shape& shape, DType dtype) {
+    if (op->Has(output)) outputs.push_back(Recorder::Output::Memory(name, shape, dtype));
   };
-  memory("logits", {chunk, columns}, logits);
-  memory("lse", {chunk}, statistic);
-  if (!division.axes.empty()) {
-    memory("gathered", {division.rows, x.shape[1]}, x.dtype);
-    memory("statistics", {chunk, 3}, statistic);
-    memory("all_statistics", {recorder.mesh().size(division.axes), chunk, 3}, statistic);
-  }
-  if (op.role() == LossRole::kGradient && dlogits != logits) {
-    memory("dlogits", {chunk, columns}, dlogits);
-  }
-  return recorder.Emit(std::make_shared<LinearCrossEntropyOp>(op), inputs, outputs);
+  memory(Op::kLogits, "logits", {chunk, columns}, logits);
+  memory(Op::kLse, "lse", {chunk}, statistic);
+  memory(Op::kAllX, "gathered", {division.rows, x.shape[1]}, x.dtype);
+  memory(Op::kStatistics, "statistics", {chunk, 3}, statistic);
+  memory(Op::kAllStatistics, "all_statistics", {ranks, chunk, 3}, statistic);
+  memory(Op::kDlogits, "dlogits", {chunk, columns}, dlogits);
+  return recorder.Emit(op, inputs, outputs);
 }
 
 std::vector<Value> LinearCrossEntropyOp::Backward(Recorder& recorder, const Instance& instance,
                                                   std::span<const Value>) const {
   CHECK(role_ == LossRole::kLoss) << name() << " has no backward";
-  const ValueInfo x = recorder.info(instance.inputs[0]);
-  const Value weight = instance.inputs[1];
-  const Wanted wanted{.x = x.differentiable, .weight = recorder.IsTrainable(weight)};
-  std::vector<Recorder::Output> outputs;
-  if (wanted.x) outputs.push_back({.shape = x.shape, .dtype = x.dtype, .name = "dx"});
-  if (wanted.weight) outputs.push_back(Recorder::Output::Into(recorder.Gradient(weight)));
-  const Value first = Emit(recorder, LinearCrossEntropyOp(LossRole::kGradient, division_, wanted),
-                           instance.inputs, std::move(outputs))[0];
-  return {wanted.x ? first : Value{}, {}, {}};
+  const Wanted wanted{.x = recorder.info(instance.inputs[kX]).differentiable,
+                      .weight = recorder.IsTrainable(instance.inputs[kWeight])};
+  const std::vector<Value> grads = Emit(recorder, division_, wanted, instance.inputs);
+  return {wanted.x ? grads[kDx] : Value{}, {}, {}};
 }
 
 }  // namespace
@@ -309,7 +345,7 @@ void LinearCrossEntropy(Recorder& recorder, Value x, Value weight, Value targets
                           .rows = rows,
                           .chunk = ChunkRows(rows, row_bytes)};
   recorder.set_when(When::kValidation);
-  Emit(recorder, LinearCrossEntropyOp(LossRole::kLoss, division, {}), {x, weight, targets}, {});
+  Emit(recorder, division, std::nullopt, {x, weight, targets});
   recorder.set_when(When::kAlways);
 }
 

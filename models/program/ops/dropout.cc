@@ -13,30 +13,32 @@ struct Rows {
   int64_t first;
 };
 
-// Inputs: x, samples. Its backward is the same op on the gradient: what is kept follows from the
-// place alone.
-class DropoutOp final : public Op {
+// The backward of this op is the same op on the gradient: what is kept follows from the place
+// alone.
+class DropoutOp final : public NamedOp<DropoutOp> {
  public:
+  enum Input { kX, kSamples, kInputs };
+  enum Output { kY, kOutputs };
   DropoutOp(const DropoutPlace& place, const Rows& rows) : place_(place), rows_(rows) {}
   absl::string_view name() const override { return "dropout"; }
   std::string attributes() const override {
     return absl::StrCat("probability=", place_.probability, " stream=", absl::Hex(place_.stream));
   }
-  bool MayAlias(int /*output*/, int input) const override { return input == 0; }
+  bool MayAlias(int /*output*/, int input) const override { return input == kX; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(DropoutArgs{.x = binder.tensor(instance.inputs[0]),
-                                     .samples = binder.tensor(instance.inputs[1]),
+    return binder.Kernel(DropoutArgs{.x = binder.tensor(instance.inputs[kX]),
+                                     .samples = binder.tensor(instance.inputs[kSamples]),
                                      .part = rows_.part,
                                      .first_row = rows_.first,
                                      .place = place_,
                                      .state = binder.step_state(),
-                                     .y = binder.tensor(instance.outputs[0])});
+                                     .y = binder.tensor(instance.outputs[kY])});
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
-    const ValueInfo info = recorder.info(instance.inputs[0]);
+    const ValueInfo info = recorder.info(instance.inputs[kX]);
     const Value dx = recorder.Emit(
-        std::make_shared<DropoutOp>(place_, rows_), {output_grads[0], instance.inputs[1]},
+        std::make_shared<DropoutOp>(place_, rows_), {output_grads[kY], instance.inputs[kSamples]},
         {{.shape = info.shape, .dtype = info.dtype, .name = "undropped"}})[0];
     return {dx, {}};
   }

@@ -7,9 +7,10 @@
 namespace trainyard::ops {
 namespace {
 
-// Inputs: dy, tokens. Output: gradient of the table.
-class EmbeddingBackwardOp final : public Op {
+class EmbeddingBackwardOp final : public NamedOp<EmbeddingBackwardOp> {
  public:
+  enum Input { kDy, kTokens, kInputs };
+  enum Output { kDtable, kOutputs };
   EmbeddingBackwardOp(const VocabSlice& slice, double scale, int64_t padding)
       : slice_(slice), scale_(scale), padding_(padding) {}
   absl::string_view name() const override { return "embedding_backward"; }
@@ -17,10 +18,10 @@ class EmbeddingBackwardOp final : public Op {
     return padding_ < 0 ? "" : absl::StrCat("padding=", padding_);
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(EmbeddingBackwardArgs{.dy = binder.tensor(instance.inputs[0]),
-                                               .tokens = binder.tensor(instance.inputs[1]),
-                                               .dtable = binder.tensor(instance.outputs[0]),
-                                               .write = binder.write(instance.outputs[0]),
+    return binder.Kernel(EmbeddingBackwardArgs{.dy = binder.tensor(instance.inputs[kDy]),
+                                               .tokens = binder.tensor(instance.inputs[kTokens]),
+                                               .dtable = binder.tensor(instance.outputs[kDtable]),
+                                               .write = binder.write(instance.outputs[kDtable]),
                                                .slice = slice_,
                                                .scale = scale_,
                                                .padding = padding_});
@@ -32,9 +33,10 @@ class EmbeddingBackwardOp final : public Op {
   int64_t padding_;
 };
 
-// Inputs: table, tokens. Output: rows of the table.
-class EmbeddingOp final : public Op {
+class EmbeddingOp final : public NamedOp<EmbeddingOp> {
  public:
+  enum Input { kTable, kTokens, kInputs };
+  enum Output { kY, kOutputs };
   EmbeddingOp(const VocabSlice& slice, double scale, int64_t padding)
       : slice_(slice), scale_(scale), padding_(padding) {}
   absl::string_view name() const override { return "embedding"; }
@@ -43,21 +45,21 @@ class EmbeddingOp final : public Op {
   }
   // Counts the rows that are read, not the whole table.
   Cost CostOf(const Program& program, const Instance& instance) const override {
-    return {.bytes = 2.0 * double(program.info(instance.outputs[0]).bytes()) +
-                     double(program.info(instance.inputs[1]).bytes())};
+    return {.bytes = 2.0 * double(program.info(instance.outputs[kY]).bytes()) +
+                     double(program.info(instance.inputs[kTokens]).bytes())};
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(EmbeddingForwardArgs{.table = binder.tensor(instance.inputs[0]),
-                                              .tokens = binder.tensor(instance.inputs[1]),
-                                              .y = binder.tensor(instance.outputs[0]),
+    return binder.Kernel(EmbeddingForwardArgs{.table = binder.tensor(instance.inputs[kTable]),
+                                              .tokens = binder.tensor(instance.inputs[kTokens]),
+                                              .y = binder.tensor(instance.outputs[kY]),
                                               .slice = slice_,
                                               .scale = scale_});
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
     recorder.Emit(std::make_shared<EmbeddingBackwardOp>(slice_, scale_, padding_),
-                  {output_grads[0], instance.inputs[1]},
-                  {Recorder::Output::Into(recorder.Gradient(instance.inputs[0]))});
+                  {output_grads[kY], instance.inputs[kTokens]},
+                  {Recorder::Output::Into(recorder.Gradient(instance.inputs[kTable]))});
     return {{}, {}};
   }
 

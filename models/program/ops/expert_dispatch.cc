@@ -17,6 +17,13 @@ Tensor AsColumn(Tensor tensor) { return Reshaped(tensor, {tensor.elements(), 1})
 
 }  // namespace
 
+namespace {
+
+// The indices of what is kept. The last two are kept only if the device alone finds the places.
+enum KeptIndex { kCounts, kOrder, kPlace, kOffsets };
+
+}  // namespace
+
 std::vector<Recorder::Output> ExpertDispatch::Kept(const ExpertDispatchShape& s) {
   const auto memory = [](const char* name, const Shape& shape) {
     return Recorder::Output::Memory(name, shape, DType::kI32);
@@ -58,12 +65,12 @@ ExpertDispatch::ExpertDispatch(const Binder& binder, const ExpertDispatchShape& 
       backend_(binder.backend()),
       collective_(shape.ranks == 1 ? nullptr : &binder.collective(shape.axes)),
       check_communication_(binder.CheckCommunication()),
-      counts_(kept[0]),
-      order_(kept[1]) {
+      counts_(kept[kCounts]),
+      order_(kept[kOrder]) {
   if (shape.is_sorting()) {
     sent_ = order_;
-    place_ = kept[2];
-    offsets_ = kept[3];
+    place_ = kept[kPlace];
+    offsets_ = kept[kOffsets];
     received_ = Reshaped(offsets_, {1});
     received_.data = offsets_.as<int32_t>() + shape.experts;
     num_sent_ = received_;

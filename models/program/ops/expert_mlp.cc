@@ -77,6 +77,7 @@ class ExpertMlpBase : public Op {
   }
 
   size_t num_kept() const { return ExpertDispatch::Kept(shape_).size(); }
+  size_t num_memory() const { return ExpertDispatch::Memory(shape_, Precision::F32()).size(); }
 
   std::shared_ptr<ExpertDispatch> DispatchOf(const Binder& binder, std::span<const Value> kept,
                                              std::span<const Value> memory) const {
@@ -137,23 +138,70 @@ void RunAll(const std::vector<Call>& calls, Exec& exec) {
   for (const Call& call : calls) call(exec);
 }
 
-// Inputs: dy, x, weights, gate_up, down; then the kept values rows, row_weights, up, which are
-// overwritten; then the biases of gate_up and down, if any; then what the dispatch keeps. Outputs:
-// dx, dweights, and the gradients of gate_up and down if trainable; then memory for the gradients
-// of rows and of the values between the products; then the gradients of the biases, if any; then
-// the dispatch's memory.
 class ExpertMlpBackwardOp final : public ExpertMlpBase {
  public:
+  // Rows, their weights and up are kept by forward, and overwritten. What the dispatch keeps comes
+  // last.
+  enum Input {
+    kDy,
+    kX,
+    kWeights,
+    kGateUp,
+    kDown,
+    kRows,
+    kRowWeights,
+    kUp,
+    kGateUpBias,
+    kDownBias,
+    kInputs
+  };
+  // An instance has those of which Has() is true. The gradients of rows and of the values between
+  // the products are memory. The dispatch's memory comes last.
+  enum Output {
+    kDx,
+    kDweights,
+    kDgateUp,
+    kDdown,
+    kDrows,
+    kDhidden,
+    kDgateUpBias,
+    kDdownBias,
+    kDispatch
+  };
   struct Trainable {
     bool gate_up = true;
     bool down = true;
-    int count() const { return int(gate_up) + int(down); }
   };
   ExpertMlpBackwardOp(const ExpertDispatchShape& shape, const ExpertForm& form,
                       const Trainable& trainable)
       : ExpertMlpBase(shape, form), trainable_(trainable) {}
   absl::string_view name() const override { return "expert_mlp_backward"; }
-  bool Overwrites(int input) const override { return input >= 5 && input <= 7; }
+  bool Has(Output output) const {
+    switch (output) {
+      case kDgateUp:
+        return trainable_.gate_up;
+      case kDdown:
+        return trainable_.down;
+      case kDgateUpBias:
+      case kDdownBias:
+        return form_.bias;
+      default:
+        return true;
+    }
+  }
+  // The index of an output, or of the next one if it is missing.
+  size_t At(Output output) const {
+    size_t at = 0;
+    for (int before = 0; before < output; ++before) at += size_t(Has(Output(before)));
+    return at;
+  }
+  std::optional<OperandCounts> operand_counts() const override {
+    return OperandCounts{.inputs = (form_.bias ? kInputs : kGateUpBias) + num_kept(),
+                         .outputs = At(kDispatch) + num_memory()};
+  }
+  bool Overwrites(int input) const override {
+    return input == kRows || input == kRowWeights || input == kUp;
+  }
   // The forward that further rounds repeat is not counted.
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
@@ -169,15 +217,15 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
   Call Bind(const Binder& binder, const Instance& instance) const override {
     const auto in = [&](int i) { return binder.tensor(instance.inputs[size_t(i)]); };
     const std::span<const Value> inputs(instance.inputs), outputs(instance.outputs);
-    const auto dispatch = DispatchOf(binder, inputs.last(num_kept()),
-                                     outputs.subspan(size_t(own() + (form_.bias ? 4 : 2))));
-    const Arrival arrival{.x = in(1),
-                          .rows = in(5),
-                          .weights = in(2),
-                          .row_weights = in(6),
-                          .gate_up = in(3),
-                          .up = in(7),
-                          .gate_up_bias = form_.bias ? in(8) : Tensor{}};
+    const auto dispatch =
+        DispatchOf(binder, inputs.last(num_kept()), outputs.subspan(At(kDispatch)));
+    const Arrival arrival{.x = in(kX),
+                          .rows = in(kRows),
+                          .weights = in(kWeights),
+                          .row_weights = in(kRowWeights),
+                          .gate_up = in(kGateUp),
+                          .up = in(kUp),
+                          .gate_up_bias = form_.bias ? in(kGateUpBias) : Tensor{}};
     std::vector<Call> arrive = arrival.Calls(binder, *dispatch);
     std::vector<Call> first = Round(binder, instance, *dispatch, true);
     std::vector<Call> later = Round(binder, instance, *dispatch, false);
@@ -193,18 +241,17 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
   }
 
  private:
-  // The index of the first output that is memory.
-  int own() const { return 2 + trainable_.count(); }
   // Backward for rows that have arrived.
   std::vector<Call> Round(const Binder& binder, const Instance& instance, ExpertDispatch& dispatch,
                           bool first) const {
     const auto in = [&](int i) { return binder.tensor(instance.inputs[size_t(i)]); };
-    const auto out = [&](int i) { return binder.tensor(instance.outputs[size_t(i)]); };
-    const auto write = [&](int i) {
-      return first ? binder.write(instance.outputs[size_t(i)]) : Write::kAdd;
+    const auto out = [&](Output output) { return binder.tensor(instance.outputs[At(output)]); };
+    const auto write = [&](Output output) {
+      return first ? binder.write(instance.outputs[At(output)]) : Write::kAdd;
     };
-    const Tensor dy = in(0), gate_up = in(3), down = in(4), rows = in(5), up = in(7);
-    const Tensor row_weights = in(6), drows = out(own()), hidden = out(own() + 1);
+    const Tensor dy = in(kDy), gate_up = in(kGateUp), down = in(kDown), rows = in(kRows);
+    const Tensor up = in(kUp), row_weights = in(kRowWeights);
+    const Tensor drows = out(kDrows), hidden = out(kDhidden);
     const Tensor offsets = dispatch.offsets(), count = dispatch.received();
     const Write add = first ? Write::kOverwrite : Write::kAdd;
     std::vector<Call> calls;
@@ -212,21 +259,20 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
     const auto multiply = [&](const Product& p) { calls.push_back(BindProduct(binder, p)); };
     calls.push_back(dispatch.ToExperts(binder, Row::kToken, dy, drows));
     if (trainable_.down) {
-      const int gradient = 2 + int(trainable_.gate_up);
       calls.push_back(Activate(binder, up, row_weights, count, hidden));
       multiply({.role = ProductRole::kWeightGradient,
                 .a = drows,
                 .b = hidden,
                 .offsets = offsets,
-                .out = out(gradient),
-                .write = write(gradient)});
+                .out = out(kDdown),
+                .write = write(kDdown)});
     }
     if (form_.bias) {
       then(GroupedBiasGradientArgs{.dy = drows,
                                    .w = row_weights,
                                    .offsets = offsets,
-                                   .dbias = out(own() + 3),
-                                   .write = write(own() + 3)});
+                                   .dbias = out(kDdownBias),
+                                   .write = write(kDdownBias)});
     }
     multiply({.role = ProductRole::kInputGradient,
               .a = drows,
@@ -237,25 +283,25 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
     if (form_.bias) {
       // The weight multiplies the second bias, too, so its gradient has a term with that bias.
       then(GroupedBiasFactorGradientArgs{
-          .dy = drows, .bias = in(9), .offsets = offsets, .dw = row_weights});
+          .dy = drows, .bias = in(kDownBias), .offsets = offsets, .dw = row_weights});
       then(GroupedBiasGradientArgs{
-          .dy = up, .offsets = offsets, .dbias = out(own() + 2), .write = write(own() + 2)});
+          .dy = up, .offsets = offsets, .dbias = out(kDgateUpBias), .write = write(kDgateUpBias)});
     }
     if (trainable_.gate_up) {
       multiply({.role = ProductRole::kWeightGradient,
                 .a = up,
                 .b = rows,
                 .offsets = offsets,
-                .out = out(2),
-                .write = write(2)});
+                .out = out(kDgateUp),
+                .write = write(kDgateUp)});
     }
     multiply({.role = ProductRole::kInputGradient,
               .a = up,
               .b = gate_up,
               .offsets = offsets,
               .out = drows});
-    calls.push_back(dispatch.FromExperts(binder, Row::kToken, drows, out(0), add));
-    calls.push_back(dispatch.FromExperts(binder, Row::kSlot, row_weights, out(1), add));
+    calls.push_back(dispatch.FromExperts(binder, Row::kToken, drows, out(kDx), add));
+    calls.push_back(dispatch.FromExperts(binder, Row::kSlot, row_weights, out(kDweights), add));
     return calls;
   }
 
@@ -271,13 +317,16 @@ std::vector<Recorder::Output> Joined(std::vector<Recorder::Output> a,
 // Computes again what backward needs, if the layer is recomputed: rows are sent to their experts
 // and go through the first product, and nothing comes back. Backward needs nothing from further
 // rounds.
-//
-// Inputs: x, experts, weights, gate_up, and its bias if any. Outputs: rows, row_weights, up; then
-// what the dispatch keeps, and its memory.
 class ExpertMlpArrivalOp final : public ExpertMlpBase {
  public:
+  enum Input { kX, kExperts, kWeights, kGateUp, kGateUpBias, kInputs };
+  enum Output { kRows, kRowWeights, kUp, kDispatch };  // What the dispatch keeps, and its memory.
   using ExpertMlpBase::ExpertMlpBase;
   absl::string_view name() const override { return "expert_mlp_arrival"; }
+  std::optional<OperandCounts> operand_counts() const override {
+    return OperandCounts{.inputs = form_.bias ? kInputs : kGateUpBias,
+                         .outputs = kDispatch + num_kept() + num_memory()};
+  }
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
     cost.flops = FlopsOf(form_.up_matrices());
@@ -290,15 +339,15 @@ class ExpertMlpArrivalOp final : public ExpertMlpBase {
   Call Bind(const Binder& binder, const Instance& instance) const override {
     const auto in = [&](int i) { return binder.tensor(instance.inputs[size_t(i)]); };
     const auto out = [&](int i) { return binder.tensor(instance.outputs[size_t(i)]); };
-    const auto dispatch = DispatchOf(binder, instance, 3);
-    const Arrival arrival{.x = in(0),
-                          .rows = out(0),
-                          .weights = in(2),
-                          .row_weights = out(1),
-                          .gate_up = in(3),
-                          .up = out(2),
-                          .gate_up_bias = form_.bias ? in(4) : Tensor{}};
-    Call sort = dispatch->Sort(binder, in(1));
+    const auto dispatch = DispatchOf(binder, instance, kDispatch);
+    const Arrival arrival{.x = in(kX),
+                          .rows = out(kRows),
+                          .weights = in(kWeights),
+                          .row_weights = out(kRowWeights),
+                          .gate_up = in(kGateUp),
+                          .up = out(kUp),
+                          .gate_up_bias = form_.bias ? in(kGateUpBias) : Tensor{}};
+    Call sort = dispatch->Sort(binder, in(kExperts));
     return
         [dispatch, sort = std::move(sort), arrive = arrival.Calls(binder, *dispatch)](Exec& exec) {
           sort(exec);
@@ -309,15 +358,19 @@ class ExpertMlpArrivalOp final : public ExpertMlpBase {
   }
 };
 
-// Inputs: x, experts, weights, gate_up, down, and the biases of the last two if any. Outputs: y;
-// then the values that backward needs: rows, row_weights, up; then memory for the values between
-// the products and for the experts' outputs; then what the dispatch keeps, and its memory.
 class ExpertMlpOp final : public ExpertMlpBase {
  public:
-  static constexpr int kFirstOfDispatch = 6;  // The first of the dispatch's outputs.
+  enum Input { kX, kExperts, kWeights, kGateUp, kDown, kGateUpBias, kDownBias, kInputs };
+  // Backward needs rows, their weights and up. The values between the products and the experts'
+  // results are memory. What the dispatch keeps, and its memory, come last.
+  enum Output { kY, kRows, kRowWeights, kUp, kHidden, kResult, kDispatch };
 
   using ExpertMlpBase::ExpertMlpBase;
   absl::string_view name() const override { return "expert_mlp"; }
+  std::optional<OperandCounts> operand_counts() const override {
+    return OperandCounts{.inputs = form_.bias ? kInputs : kGateUpBias,
+                         .outputs = kDispatch + num_kept() + num_memory()};
+  }
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
     cost.flops = FlopsOf(form_.matrices());
@@ -328,40 +381,41 @@ class ExpertMlpOp final : public ExpertMlpBase {
     return {Counts(), Travel(program.precision, 2)};
   }
   Instance Narrowed(const Instance& instance, const std::vector<bool>& read) const override {
-    if (read[0]) return instance;
+    if (read[kY]) return instance;
     Instance arrival = instance;
     arrival.op = std::make_shared<ExpertMlpArrivalOp>(shape_, form_);
-    if (form_.bias) arrival.inputs.pop_back();  // The bias of `down`.
-    arrival.inputs.erase(arrival.inputs.begin() + 4);
+    if (form_.bias) arrival.inputs.erase(arrival.inputs.begin() + kDownBias);
+    arrival.inputs.erase(arrival.inputs.begin() + kDown);
     const auto outputs = arrival.outputs.begin();
-    arrival.outputs.erase(outputs + 4, outputs + 6);
-    arrival.outputs.erase(outputs);
+    arrival.outputs.erase(outputs + kHidden, outputs + kDispatch);
+    arrival.outputs.erase(outputs + kY);
     return arrival;
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     const auto in = [&](int i) { return binder.tensor(instance.inputs[size_t(i)]); };
     const auto out = [&](int i) { return binder.tensor(instance.outputs[size_t(i)]); };
-    const auto dispatch = DispatchOf(binder, instance, kFirstOfDispatch);
-    const Tensor row_weights = out(2), up = out(3), hidden = out(4), result = out(5);
-    const Arrival arrival{.x = in(0),
-                          .rows = out(1),
-                          .weights = in(2),
+    const auto dispatch = DispatchOf(binder, instance, kDispatch);
+    const Tensor row_weights = out(kRowWeights), up = out(kUp);
+    const Tensor hidden = out(kHidden), result = out(kResult);
+    const Arrival arrival{.x = in(kX),
+                          .rows = out(kRows),
+                          .weights = in(kWeights),
                           .row_weights = row_weights,
-                          .gate_up = in(3),
+                          .gate_up = in(kGateUp),
                           .up = up,
-                          .gate_up_bias = form_.bias ? in(5) : Tensor{}};
+                          .gate_up_bias = form_.bias ? in(kGateUpBias) : Tensor{}};
     std::vector<Call> round = arrival.Calls(binder, *dispatch);
     round.push_back(Activate(binder, up, row_weights, dispatch->received(), hidden));
     Product product{.role = ProductRole::kForward,
                     .a = hidden,
-                    .b = in(4),
+                    .b = in(kDown),
                     .offsets = dispatch->offsets(),
                     .out = result};
-    if (form_.bias) product.epilogue = {.bias = in(6), .bias_factor = row_weights};
+    if (form_.bias) product.epilogue = {.bias = in(kDownBias), .bias_factor = row_weights};
     round.push_back(BindProduct(binder, product));
-    Call sort = dispatch->Sort(binder, in(1));
-    Call first = dispatch->FromExperts(binder, Row::kToken, result, out(0), Write::kOverwrite);
-    Call later = dispatch->FromExperts(binder, Row::kToken, result, out(0), Write::kAdd);
+    Call sort = dispatch->Sort(binder, in(kExperts));
+    Call first = dispatch->FromExperts(binder, Row::kToken, result, out(kY), Write::kOverwrite);
+    Call later = dispatch->FromExperts(binder, Row::kToken, result, out(kY), Write::kAdd);
     return [dispatch, sort = std::move(sort), round = std::move(round), first = std::move(first),
             later = std::move(later)](Exec& exec) {
       sort(exec);
@@ -377,17 +431,16 @@ class ExpertMlpOp final : public ExpertMlpBase {
                               std::span<const Value> output_grads) const override {
     const auto in = [&](int i) { return instance.inputs[size_t(i)]; };
     const auto kept = [&](int i) { return instance.outputs[size_t(i)]; };
-    const ValueInfo x = recorder.info(in(0)), weights = recorder.info(in(2));
-    FormatOf(recorder, {ProductKind::kExperts, ProductRole::kInputGradient}, output_grads[0],
-             in(3));
-    FormatOf(recorder, {ProductKind::kExperts, ProductRole::kWeightGradient}, output_grads[0],
-             in(0));
-    std::vector<Value> inputs = {output_grads[0], in(0),   in(2),   in(3),
-                                 in(4),           kept(1), kept(2), kept(3)};
+    const Value dy = output_grads[kY];
+    const ValueInfo x = recorder.info(in(kX)), weights = recorder.info(in(kWeights));
+    FormatOf(recorder, {ProductKind::kExperts, ProductRole::kInputGradient}, dy, in(kGateUp));
+    FormatOf(recorder, {ProductKind::kExperts, ProductRole::kWeightGradient}, dy, in(kX));
+    std::vector<Value> inputs = {dy,        in(kX),      in(kWeights),      in(kGateUp),
+                                 in(kDown), kept(kRows), kept(kRowWeights), kept(kUp)};
     std::vector<Recorder::Output> outputs = {
         {.shape = x.shape, .dtype = x.dtype, .name = "dx"},
         {.shape = weights.shape, .dtype = weights.dtype, .name = "dweights"}};
-    for (const int i : {3, 4}) {
+    for (const int i : {kGateUp, kDown}) {
       if (recorder.IsTrainable(in(i))) {
         outputs.push_back(Recorder::Output::Into(recorder.Gradient(in(i))));
       }
@@ -395,20 +448,20 @@ class ExpertMlpOp final : public ExpertMlpBase {
     outputs.push_back(Recorder::Output::Memory("drows", {shape_.bound, shape_.width}, x.dtype));
     outputs.push_back(Recorder::Output::Memory("dhidden", {shape_.bound, form_.ffn}, x.dtype));
     if (form_.bias) {
-      for (const int i : {5, 6}) {
+      for (const int i : {kGateUpBias, kDownBias}) {
         inputs.push_back(in(i));
         outputs.push_back(recorder.GradientOutput(in(i)));
       }
     }
-    for (size_t i = 0; i < num_kept(); ++i) inputs.push_back(kept(kFirstOfDispatch + int(i)));
-    const ExpertMlpBackwardOp::Trainable trainable{.gate_up = recorder.IsTrainable(in(3)),
-                                                   .down = recorder.IsTrainable(in(4))};
+    for (size_t i = 0; i < num_kept(); ++i) inputs.push_back(kept(kDispatch + int(i)));
+    const ExpertMlpBackwardOp::Trainable trainable{.gate_up = recorder.IsTrainable(in(kGateUp)),
+                                                   .down = recorder.IsTrainable(in(kDown))};
     const std::vector<Value> grads = recorder.Emit(
         std::make_shared<ExpertMlpBackwardOp>(shape_, form_, trainable), std::move(inputs),
         Joined(outputs, ExpertDispatch::Memory(shape_, recorder.precision())));
     std::vector<Value> result(instance.inputs.size());
-    result[0] = grads[0];
-    result[2] = grads[1];
+    result[kX] = grads[ExpertMlpBackwardOp::kDx];
+    result[kWeights] = grads[ExpertMlpBackwardOp::kDweights];
     return result;
   }
 };

@@ -7,42 +7,44 @@
 namespace trainyard::ops {
 namespace {
 
-// Inputs: dy, gate, h. Outputs: dgate, dh.
-class GatedAddBackwardOp final : public Op {
+class GatedAddBackwardOp final : public NamedOp<GatedAddBackwardOp> {
  public:
+  enum Input { kDy, kGate, kH, kInputs };
+  enum Output { kDgate, kDh, kOutputs };
   explicit GatedAddBackwardOp(const SampleRows& rows) : rows_(rows) {}
   absl::string_view name() const override { return "gated_add_backward"; }
-  bool MayAlias(int output, int input) const override { return output == 1 && input == 2; }
+  bool MayAlias(int output, int input) const override { return output == kDh && input == kH; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(GatedAddBackwardArgs{.dy = binder.tensor(instance.inputs[0]),
-                                              .gate = binder.tensor(instance.inputs[1]),
-                                              .h = binder.tensor(instance.inputs[2]),
+    return binder.Kernel(GatedAddBackwardArgs{.dy = binder.tensor(instance.inputs[kDy]),
+                                              .gate = binder.tensor(instance.inputs[kGate]),
+                                              .h = binder.tensor(instance.inputs[kH]),
                                               .rows = rows_,
-                                              .dh = binder.tensor(instance.outputs[1]),
-                                              .dgate = binder.tensor(instance.outputs[0])});
+                                              .dh = binder.tensor(instance.outputs[kDh]),
+                                              .dgate = binder.tensor(instance.outputs[kDgate])});
   }
 
  private:
   const SampleRows rows_;
 };
 
-// Inputs: x, gate, h.
-class GatedAddOp final : public Op {
+class GatedAddOp final : public NamedOp<GatedAddOp> {
  public:
+  enum Input { kX, kGate, kH, kInputs };
+  enum Output { kY, kOutputs };
   explicit GatedAddOp(const SampleRows& rows) : rows_(rows) {}
   absl::string_view name() const override { return "gated_add"; }
   std::string attributes() const override { return ToString(rows_); }
-  bool MayAlias(int, int input) const override { return input == 0 || input == 2; }
+  bool MayAlias(int, int input) const override { return input == kX || input == kH; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(GatedAddForwardArgs{.x = binder.tensor(instance.inputs[0]),
-                                             .gate = binder.tensor(instance.inputs[1]),
-                                             .h = binder.tensor(instance.inputs[2]),
+    return binder.Kernel(GatedAddForwardArgs{.x = binder.tensor(instance.inputs[kX]),
+                                             .gate = binder.tensor(instance.inputs[kGate]),
+                                             .h = binder.tensor(instance.inputs[kH]),
                                              .rows = rows_,
-                                             .y = binder.tensor(instance.outputs[0])});
+                                             .y = binder.tensor(instance.outputs[kY])});
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
-    const Value dy = output_grads[0], gate = instance.inputs[1], h = instance.inputs[2];
+    const Value dy = output_grads[kY], gate = instance.inputs[kGate], h = instance.inputs[kH];
     const ValueInfo rows = recorder.info(h), samples = recorder.info(gate);
     const auto of_branch =
         recorder.Emit(std::make_shared<GatedAddBackwardOp>(rows_), {dy, gate, h},

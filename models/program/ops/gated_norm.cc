@@ -7,59 +7,63 @@
 namespace trainyard::ops {
 namespace {
 
-// Inputs: dy, x, z, gain, rstd. Outputs: dx, dz, gradient of the gain.
-class GatedNormBackwardOp final : public Op {
+class GatedNormBackwardOp final : public NamedOp<GatedNormBackwardOp> {
  public:
+  enum Input { kDy, kX, kZ, kGain, kRstd, kInputs };
+  enum Output { kDx, kDz, kDgain, kOutputs };
   explicit GatedNormBackwardOp(int64_t groups) : groups_(groups) {}
   absl::string_view name() const override { return "gated_norm_backward"; }
-  bool MayAlias(int output, int input) const override { return output == input - 1 && output < 2; }
+  bool MayAlias(int output, int input) const override {
+    return (output == kDx && input == kX) || (output == kDz && input == kZ);
+  }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(GatedNormBackwardArgs{.dy = binder.tensor(instance.inputs[0]),
-                                               .x = binder.tensor(instance.inputs[1]),
-                                               .z = binder.tensor(instance.inputs[2]),
-                                               .gain = binder.tensor(instance.inputs[3]),
-                                               .rstd = binder.tensor(instance.inputs[4]),
+    return binder.Kernel(GatedNormBackwardArgs{.dy = binder.tensor(instance.inputs[kDy]),
+                                               .x = binder.tensor(instance.inputs[kX]),
+                                               .z = binder.tensor(instance.inputs[kZ]),
+                                               .gain = binder.tensor(instance.inputs[kGain]),
+                                               .rstd = binder.tensor(instance.inputs[kRstd]),
                                                .groups = groups_,
-                                               .dx = binder.tensor(instance.outputs[0]),
-                                               .dz = binder.tensor(instance.outputs[1]),
-                                               .dgain = binder.tensor(instance.outputs[2]),
-                                               .write = binder.write(instance.outputs[2])});
+                                               .dx = binder.tensor(instance.outputs[kDx]),
+                                               .dz = binder.tensor(instance.outputs[kDz]),
+                                               .dgain = binder.tensor(instance.outputs[kDgain]),
+                                               .write = binder.write(instance.outputs[kDgain])});
   }
 
  private:
   const int64_t groups_;
 };
 
-// Inputs: x, z, gain. Outputs: y, rstd.
-class GatedNormOp final : public Op {
+class GatedNormOp final : public NamedOp<GatedNormOp> {
  public:
+  enum Input { kX, kZ, kGain, kInputs };
+  enum Output { kY, kRstd, kOutputs };
   GatedNormOp(int64_t groups, double eps) : groups_(groups), eps_(eps) {}
   absl::string_view name() const override { return "gated_norm"; }
   bool is_cheap() const override { return true; }
   std::string attributes() const override {
     return absl::StrCat("groups=", groups_, " eps=", eps_);
   }
-  bool MayAlias(int output, int input) const override { return output == 0 && input < 2; }
+  bool MayAlias(int output, int input) const override { return output == kY && input != kGain; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(GatedNormForwardArgs{.x = binder.tensor(instance.inputs[0]),
-                                              .z = binder.tensor(instance.inputs[1]),
-                                              .gain = binder.tensor(instance.inputs[2]),
+    return binder.Kernel(GatedNormForwardArgs{.x = binder.tensor(instance.inputs[kX]),
+                                              .z = binder.tensor(instance.inputs[kZ]),
+                                              .gain = binder.tensor(instance.inputs[kGain]),
                                               .groups = groups_,
                                               .eps = eps_,
-                                              .y = binder.tensor(instance.outputs[0]),
-                                              .rstd = binder.tensor(instance.outputs[1])});
+                                              .y = binder.tensor(instance.outputs[kY]),
+                                              .rstd = binder.tensor(instance.outputs[kRstd])});
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
-    const Value x = instance.inputs[0], z = instance.inputs[1], gain = instance.inputs[2];
+    const Value x = instance.inputs[kX], z = instance.inputs[kZ], gain = instance.inputs[kGain];
     const ValueInfo info = recorder.info(x);
     const std::vector<Value> grads =
         recorder.Emit(std::make_shared<GatedNormBackwardOp>(groups_),
-                      {output_grads[0], x, z, gain, instance.outputs[1]},
+                      {output_grads[kY], x, z, gain, instance.outputs[kRstd]},
                       {{.shape = info.shape, .dtype = info.dtype, .name = "dx"},
                        {.shape = info.shape, .dtype = info.dtype, .name = "dz"},
                        recorder.GradientOutput(gain)});
-    return {grads[0], grads[1], {}};
+    return {grads[GatedNormBackwardOp::kDx], grads[GatedNormBackwardOp::kDz], {}};
   }
 
  private:

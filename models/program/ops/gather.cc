@@ -7,8 +7,10 @@
 namespace trainyard::ops {
 namespace {
 
-class GatherOp final : public Op {
+class GatherOp final : public NamedOp<GatherOp> {
  public:
+  enum Input { kX, kInputs };
+  enum Output { kY, kOutputs };
   enum class Kind : uint8_t { kAllGather, kReduceScatter };
   GatherOp(Kind kind, AxisSet axes) : kind_(kind), axes_(axes) {}
 
@@ -24,21 +26,21 @@ class GatherOp final : public Op {
   std::vector<Communication> CommunicationOf(const Program& program,
                                              const Instance& instance) const override {
     const bool gather = kind_ == Kind::kAllGather;
-    const Value whole = gather ? instance.outputs[0] : instance.inputs[0];
+    const Value whole = gather ? instance.outputs[kY] : instance.inputs[kX];
     return {CallsOf(gather ? CollectiveOp::kAllGather : CollectiveOp::kReduceScatterSum, 1,
                     int64_t(program.info(whole).bytes()), program.mesh.size(axes_))};
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     Collective& collective = binder.collective(axes_);
-    const Tensor x = binder.tensor(instance.inputs[0]), y = binder.tensor(instance.outputs[0]);
+    const Tensor x = binder.tensor(instance.inputs[kX]), y = binder.tensor(instance.outputs[kY]);
     if (kind_ == Kind::kAllGather)
       return [&collective, x, y](Exec&) { collective.AllGather(x, y); };
     return [&collective, x, y](Exec&) { collective.ReduceScatterSum(x, y); };
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance&,
                               std::span<const Value> output_grads) const override {
-    return {kind_ == Kind::kAllGather ? ReduceScatter(recorder, output_grads[0], axes_)
-                                      : AllGather(recorder, output_grads[0], axes_)};
+    return {kind_ == Kind::kAllGather ? ReduceScatter(recorder, output_grads[kY], axes_)
+                                      : AllGather(recorder, output_grads[kY], axes_)};
   }
 
  private:

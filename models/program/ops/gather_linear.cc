@@ -46,28 +46,33 @@ class PiecewiseOp : public Op {
   const AxisSet axes_;
 };
 
-// Inputs: dy [n T, N], x [T, K]. Outputs: gradient of the weight; memory for travelling pieces of
-// x.
+// From dy [n T, N] and x [T, K]. The travelling pieces of x have memory.
 class GatherWeightGradientOp final : public PiecewiseOp {
  public:
+  enum Input { kDy, kX, kInputs };
+  enum Output { kDweight, kTravelling, kOutputs };
   using PiecewiseOp::PiecewiseOp;
   absl::string_view name() const override { return "gather_matmul_weight_gradient"; }
+  std::optional<OperandCounts> operand_counts() const override {
+    return OperandCounts{.inputs = kInputs, .outputs = kOutputs};
+  }
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
-    cost.flops = ProductFlops(program.info(instance.inputs[0]).shape.rows(),
-                              program.info(instance.outputs[0]).shape.elements());
+    cost.flops = ProductFlops(program.info(instance.inputs[kDy]).shape.rows(),
+                              program.info(instance.outputs[kDweight]).shape.elements());
     return cost;
   }
   std::vector<Communication> CommunicationOf(const Program& program,
                                              const Instance& instance) const override {
-    return InRing(program, instance.inputs[1]);
+    return InRing(program, instance.inputs[kX]);
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     Collective& group = binder.collective(axes_);
     const Ring ring = Ring::Of(group);
-    const Tensor dy = binder.tensor(instance.inputs[0]), dw = binder.tensor(instance.outputs[0]);
-    const Tensor memory = binder.tensor(instance.outputs[1]);
-    Tensor x = binder.tensor(instance.inputs[1]);
+    const Tensor dy = binder.tensor(instance.inputs[kDy]);
+    const Tensor dw = binder.tensor(instance.outputs[kDweight]);
+    const Tensor memory = binder.tensor(instance.outputs[kTravelling]);
+    Tensor x = binder.tensor(instance.inputs[kX]);
     const int64_t rows = x.shape[0], places = memory.shape[0] / rows;
     std::vector<Call> calls;
     for (int64_t turn = 0; turn < ring.ranks; ++turn) {
@@ -76,7 +81,7 @@ class GatherWeightGradientOp final : public PiecewiseOp {
                    .a = Piece(dy, ring.before(turn), rows),
                    .b = x,
                    .out = dw,
-                   .write = turn == 0 ? binder.write(instance.outputs[0]) : Write::kAdd});
+                   .write = turn == 0 ? binder.write(instance.outputs[kDweight]) : Write::kAdd});
       if (turn + 1 == ring.ranks) {
         calls.push_back(std::move(product));
         break;
@@ -90,29 +95,34 @@ class GatherWeightGradientOp final : public PiecewiseOp {
   }
 };
 
-// Inputs: x [T, K], w, and bias [N] if any. Outputs: y [n T, N]; x of all ranks [n T, K].
+// From x [T, K] to y [n T, N]. x of all ranks is [n T, K].
 class GatherLinearOp final : public PiecewiseOp {
  public:
+  enum Input { kX, kWeight, kBias, kInputs };
+  enum Output { kY, kAllX, kOutputs };
   GatherLinearOp(const ProductUse& use, AxisSet axes)
       : PiecewiseOp(axes), kind_(use.kind), role_(use.role) {}
   absl::string_view name() const override {
     return role_ == Role::kForward ? "gather_matmul" : "gather_matmul_input_gradient";
   }
+  std::optional<OperandCounts> operand_counts() const override {
+    return OperandCounts{.inputs = kInputs, .outputs = kOutputs, .optional_inputs = 1};
+  }
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
-    cost.flops = ProductFlops(program.info(instance.outputs[0]).shape.rows(),
-                              program.info(instance.inputs[1]).shape.elements());
+    cost.flops = ProductFlops(program.info(instance.outputs[kY]).shape.rows(),
+                              program.info(instance.inputs[kWeight]).shape.elements());
     return cost;
   }
   std::vector<Communication> CommunicationOf(const Program& program,
                                              const Instance& instance) const override {
-    return InRing(program, instance.inputs[0]);
+    return InRing(program, instance.inputs[kX]);
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     Collective& group = binder.collective(axes_);
     const Ring ring = Ring::Of(group);
-    const Tensor x = binder.tensor(instance.inputs[0]), y = binder.tensor(instance.outputs[0]);
-    const Tensor all = binder.tensor(instance.outputs[1]);
+    const Tensor x = binder.tensor(instance.inputs[kX]), y = binder.tensor(instance.outputs[kY]);
+    const Tensor all = binder.tensor(instance.outputs[kAllX]);
     const int64_t rows = x.shape[0];
     std::vector<Call> calls = {binder.Kernel(CopyColumnsArgs{.x = x,
                                                              .x_begin = 0,
@@ -123,9 +133,11 @@ class GatherLinearOp final : public PiecewiseOp {
       const int owner = ring.before(turn);
       Product piece{.role = role_,
                     .a = Piece(all, owner, rows),
-                    .b = binder.tensor(instance.inputs[1]),
+                    .b = binder.tensor(instance.inputs[kWeight]),
                     .out = Piece(y, owner, rows)};
-      if (instance.inputs.size() > 2) piece.epilogue.bias = binder.tensor(instance.inputs[2]);
+      if (instance.inputs.size() > kBias) {
+        piece.epilogue.bias = binder.tensor(instance.inputs[kBias]);
+      }
       Call product = BindProduct(binder, piece);
       if (turn + 1 < ring.ranks) {
         const Tensor received = Piece(all, ring.before(turn + 1), rows);
@@ -144,31 +156,36 @@ class GatherLinearOp final : public PiecewiseOp {
   const Role role_;
 };
 
-// Inputs: x [n T, K], w. Outputs: y [T, N]; memory for this rank's part from every rank [n T, N],
-// and for parts that travel to others.
+// From x [n T, K] to y [T, N]. This rank's parts from every rank [n T, N], and parts that travel to
+// others, have memory.
 class LinearScatterOp final : public PiecewiseOp {
  public:
+  enum Input { kX, kWeight, kInputs };
+  enum Output { kY, kParts, kTravelling, kOutputs };
   LinearScatterOp(Role role, AxisSet axes) : PiecewiseOp(axes), role_(role) {}
   absl::string_view name() const override {
     return role_ == Role::kForward ? "matmul_scatter" : "matmul_scatter_input_gradient";
   }
+  std::optional<OperandCounts> operand_counts() const override {
+    return OperandCounts{.inputs = kInputs, .outputs = kOutputs};
+  }
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
-    cost.flops = ProductFlops(program.info(instance.inputs[0]).shape.rows(),
-                              program.info(instance.inputs[1]).shape.elements());
+    cost.flops = ProductFlops(program.info(instance.inputs[kX]).shape.rows(),
+                              program.info(instance.inputs[kWeight]).shape.elements());
     return cost;
   }
   std::vector<Communication> CommunicationOf(const Program& program,
                                              const Instance& instance) const override {
     const int others = program.mesh.size(axes_) - 1;  // Each gets its piece directly.
-    return Exchanges(others, int64_t(program.info(instance.outputs[0]).bytes()), others);
+    return Exchanges(others, int64_t(program.info(instance.outputs[kY]).bytes()), others);
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     Collective& group = binder.collective(axes_);
     const Ring ring = Ring::Of(group);
-    const Tensor x = binder.tensor(instance.inputs[0]), y = binder.tensor(instance.outputs[0]);
-    const Tensor parts = binder.tensor(instance.outputs[1]);
-    const Tensor memory = binder.tensor(instance.outputs[2]);
+    const Tensor x = binder.tensor(instance.inputs[kX]), y = binder.tensor(instance.outputs[kY]);
+    const Tensor parts = binder.tensor(instance.outputs[kParts]);
+    const Tensor memory = binder.tensor(instance.outputs[kTravelling]);
     const int64_t rows = y.shape[0], places = memory.shape[0] / rows;
     const auto going = [&](int64_t turn) { return Piece(memory, turn % places, rows); };
     // The part for the rank `turn` places after this one; in the last turn, for this rank.
@@ -176,7 +193,7 @@ class LinearScatterOp final : public PiecewiseOp {
       const bool own = turn == ring.ranks;
       return BindProduct(binder, {.role = role_,
                                   .a = Piece(x, ring.after(turn), rows),
-                                  .b = binder.tensor(instance.inputs[1]),
+                                  .b = binder.tensor(instance.inputs[kWeight]),
                                   .out = own ? Piece(parts, ring.rank, rows) : going(turn)});
     };
     std::vector<Call> calls = {product(1)};
@@ -211,12 +228,13 @@ Sizes SizesOf(Recorder& recorder, Value x, AxisSet axes) {
 // Returns y, and the gathered x.
 std::vector<Value> EmitGather(Recorder& recorder, const ProductUse& use, std::vector<Value> inputs,
                               AxisSet axes) {
-  const ValueInfo x = recorder.info(inputs[0]), w = recorder.info(inputs[1]);
+  const Value of_x = inputs[GatherLinearOp::kX], of_w = inputs[GatherLinearOp::kWeight];
+  const ValueInfo x = recorder.info(of_x), w = recorder.info(of_w);
   const int summed = use.role == Role::kForward ? 1 : 0;
-  const DType dtype = FormatOf(recorder, use, inputs[0], inputs[1]).result;
+  const DType dtype = FormatOf(recorder, use, of_x, of_w).result;
   CHECK(x.shape.rank() == 2 && w.shape.rank() == 2 && x.shape[1] == w.shape[summed])
       << "gather_matmul: " << x << " with weight " << w;
-  const int64_t rows = x.shape[0] * SizesOf(recorder, inputs[0], axes).ranks;
+  const int64_t rows = x.shape[0] * SizesOf(recorder, of_x, axes).ranks;
   return recorder.Emit(std::make_shared<GatherLinearOp>(use, axes), std::move(inputs),
                        {{.shape = {rows, w.shape[1 - summed]}, .dtype = dtype, .name = "product"},
                         Recorder::Output::Memory("gathered", {rows, x.shape[1]}, x.dtype)});
@@ -241,12 +259,12 @@ Value EmitScatter(Recorder& recorder, const ProductUse& use, Value x, Value weig
 std::vector<Value> GatherLinearOp::Backward(Recorder& recorder, const Instance& instance,
                                             std::span<const Value> output_grads) const {
   CHECK(role_ == Role::kForward) << name() << " has no backward";
-  const Value x = instance.inputs[0], w = instance.inputs[1], dy = output_grads[0];
+  const Value x = instance.inputs[kX], w = instance.inputs[kWeight], dy = output_grads[kY];
   std::vector<Value> grads(instance.inputs.size());
-  if (instance.inputs.size() > 2) BiasGradient(recorder, dy, instance.inputs[2]);
+  if (instance.inputs.size() > kBias) BiasGradient(recorder, dy, instance.inputs[kBias]);
   const ValueInfo info = recorder.info(x);
   if (info.differentiable) {
-    grads[0] = EmitScatter(recorder, {kind_, Role::kInputGradient}, dy, w, axes_);
+    grads[kX] = EmitScatter(recorder, {kind_, Role::kInputGradient}, dy, w, axes_);
   }
   if (!recorder.IsTrainable(w)) return grads;
   const int64_t places = SizesOf(recorder, x, axes_).places;
@@ -264,16 +282,17 @@ std::vector<Value> GatherLinearOp::Backward(Recorder& recorder, const Instance& 
 std::vector<Value> LinearScatterOp::Backward(Recorder& recorder, const Instance& instance,
                                              std::span<const Value> output_grads) const {
   CHECK(role_ == Role::kForward) << name() << " has no backward";
-  const Value x = instance.inputs[0], w = instance.inputs[1];
+  const Value x = instance.inputs[kX], w = instance.inputs[kWeight];
   if (!recorder.info(x).differentiable) {
-    const Value dy = AllGather(recorder, output_grads[0], axes_);
+    const Value dy = AllGather(recorder, output_grads[kY], axes_);
     WeightGradient(recorder, ProductKind::kLayer, {.dy = dy, .x = x, .weight = w});
     return {{}, {}};
   }
   const std::vector<Value> dx = EmitGather(recorder, {ProductKind::kLayer, Role::kInputGradient},
-                                           {output_grads[0], w}, axes_);
-  WeightGradient(recorder, ProductKind::kLayer, {.dy = dx[1], .x = x, .weight = w});
-  return {dx[0], {}};
+                                           {output_grads[kY], w}, axes_);
+  WeightGradient(recorder, ProductKind::kLayer,
+                 {.dy = dx[GatherLinearOp::kAllX], .x = x, .weight = w});
+  return {dx[GatherLinearOp::kY], {}};
 }
 
 }  // namespace

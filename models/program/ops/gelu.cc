@@ -6,31 +6,35 @@
 namespace trainyard::ops {
 namespace {
 
-// Inputs: dy, x. Output: dx.
-class GeluBackwardOp final : public Op {
+class GeluBackwardOp final : public NamedOp<GeluBackwardOp> {
  public:
+  enum Input { kDy, kX, kInputs };
+  enum Output { kDx, kOutputs };
   absl::string_view name() const override { return "gelu_backward"; }
   bool MayAlias(int, int) const override { return true; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(GeluBackwardArgs{.dy = binder.tensor(instance.inputs[0]),
-                                          .x = binder.tensor(instance.inputs[1]),
-                                          .dx = binder.tensor(instance.outputs[0])});
+    return binder.Kernel(GeluBackwardArgs{.dy = binder.tensor(instance.inputs[kDy]),
+                                          .x = binder.tensor(instance.inputs[kX]),
+                                          .dx = binder.tensor(instance.outputs[kDx])});
   }
 };
 
-class GeluOp final : public Op {
+class GeluOp final : public NamedOp<GeluOp> {
  public:
+  enum Input { kX, kInputs };
+  enum Output { kY, kOutputs };
   absl::string_view name() const override { return "gelu"; }
   bool is_cheap() const override { return true; }
   bool MayAlias(int, int) const override { return true; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(GeluForwardArgs{.x = binder.tensor(instance.inputs[0]),
-                                         .y = binder.tensor(instance.outputs[0])});
+    return binder.Kernel(GeluForwardArgs{.x = binder.tensor(instance.inputs[kX]),
+                                         .y = binder.tensor(instance.outputs[kY])});
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
-    const ValueInfo info = recorder.info(instance.inputs[0]);
-    return recorder.Emit(std::make_shared<GeluBackwardOp>(), {output_grads[0], instance.inputs[0]},
+    const ValueInfo info = recorder.info(instance.inputs[kX]);
+    return recorder.Emit(std::make_shared<GeluBackwardOp>(),
+                         {output_grads[kY], instance.inputs[kX]},
                          {{.shape = info.shape, .dtype = info.dtype, .name = "dx"}});
   }
 };

@@ -7,9 +7,10 @@
 namespace trainyard::ops {
 namespace {
 
-// Output: positions [T, D].
-class GridPositionsOp final : public Op {
+class GridPositionsOp final : public NamedOp<GridPositionsOp> {
  public:
+  enum Input { kInputs };
+  enum Output { kPositions, kOutputs };
   GridPositionsOp(int64_t columns, const SequencePart& part, int64_t first_row)
       : columns_(columns), part_(part), first_row_(first_row) {}
   absl::string_view name() const override { return "grid_positions"; }
@@ -18,7 +19,7 @@ class GridPositionsOp final : public Op {
                         part_.ranks, " first_row=", first_row_);
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(GridPositionsArgs{.y = binder.tensor(instance.outputs[0]),
+    return binder.Kernel(GridPositionsArgs{.y = binder.tensor(instance.outputs[kPositions]),
                                            .columns = columns_,
                                            .part = part_,
                                            .first_row = first_row_});

@@ -8,52 +8,59 @@
 namespace trainyard::ops {
 namespace {
 
-// Inputs: dqkv, cos, sin. Outputs: dq, dkv, dk_rope.
-class LatentHeadsBackwardOp final : public Op {
+class LatentHeadsBackwardOp final : public NamedOp<LatentHeadsBackwardOp> {
  public:
+  enum Input { kDqkv, kCos, kSin, kInputs };
+  enum Output { kDq, kDkv, kDkRope, kOutputs };
   explicit LatentHeadsBackwardOp(const Heads& heads) : heads_(heads) {}
   absl::string_view name() const override { return "latent_heads_backward"; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(LatentHeadsBackwardArgs{.dqkv = binder.tensor(instance.inputs[0]),
-                                                 .cos = binder.tensor(instance.inputs[1]),
-                                                 .sin = binder.tensor(instance.inputs[2]),
-                                                 .heads = heads_.heads,
-                                                 .sequence = heads_.sequence,
-                                                 .dq = binder.tensor(instance.outputs[0]),
-                                                 .dkv = binder.tensor(instance.outputs[1]),
-                                                 .dk_rope = binder.tensor(instance.outputs[2])});
+    return binder.Kernel(
+        LatentHeadsBackwardArgs{.dqkv = binder.tensor(instance.inputs[kDqkv]),
+                                .cos = binder.tensor(instance.inputs[kCos]),
+                                .sin = binder.tensor(instance.inputs[kSin]),
+                                .heads = heads_.heads,
+                                .sequence = heads_.sequence,
+                                .dq = binder.tensor(instance.outputs[kDq]),
+                                .dkv = binder.tensor(instance.outputs[kDkv]),
+                                .dk_rope = binder.tensor(instance.outputs[kDkRope])});
   }
 
  private:
   const Heads heads_;
 };
 
-// Inputs: q, kv, k_rope, cos, sin. Output: qkv.
-class LatentHeadsOp final : public Op {
+class LatentHeadsOp final : public NamedOp<LatentHeadsOp> {
  public:
+  enum Input { kQ, kKv, kKRope, kCos, kSin, kInputs };
+  enum Output { kQkv, kOutputs };
   explicit LatentHeadsOp(const Heads& heads) : heads_(heads) {}
   absl::string_view name() const override { return "latent_heads"; }
   std::string attributes() const override { return ToString(heads_); }
   bool is_cheap() const override { return true; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(LatentHeadsForwardArgs{.q = binder.tensor(instance.inputs[0]),
-                                                .kv = binder.tensor(instance.inputs[1]),
-                                                .k_rope = binder.tensor(instance.inputs[2]),
-                                                .cos = binder.tensor(instance.inputs[3]),
-                                                .sin = binder.tensor(instance.inputs[4]),
+    return binder.Kernel(LatentHeadsForwardArgs{.q = binder.tensor(instance.inputs[kQ]),
+                                                .kv = binder.tensor(instance.inputs[kKv]),
+                                                .k_rope = binder.tensor(instance.inputs[kKRope]),
+                                                .cos = binder.tensor(instance.inputs[kCos]),
+                                                .sin = binder.tensor(instance.inputs[kSin]),
                                                 .heads = heads_.heads,
                                                 .sequence = heads_.sequence,
-                                                .qkv = binder.tensor(instance.outputs[0])});
+                                                .qkv = binder.tensor(instance.outputs[kQkv])});
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
     const std::vector<Value> grads =
         recorder.Emit(std::make_shared<LatentHeadsBackwardOp>(heads_),
-                      {output_grads[0], instance.inputs[3], instance.inputs[4]},
-                      {OutputLike(recorder, instance.inputs[0], "dq"),
-                       OutputLike(recorder, instance.inputs[1], "dkv"),
-                       OutputLike(recorder, instance.inputs[2], "dk_rope")});
-    return {grads[0], grads[1], grads[2], {}, {}};
+                      {output_grads[kQkv], instance.inputs[kCos], instance.inputs[kSin]},
+                      {OutputLike(recorder, instance.inputs[kQ], "dq"),
+                       OutputLike(recorder, instance.inputs[kKv], "dkv"),
+                       OutputLike(recorder, instance.inputs[kKRope], "dk_rope")});
+    return {grads[LatentHeadsBackwardOp::kDq],
+            grads[LatentHeadsBackwardOp::kDkv],
+            grads[LatentHeadsBackwardOp::kDkRope],
+            {},
+            {}};
   }
 
  private:

@@ -9,11 +9,13 @@
 namespace trainyard::ops {
 namespace {
 
-// Inputs: dy, x (or the sum that was normalised), gain, mean, rstd, and dsum if any. Outputs: dx,
-// gradients of gain and bias. If one of these is frozen, its output is memory, which is written in
-// the same way.
-class LayerNormBackwardOp final : public Op {
+// x is the sum if a sum was normalised. If gain or bias is frozen, its gradient is memory, which is
+// written in the same way.
+class LayerNormBackwardOp final : public NamedOp<LayerNormBackwardOp> {
  public:
+  enum Input { kDy, kX, kGain, kMean, kRstd, kDsum, kInputs };
+  enum Output { kDx, kDgain, kDbias, kOutputs };
+  static constexpr size_t kOptionalInputs = 1;
   struct Trainable {
     bool gain;
     bool bias;
@@ -21,22 +23,22 @@ class LayerNormBackwardOp final : public Op {
   LayerNormBackwardOp(const Trainable& trainable, double gain_offset)
       : trainable_(trainable), gain_offset_(gain_offset) {}
   absl::string_view name() const override { return "layer_norm_backward"; }
-  bool MayAlias(int output, int input) const override { return output == 0 && input == 5; }
+  bool MayAlias(int output, int input) const override { return output == kDx && input == kDsum; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    const Write write = binder.write(instance.outputs[trainable_.gain ? 1 : 2]);
-    CHECK(!trainable_.gain || !trainable_.bias || write == binder.write(instance.outputs[2]))
+    const Write write = binder.write(instance.outputs[trainable_.gain ? kDgain : kDbias]);
+    CHECK(!trainable_.gain || !trainable_.bias || write == binder.write(instance.outputs[kDbias]))
         << "layer_norm: gain and bias are used unequally often";
-    LayerNormBackwardArgs args{.dy = binder.tensor(instance.inputs[0]),
-                               .x = binder.tensor(instance.inputs[1]),
-                               .gain = binder.tensor(instance.inputs[2]),
-                               .mean = binder.tensor(instance.inputs[3]),
-                               .rstd = binder.tensor(instance.inputs[4]),
-                               .dx = binder.tensor(instance.outputs[0]),
-                               .dgain = binder.tensor(instance.outputs[1]),
-                               .dbias = binder.tensor(instance.outputs[2]),
+    LayerNormBackwardArgs args{.dy = binder.tensor(instance.inputs[kDy]),
+                               .x = binder.tensor(instance.inputs[kX]),
+                               .gain = binder.tensor(instance.inputs[kGain]),
+                               .mean = binder.tensor(instance.inputs[kMean]),
+                               .rstd = binder.tensor(instance.inputs[kRstd]),
+                               .dx = binder.tensor(instance.outputs[kDx]),
+                               .dgain = binder.tensor(instance.outputs[kDgain]),
+                               .dbias = binder.tensor(instance.outputs[kDbias]),
                                .write = write};
     args.gain_offset = gain_offset_;
-    if (instance.inputs.size() > 5) args.dsum = binder.tensor(instance.inputs[5]);
+    if (instance.inputs.size() > kDsum) args.dsum = binder.tensor(instance.inputs[kDsum]);
     return binder.Kernel(args);
   }
 
@@ -45,16 +47,20 @@ class LayerNormBackwardOp final : public Op {
   const double gain_offset_;
 };
 
-// Inputs: x, gain, bias, and the addend if of a sum. Outputs: y, mean, rstd, and the sum if any.
-class LayerNormOp final : public Op {
+// Of a sum if there is an addend.
+class LayerNormOp final : public NamedOp<LayerNormOp> {
  public:
+  enum Input { kX, kGain, kBias, kAddend, kInputs };
+  enum Output { kY, kMean, kRstd, kSum, kOutputs };
+  static constexpr size_t kOptionalInputs = 1;
+  static constexpr size_t kOptionalOutputs = 1;
   LayerNormOp(const NormOptions& options, bool of_sum) : options_(options), of_sum_(of_sum) {}
   const NormOptions& options() const { return options_; }
   absl::string_view name() const override { return of_sum_ ? "add_layer_norm" : "layer_norm"; }
   bool is_cheap() const override { return true; }
   std::string attributes() const override { return ToString(options_); }
   bool MayAlias(int output, int input) const override {
-    return (output == 0 || output == 3) && (input == 0 || input == 3);
+    return (output == kY || output == kSum) && (input == kX || input == kAddend);
   }
 
   Instance CheapPart(const Instance& instance) const override {
@@ -63,29 +69,29 @@ class LayerNormOp final : public Op {
   }
 
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    LayerNormForwardArgs args{.x = binder.tensor(instance.inputs[0]),
-                              .gain = binder.tensor(instance.inputs[1]),
-                              .bias = binder.tensor(instance.inputs[2]),
+    LayerNormForwardArgs args{.x = binder.tensor(instance.inputs[kX]),
+                              .gain = binder.tensor(instance.inputs[kGain]),
+                              .bias = binder.tensor(instance.inputs[kBias]),
                               .eps = options_.eps,
-                              .y = binder.tensor(instance.outputs[0]),
-                              .mean = binder.tensor(instance.outputs[1]),
-                              .rstd = binder.tensor(instance.outputs[2])};
+                              .y = binder.tensor(instance.outputs[kY]),
+                              .mean = binder.tensor(instance.outputs[kMean]),
+                              .rstd = binder.tensor(instance.outputs[kRstd])};
     args.gain_offset = options_.gain_offset;
     if (of_sum_) {
-      args.addend = binder.tensor(instance.inputs[3]);
-      args.sum = binder.tensor(instance.outputs[3]);
+      args.addend = binder.tensor(instance.inputs[kAddend]);
+      args.sum = binder.tensor(instance.outputs[kSum]);
     }
     return binder.Kernel(args);
   }
 
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
-    const Value x = of_sum_ ? instance.outputs[3] : instance.inputs[0];
-    const Value gain = instance.inputs[1], bias = instance.inputs[2];
+    const Value x = of_sum_ ? instance.outputs[kSum] : instance.inputs[kX];
+    const Value gain = instance.inputs[kGain], bias = instance.inputs[kBias];
     const ValueInfo info = recorder.info(x);
-    std::vector<Value> inputs = {output_grads[0], x, gain, instance.outputs[1],
-                                 instance.outputs[2]};
-    if (of_sum_ && output_grads[3].valid()) inputs.push_back(output_grads[3]);
+    std::vector<Value> inputs = {output_grads[kY], x, gain, instance.outputs[kMean],
+                                 instance.outputs[kRstd]};
+    if (of_sum_ && output_grads[kSum].valid()) inputs.push_back(output_grads[kSum]);
     const LayerNormBackwardOp::Trainable trainable{.gain = recorder.IsTrainable(gain),
                                                    .bias = recorder.IsTrainable(bias)};
     const Value dx = recorder.Emit(

@@ -15,28 +15,33 @@ struct Balance {
   AxisSet axes;  // The tokens of a set are divided over these axes.
 };
 
-// Inputs: logits, counts. Output: dlogits, in the dtype that the router's products take.
-class LoadBalanceBackwardOp final : public Op {
+// dlogits has the dtype that the router's products take.
+class LoadBalanceBackwardOp final : public NamedOp<LoadBalanceBackwardOp> {
  public:
+  enum Input { kLogits, kCounts, kInputs };
+  enum Output { kDlogits, kOutputs };
   explicit LoadBalanceBackwardOp(const Balance& balance) : balance_(balance) {}
   absl::string_view name() const override { return "load_balance_backward"; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(LoadBalanceBackwardArgs{.logits = binder.tensor(instance.inputs[0]),
-                                                 .counts = binder.tensor(instance.inputs[1]),
-                                                 .sets = balance_.sets,
-                                                 .scoring = balance_.scoring,
-                                                 .coefficient = balance_.coefficient,
-                                                 .state = binder.step_state(),
-                                                 .dlogits = binder.tensor(instance.outputs[0])});
+    return binder.Kernel(
+        LoadBalanceBackwardArgs{.logits = binder.tensor(instance.inputs[kLogits]),
+                                .counts = binder.tensor(instance.inputs[kCounts]),
+                                .sets = balance_.sets,
+                                .scoring = balance_.scoring,
+                                .coefficient = balance_.coefficient,
+                                .state = binder.step_state(),
+                                .dlogits = binder.tensor(instance.outputs[kDlogits])});
   }
 
  private:
   Balance balance_;
 };
 
-// Inputs: logits, experts. Output: counts, summed over all ranks that have tokens of the sets.
-class LoadBalanceOp final : public Op {
+// The counts are summed over all ranks that have tokens of the sets.
+class LoadBalanceOp final : public NamedOp<LoadBalanceOp> {
  public:
+  enum Input { kLogits, kExperts, kInputs };
+  enum Output { kCounts, kOutputs };
   LoadBalanceOp(const Balance& balance, bool per_sequence)
       : balance_(balance), per_sequence_(per_sequence) {}
   absl::string_view name() const override { return "load_balance"; }
@@ -50,21 +55,24 @@ class LoadBalanceOp final : public Op {
   std::vector<Communication> CommunicationOf(const Program& program,
                                              const Instance& instance) const override {
     return {CallsOf(CollectiveOp::kAllReduceSum, 1,
-                    int64_t(program.info(instance.outputs[0]).bytes()),
+                    int64_t(program.info(instance.outputs[kCounts]).bytes()),
                     program.mesh.size(balance_.axes))};
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    const Tensor counts = binder.tensor(instance.outputs[0]);
+    const Tensor counts = binder.tensor(instance.outputs[kCounts]);
     Collective* const collective =
         balance_.axes.empty() ? nullptr : &binder.collective(balance_.axes);
-    Call count = binder.Kernel(LoadBalanceCountsArgs{
-        .experts = binder.tensor(instance.inputs[1]), .sets = balance_.sets, .counts = counts});
-    Call loss = binder.Kernel(LoadBalanceForwardArgs{.logits = binder.tensor(instance.inputs[0]),
-                                                     .counts = counts,
-                                                     .sets = balance_.sets,
-                                                     .scoring = balance_.scoring,
-                                                     .coefficient = balance_.coefficient,
-                                                     .state = binder.step_state()});
+    Call count =
+        binder.Kernel(LoadBalanceCountsArgs{.experts = binder.tensor(instance.inputs[kExperts]),
+                                            .sets = balance_.sets,
+                                            .counts = counts});
+    Call loss =
+        binder.Kernel(LoadBalanceForwardArgs{.logits = binder.tensor(instance.inputs[kLogits]),
+                                             .counts = counts,
+                                             .sets = balance_.sets,
+                                             .scoring = balance_.scoring,
+                                             .coefficient = balance_.coefficient,
+                                             .state = binder.step_state()});
     return [collective, counts, count = std::move(count), loss = std::move(loss)](Exec& exec) {
       count(exec);
       if (collective != nullptr) collective->AllReduceSum(counts);
@@ -73,9 +81,9 @@ class LoadBalanceOp final : public Op {
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value>) const override {
-    const Value logits = instance.inputs[0];
+    const Value logits = instance.inputs[kLogits];
     const Value dlogits = recorder.Emit(
-        std::make_shared<LoadBalanceBackwardOp>(balance_), {logits, instance.outputs[0]},
+        std::make_shared<LoadBalanceBackwardOp>(balance_), {logits, instance.outputs[kCounts]},
         {{.shape = recorder.info(logits).shape,
           .dtype = recorder.precision()
                        .product({ProductKind::kRouter, ProductRole::kInputGradient})

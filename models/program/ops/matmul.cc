@@ -10,10 +10,12 @@ namespace {
 
 using Role = ProductRole;
 
-// Inputs: forward x [T,K], w [N,K], and bias [N] if any; input gradient dy [T,N], w; weight
-// gradient dy, x.
-class MatMulOp final : public Op {
+// The operands are by role, as in Product. Forward may have a bias.
+class MatMulOp final : public NamedOp<MatMulOp> {
  public:
+  enum Input { kA, kB, kBias, kInputs };
+  enum Output { kProduct, kOutputs };
+  static constexpr size_t kOptionalInputs = 1;
   explicit MatMulOp(const ProductUse& use) : kind_(use.kind), role_(use.role) {}
 
   absl::string_view name() const override {
@@ -30,20 +32,21 @@ class MatMulOp final : public Op {
 
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
-    const Shape a = program.info(instance.inputs[0]).shape;
+    const Shape a = program.info(instance.inputs[kA]).shape;
     const bool of_weight = role_ == Role::kWeightGradient;
-    const Value weight = of_weight ? instance.outputs[0] : instance.inputs[1];
+    const Value weight = of_weight ? instance.outputs[kProduct] : instance.inputs[kB];
     cost.flops = ProductFlops(a.rows(), program.info(weight).shape.elements());
     return cost;
   }
 
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    const Value out = instance.outputs[0];
+    const Value out = instance.outputs[kProduct];
     Product product{.role = role_,
-                    .a = binder.tensor(instance.inputs[0]),
-                    .b = binder.tensor(instance.inputs[1]),
+                    .a = binder.tensor(instance.inputs[kA]),
+                    .b = binder.tensor(instance.inputs[kB]),
                     .out = binder.tensor(out)};
-    if (instance.inputs.size() > 2) product.epilogue.bias = binder.tensor(instance.inputs[2]);
+    if (instance.inputs.size() > kBias)
+      product.epilogue.bias = binder.tensor(instance.inputs[kBias]);
     if (role_ == Role::kWeightGradient) product.write = binder.write(out);
     return BindProduct(binder, product);
   }
@@ -52,11 +55,12 @@ class MatMulOp final : public Op {
                               std::span<const Value> output_grads) const override {
     CHECK(role_ == Role::kForward) << name() << " has no backward";
     std::vector<Value> grads(instance.inputs.size());
-    grads[0] = LinearGradients(recorder, kind_,
-                               {.dy = output_grads[0],
-                                .x = instance.inputs[0],
-                                .weight = instance.inputs[1],
-                                .bias = instance.inputs.size() > 2 ? instance.inputs[2] : Value{}});
+    grads[kA] = LinearGradients(
+        recorder, kind_,
+        {.dy = output_grads[kProduct],
+         .x = instance.inputs[kA],
+         .weight = instance.inputs[kB],
+         .bias = instance.inputs.size() > kBias ? instance.inputs[kBias] : Value{}});
     return grads;
   }
 

@@ -10,60 +10,68 @@
 namespace trainyard::ops {
 namespace {
 
-// Inputs: rows, the weight that multiplies them, and others.
-class WithProduct : public Op {
- public:
-  Cost CostOf(const Program& program, const Instance& instance) const override {
-    Cost cost = Op::CostOf(program, instance);
-    cost.flops = ProductFlops(program.info(instance.inputs[0]).shape.rows(),
-                              program.info(instance.inputs[1]).shape.elements());
-    return cost;
-  }
-};
+// The cost of an op with a product of these rows and this weight.
+Cost CostOfProduct(const Program& program, const Instance& instance, Value rows, Value weight) {
+  Cost cost = instance.op->Op::CostOf(program, instance);
+  cost.flops = ProductFlops(program.info(rows).shape.rows(), program.info(weight).shape.elements());
+  return cost;
+}
 
-// Inputs: dy, w, the input of GELU. Output: dx.
-class MatMulGeluBackwardOp final : public WithProduct {
+class MatMulGeluBackwardOp final : public NamedOp<MatMulGeluBackwardOp> {
  public:
+  enum Input { kDy, kWeight, kGeluInput, kInputs };
+  enum Output { kDx, kOutputs };
   absl::string_view name() const override { return "matmul_gelu_backward"; }
+  Cost CostOf(const Program& program, const Instance& instance) const override {
+    return CostOfProduct(program, instance, instance.inputs[kDy], instance.inputs[kWeight]);
+  }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return BindProduct(binder, {.role = ProductRole::kInputGradient,
-                                .a = binder.tensor(instance.inputs[0]),
-                                .b = binder.tensor(instance.inputs[1]),
-                                .out = binder.tensor(instance.outputs[0]),
-                                .epilogue = {.gelu_input = binder.tensor(instance.inputs[2])}});
+    return BindProduct(binder,
+                       {.role = ProductRole::kInputGradient,
+                        .a = binder.tensor(instance.inputs[kDy]),
+                        .b = binder.tensor(instance.inputs[kWeight]),
+                        .out = binder.tensor(instance.outputs[kDx]),
+                        .epilogue = {.gelu_input = binder.tensor(instance.inputs[kGeluInput])}});
   }
 };
 
-// Inputs: x, w, and bias if any. Outputs: GELU of the product; the product.
-class MatMulGeluOp final : public WithProduct {
+class MatMulGeluOp final : public NamedOp<MatMulGeluOp> {
  public:
+  enum Input { kX, kWeight, kBias, kInputs };
+  enum Output { kGelu, kProduct, kOutputs };
+  static constexpr size_t kOptionalInputs = 1;
   // The arguments are the ops that this op replaces.
   MatMulGeluOp(std::shared_ptr<const Op> product, std::shared_ptr<const Op> gelu)
       : product_(std::move(product)), gelu_(std::move(gelu)) {}
 
   absl::string_view name() const override { return "matmul_gelu"; }
+  Cost CostOf(const Program& program, const Instance& instance) const override {
+    return CostOfProduct(program, instance, instance.inputs[kX], instance.inputs[kWeight]);
+  }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     Product product{.role = ProductRole::kForward,
-                    .a = binder.tensor(instance.inputs[0]),
-                    .b = binder.tensor(instance.inputs[1]),
-                    .out = binder.tensor(instance.outputs[1]),
-                    .epilogue = {.gelu = binder.tensor(instance.outputs[0])}};
-    if (instance.inputs.size() > 2) product.epilogue.bias = binder.tensor(instance.inputs[2]);
+                    .a = binder.tensor(instance.inputs[kX]),
+                    .b = binder.tensor(instance.inputs[kWeight]),
+                    .out = binder.tensor(instance.outputs[kProduct]),
+                    .epilogue = {.gelu = binder.tensor(instance.outputs[kGelu])}};
+    if (instance.inputs.size() > kBias) {
+      product.epilogue.bias = binder.tensor(instance.inputs[kBias]);
+    }
     return BindProduct(binder, product);
   }
 
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
-    Value dproduct = output_grads[1];
-    if (output_grads[0].valid()) {
+    Value dproduct = output_grads[kProduct];
+    if (output_grads[kGelu].valid()) {
       Instance gelu = instance;
-      gelu.inputs = {instance.outputs[1]};
-      gelu.outputs = {instance.outputs[0]};
+      gelu.inputs = {instance.outputs[kProduct]};
+      gelu.outputs = {instance.outputs[kGelu]};
       const Value dx = gelu_->Backward(recorder, gelu, output_grads.first(1))[0];
       dproduct = dproduct.valid() ? Add(recorder, dproduct, dx) : dx;
     }
     Instance product = instance;
-    product.outputs.erase(product.outputs.begin());
+    product.outputs = {instance.outputs[kProduct]};
     return product_->Backward(recorder, product, {&dproduct, 1});
   }
 
@@ -77,14 +85,16 @@ Instance MatMulGelu(const Instance& product, const Instance& gelu) {
   Instance joined = gelu;
   joined.op = std::make_shared<MatMulGeluOp>(product.op, gelu.op);
   joined.inputs = product.inputs;
-  joined.outputs = {gelu.outputs[0], product.outputs[0]};
+  joined.outputs = {gelu.outputs.front(), product.outputs.front()};
   return joined;
 }
 
 Instance MatMulGeluBackward(const Instance& input_gradient, const Instance& gelu_backward) {
   Instance joined = gelu_backward;
   joined.op = std::make_shared<MatMulGeluBackwardOp>();
-  joined.inputs = {input_gradient.inputs[0], input_gradient.inputs[1], gelu_backward.inputs[1]};
+  // Of the product dy and the weight, and of GELU its input, which comes last.
+  joined.inputs = {input_gradient.inputs.front(), input_gradient.inputs.back(),
+                   gelu_backward.inputs.back()};
   return joined;
 }
 

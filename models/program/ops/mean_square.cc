@@ -10,27 +10,30 @@
 namespace trainyard::ops {
 namespace {
 
-// Inputs: x [T, P], target. Output in the backward pass: dx.
-class MeanSquareOp final : public Op {
+// x is [T, P]. Only the instance of the backward pass has dx.
+class MeanSquareOp final : public NamedOp<MeanSquareOp> {
  public:
+  enum Input { kX, kTarget, kInputs };
+  enum Output { kDx, kOutputs };
+  static constexpr size_t kOptionalOutputs = 1;
   explicit MeanSquareOp(bool gradient) : gradient_(gradient) {}
   absl::string_view name() const override {
     return gradient_ ? "mean_square_backward" : "mean_square";
   }
   bool is_loss() const override { return !gradient_; }
   bool has_effect() const override { return true; }
-  bool MayAlias(int, int input) const override { return input == 0; }
+  bool MayAlias(int, int input) const override { return input == kX; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    MeanSquareArgs args{.x = binder.tensor(instance.inputs[0]),
-                        .target = binder.tensor(instance.inputs[1]),
+    MeanSquareArgs args{.x = binder.tensor(instance.inputs[kX]),
+                        .target = binder.tensor(instance.inputs[kTarget]),
                         .state = binder.step_state()};
-    if (gradient_) args.dx = binder.tensor(instance.outputs[0]);
+    if (gradient_) args.dx = binder.tensor(instance.outputs[kDx]);
     return binder.Kernel(args);
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value>) const override {
     CHECK(!gradient_) << name() << " has no backward";
-    const ValueInfo info = recorder.info(instance.inputs[0]);
+    const ValueInfo info = recorder.info(instance.inputs[kX]);
     const Value dx =
         recorder.Emit(std::make_shared<MeanSquareOp>(/*gradient=*/true), instance.inputs,
                       {{.shape = info.shape, .dtype = info.dtype, .name = "dx"}})[0];

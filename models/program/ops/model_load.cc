@@ -13,15 +13,17 @@
 namespace trainyard::ops {
 namespace {
 
-// Inputs: logits, total. Output: dlogits, in the dtype that the router's products take.
-class AddLoadBackwardOp final : public Op {
+// dlogits has the dtype that the router's products take.
+class AddLoadBackwardOp final : public NamedOp<AddLoadBackwardOp> {
  public:
+  enum Input { kLogits, kTotal, kInputs };
+  enum Output { kDlogits, kOutputs };
   explicit AddLoadBackwardOp(const LayerLoad& options) : options_(options) {}
   absl::string_view name() const override { return "add_load_backward"; }
   bool has_effect() const override { return true; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    const Tensor logits = binder.tensor(instance.inputs[0]);
-    const Tensor total = binder.tensor(instance.inputs[1]);
+    const Tensor logits = binder.tensor(instance.inputs[kLogits]);
+    const Tensor total = binder.tensor(instance.inputs[kTotal]);
     const SampleRows sets{.first = 0, .per_sample = logits.shape.rows()};
     Call loss = binder.Kernel(LoadBalanceForwardArgs{.logits = logits,
                                                      .counts = total,
@@ -29,14 +31,14 @@ class AddLoadBackwardOp final : public Op {
                                                      .scoring = options_.scoring,
                                                      .coefficient = options_.coefficient,
                                                      .state = binder.step_state()});
-    Call gradient =
-        binder.Kernel(LoadBalanceBackwardArgs{.logits = logits,
-                                              .counts = total,
-                                              .sets = sets,
-                                              .scoring = options_.scoring,
-                                              .coefficient = options_.coefficient,
-                                              .state = binder.step_state(),
-                                              .dlogits = binder.tensor(instance.outputs[0])});
+    Call gradient = binder.Kernel(
+        LoadBalanceBackwardArgs{.logits = logits,
+                                .counts = total,
+                                .sets = sets,
+                                .scoring = options_.scoring,
+                                .coefficient = options_.coefficient,
+                                .state = binder.step_state(),
+                                .dlogits = binder.tensor(instance.outputs[kDlogits])});
     return InOrder({std::move(loss), std::move(gradient)});
   }
 
@@ -44,28 +46,32 @@ class AddLoadBackwardOp final : public Op {
   LayerLoad options_;
 };
 
-// Inputs: logits, experts, and the load of the layers before, if there are any. Output: the load.
-class AddLoadOp final : public Op {
+// The first layer has no load before it.
+class AddLoadOp final : public NamedOp<AddLoadOp> {
  public:
+  enum Input { kLogits, kExperts, kLoadBefore, kInputs };
+  enum Output { kLoad, kOutputs };
+  static constexpr size_t kOptionalInputs = 1;
   explicit AddLoadOp(const LayerLoad& options) : options_(options) {}
   absl::string_view name() const override { return "add_load"; }
   std::string attributes() const override {
     return absl::StrCat("scoring=", int(options_.scoring), " coefficient=", options_.coefficient);
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    const Tensor experts = binder.tensor(instance.inputs[1]);
-    const Tensor load = binder.tensor(instance.outputs[0]);
+    const Tensor experts = binder.tensor(instance.inputs[kExperts]);
+    const Tensor load = binder.tensor(instance.outputs[kLoad]);
     Call count = binder.Kernel(
         LoadBalanceCountsArgs{.experts = experts,
                               .sets = {.first = 0, .per_sample = experts.shape.rows()},
                               .counts = load});
-    if (instance.inputs.size() == 2) return count;
-    Call add = binder.Kernel(AddArgs{.a = load, .b = binder.tensor(instance.inputs[2]), .y = load});
+    if (instance.inputs.size() == kLoadBefore) return count;
+    Call add = binder.Kernel(
+        AddArgs{.a = load, .b = binder.tensor(instance.inputs[kLoadBefore]), .y = load});
     return InOrder({std::move(count), std::move(add)});
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
-    const Value logits = instance.inputs[0], total = output_grads[0];
+    const Value logits = instance.inputs[kLogits], total = output_grads[kLoad];
     const Value dlogits =
         recorder.Emit(std::make_shared<AddLoadBackwardOp>(options_), {logits, total},
                       {{.shape = recorder.info(logits).shape,
@@ -74,7 +80,7 @@ class AddLoadOp final : public Op {
                                      .a.dtype,
                         .name = "dlogits"}})[0];
     std::vector<Value> gradients = {dlogits, {}};
-    if (instance.inputs.size() == 3) gradients.push_back(total);
+    if (instance.inputs.size() > kLoadBefore) gradients.push_back(total);
     return gradients;
   }
 
@@ -82,9 +88,11 @@ class AddLoadOp final : public Op {
   LayerLoad options_;
 };
 
-// Input: the load of all layers. Output: its sum over all ranks, which is its gradient, too.
-class BalanceLoadOp final : public Op {
+// The load of all layers is summed over all ranks. The total is its gradient, too.
+class BalanceLoadOp final : public NamedOp<BalanceLoadOp> {
  public:
+  enum Input { kLoad, kInputs };
+  enum Output { kTotal, kOutputs };
   explicit BalanceLoadOp(AxisSet axes) : axes_(axes) {}
   absl::string_view name() const override { return "balance_load"; }
   AxisSet group() const override { return axes_; }
@@ -94,11 +102,12 @@ class BalanceLoadOp final : public Op {
                                              const Instance& instance) const override {
     if (axes_.empty()) return {};
     return {CallsOf(CollectiveOp::kAllReduceSum, 1,
-                    int64_t(program.info(instance.outputs[0]).bytes()), program.mesh.size(axes_))};
+                    int64_t(program.info(instance.outputs[kTotal]).bytes()),
+                    program.mesh.size(axes_))};
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    const Tensor load = binder.tensor(instance.inputs[0]);
-    const Tensor total = binder.tensor(instance.outputs[0]);
+    const Tensor load = binder.tensor(instance.inputs[kLoad]);
+    const Tensor total = binder.tensor(instance.outputs[kTotal]);
     Call copy = binder.Kernel(CopyColumnsArgs{
         .x = load, .x_begin = 0, .y = total, .y_begin = 0, .columns = load.shape.back()});
     if (axes_.empty()) return copy;
@@ -108,7 +117,7 @@ class BalanceLoadOp final : public Op {
   }
   std::vector<Value> Backward(Recorder&, const Instance& instance,
                               std::span<const Value>) const override {
-    return {instance.outputs[0]};
+    return {instance.outputs[kTotal]};
   }
 
  private:

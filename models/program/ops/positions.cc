@@ -9,8 +9,10 @@ namespace {
 
 // Has the tokens as an input only for their `varying`: positions are the same on every data rank,
 // but the gradients of what is looked up by position vary as those of the tokens.
-class PositionsOp final : public Op {
+class PositionsOp final : public NamedOp<PositionsOp> {
  public:
+  enum Input { kTokens, kInputs };
+  enum Output { kPositions, kOutputs };
   PositionsOp(const SequencePart& part, int64_t first_row) : part_(part), first_row_(first_row) {}
   absl::string_view name() const override { return "positions"; }
   std::string attributes() const override {
@@ -19,7 +21,7 @@ class PositionsOp final : public Op {
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     return binder.Kernel(PositionsArgs{
-        .y = binder.tensor(instance.outputs[0]), .part = part_, .first_row = first_row_});
+        .y = binder.tensor(instance.outputs[kPositions]), .part = part_, .first_row = first_row_});
   }
 
  private:

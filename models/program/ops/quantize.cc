@@ -19,10 +19,10 @@ std::string Text(const ScaleBlock& block) {
 }
 
 // The greatest absolute value of each block, on all ranks that divide the blocks.
-class AmaxOp final : public Op {
+class AmaxOp final : public NamedOp<AmaxOp> {
  public:
-  enum Input { kX };
-  enum Output { kAmax };
+  enum Input { kX, kInputs };
+  enum Output { kAmax, kOutputs };
   AmaxOp(const ScaleBlock& block, AxisSet axes, bool of_history)
       : block_(block), axes_(axes), of_history_(of_history) {}
   absl::string_view name() const override { return "amax"; }
@@ -59,10 +59,10 @@ class AmaxOp final : public Op {
 };
 
 // The gradient of a rounded number is passed on to the number ("straight through").
-class QuantizeOp final : public Op {
+class QuantizeOp final : public NamedOp<QuantizeOp> {
  public:
-  enum Input { kX, kAmax };  // kAmax: the blocks' greatest values, or a history.
-  enum Output { kValues, kScales };
+  enum Input { kX, kAmax, kInputs };  // kAmax: the blocks' greatest values, or a history.
+  enum Output { kValues, kScales, kOutputs };
   explicit QuantizeOp(const ScaleBlock& block) : block_(block) {}
   absl::string_view name() const override { return "quantize"; }
   std::string attributes() const override { return Text(block_); }
@@ -82,10 +82,10 @@ class QuantizeOp final : public Op {
   ScaleBlock block_;
 };
 
-class AmaxHistoryGradientOp final : public Op {
+class AmaxHistoryGradientOp final : public NamedOp<AmaxHistoryGradientOp> {
  public:
-  enum Input { kAmax };
-  enum Output { kGradient };
+  enum Input { kAmax, kInputs };
+  enum Output { kGradient, kOutputs };
   absl::string_view name() const override { return "amax_history_gradient"; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     const Value gradient = instance.outputs[kGradient];

@@ -9,23 +9,25 @@
 namespace trainyard::ops {
 namespace {
 
-// Inputs: dy, x (or the sum that was normalised), gain, rstd, and dsum if any. Outputs: dx,
-// gradient of the gain.
-class RmsNormBackwardOp final : public Op {
+// x is the sum if a sum was normalised.
+class RmsNormBackwardOp final : public NamedOp<RmsNormBackwardOp> {
  public:
+  enum Input { kDy, kX, kGain, kRstd, kDsum, kInputs };
+  enum Output { kDx, kDgain, kOutputs };
+  static constexpr size_t kOptionalInputs = 1;
   explicit RmsNormBackwardOp(double gain_offset) : gain_offset_(gain_offset) {}
   absl::string_view name() const override { return "rms_norm_backward"; }
-  bool MayAlias(int output, int input) const override { return output == 0 && input == 4; }
+  bool MayAlias(int output, int input) const override { return output == kDx && input == kDsum; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    RmsNormBackwardArgs args{.dy = binder.tensor(instance.inputs[0]),
-                             .x = binder.tensor(instance.inputs[1]),
-                             .gain = binder.tensor(instance.inputs[2]),
-                             .rstd = binder.tensor(instance.inputs[3]),
-                             .dx = binder.tensor(instance.outputs[0]),
-                             .dgain = binder.tensor(instance.outputs[1]),
-                             .write = binder.write(instance.outputs[1])};
+    RmsNormBackwardArgs args{.dy = binder.tensor(instance.inputs[kDy]),
+                             .x = binder.tensor(instance.inputs[kX]),
+                             .gain = binder.tensor(instance.inputs[kGain]),
+                             .rstd = binder.tensor(instance.inputs[kRstd]),
+                             .dx = binder.tensor(instance.outputs[kDx]),
+                             .dgain = binder.tensor(instance.outputs[kDgain]),
+                             .write = binder.write(instance.outputs[kDgain])};
     args.gain_offset = gain_offset_;
-    if (instance.inputs.size() > 4) args.dsum = binder.tensor(instance.inputs[4]);
+    if (instance.inputs.size() > kDsum) args.dsum = binder.tensor(instance.inputs[kDsum]);
     return binder.Kernel(args);
   }
 
@@ -33,15 +35,19 @@ class RmsNormBackwardOp final : public Op {
   const double gain_offset_;
 };
 
-// Inputs: x, gain, and the addend if of a sum. Outputs: y, rstd, and the sum if any.
-class RmsNormOp final : public Op {
+// Of a sum if there is an addend.
+class RmsNormOp final : public NamedOp<RmsNormOp> {
  public:
+  enum Input { kX, kGain, kAddend, kInputs };
+  enum Output { kY, kRstd, kSum, kOutputs };
+  static constexpr size_t kOptionalInputs = 1;
+  static constexpr size_t kOptionalOutputs = 1;
   RmsNormOp(const NormOptions& options, bool of_sum) : options_(options), of_sum_(of_sum) {}
   const NormOptions& options() const { return options_; }
   absl::string_view name() const override { return of_sum_ ? "add_rms_norm" : "rms_norm"; }
   bool is_cheap() const override { return true; }
   std::string attributes() const override { return ToString(options_); }
-  bool MayAlias(int output, int input) const override { return output != 1 && input != 1; }
+  bool MayAlias(int output, int input) const override { return output != kRstd && input != kGain; }
 
   Instance CheapPart(const Instance& instance) const override {
     if (!of_sum_) return instance;
@@ -49,25 +55,26 @@ class RmsNormOp final : public Op {
   }
 
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    RmsNormForwardArgs args{.x = binder.tensor(instance.inputs[0]),
-                            .gain = binder.tensor(instance.inputs[1]),
+    RmsNormForwardArgs args{.x = binder.tensor(instance.inputs[kX]),
+                            .gain = binder.tensor(instance.inputs[kGain]),
                             .eps = options_.eps,
-                            .y = binder.tensor(instance.outputs[0]),
-                            .rstd = binder.tensor(instance.outputs[1])};
+                            .y = binder.tensor(instance.outputs[kY]),
+                            .rstd = binder.tensor(instance.outputs[kRstd])};
     args.gain_offset = options_.gain_offset;
     if (of_sum_) {
-      args.addend = binder.tensor(instance.inputs[2]);
-      args.sum = binder.tensor(instance.outputs[2]);
+      args.addend = binder.tensor(instance.inputs[kAddend]);
+      args.sum = binder.tensor(instance.outputs[kSum]);
     }
     return binder.Kernel(args);
   }
 
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
-    const Value x = of_sum_ ? instance.outputs[2] : instance.inputs[0], gain = instance.inputs[1];
+    const Value x = of_sum_ ? instance.outputs[kSum] : instance.inputs[kX],
+                gain = instance.inputs[kGain];
     const ValueInfo info = recorder.info(x);
-    std::vector<Value> inputs = {output_grads[0], x, gain, instance.outputs[1]};
-    if (of_sum_ && output_grads[2].valid()) inputs.push_back(output_grads[2]);
+    std::vector<Value> inputs = {output_grads[kY], x, gain, instance.outputs[kRstd]};
+    if (of_sum_ && output_grads[kSum].valid()) inputs.push_back(output_grads[kSum]);
     const Value dx =
         recorder.Emit(std::make_shared<RmsNormBackwardOp>(options_.gain_offset), std::move(inputs),
                       {{.shape = info.shape, .dtype = info.dtype, .name = "dx"},

@@ -8,9 +8,11 @@
 namespace trainyard::ops {
 namespace {
 
-// Outputs: cos, sin [S, r/2], for r rotated dims of a head.
-class RopeTableOp final : public Op {
+// cos and sin are [S, r/2], for r rotated dims of a head.
+class RopeTableOp final : public NamedOp<RopeTableOp> {
  public:
+  enum Input { kInputs };
+  enum Output { kCos, kSin, kOutputs };
   RopeTableOp(const RopeTable& table, const SequencePart& part) : table_(table), part_(part) {}
   absl::string_view name() const override { return "rope_table"; }
   std::string attributes() const override {
@@ -27,8 +29,8 @@ class RopeTableOp final : public Op {
     return text;
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(RopeTableArgs{.cos = binder.tensor(instance.outputs[0]),
-                                       .sin = binder.tensor(instance.outputs[1]),
+    return binder.Kernel(RopeTableArgs{.cos = binder.tensor(instance.outputs[kCos]),
+                                       .sin = binder.tensor(instance.outputs[kSin]),
                                        .base = table_.base,
                                        .part = part_,
                                        .scaling = {.factor = table_.factor,
@@ -43,29 +45,34 @@ class RopeTableOp final : public Op {
   SequencePart part_;
 };
 
-// Inputs: qkv, cos, sin. The gradient is the inverse rotation.
-class RopeOp final : public Op {
+// The gradient is the inverse rotation.
+class RopeOp final : public NamedOp<RopeOp> {
  public:
+  enum Input { kQkv, kCos, kSin, kInputs };
+  enum Output { kRotated, kOutputs };
   RopeOp(const Heads& heads, bool inverse) : heads_(heads), inverse_(inverse) {}
   absl::string_view name() const override { return inverse_ ? "rope_backward" : "rope"; }
-  bool MayAlias(int output, int input) const override { return output == 0 && input == 0; }
+  bool MayAlias(int output, int input) const override {
+    return output == kRotated && input == kQkv;
+  }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(RopeArgs{.x = binder.tensor(instance.inputs[0]),
-                                  .cos = binder.tensor(instance.inputs[1]),
-                                  .sin = binder.tensor(instance.inputs[2]),
+    return binder.Kernel(RopeArgs{.x = binder.tensor(instance.inputs[kQkv]),
+                                  .cos = binder.tensor(instance.inputs[kCos]),
+                                  .sin = binder.tensor(instance.inputs[kSin]),
                                   .heads = heads_.heads,
                                   .kv_heads = heads_.kv_heads,
                                   .head_dim = heads_.head_dim,
                                   .sequence = heads_.sequence,
-                                  .y = binder.tensor(instance.outputs[0]),
+                                  .y = binder.tensor(instance.outputs[kRotated]),
                                   .inverse = inverse_});
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
-    const ValueInfo info = recorder.info(instance.inputs[0]);
-    const Value dx = recorder.Emit(std::make_shared<RopeOp>(heads_, !inverse_),
-                                   {output_grads[0], instance.inputs[1], instance.inputs[2]},
-                                   {{.shape = info.shape, .dtype = info.dtype, .name = "dqkv"}})[0];
+    const ValueInfo info = recorder.info(instance.inputs[kQkv]);
+    const Value dx =
+        recorder.Emit(std::make_shared<RopeOp>(heads_, !inverse_),
+                      {output_grads[kRotated], instance.inputs[kCos], instance.inputs[kSin]},
+                      {{.shape = info.shape, .dtype = info.dtype, .name = "dqkv"}})[0];
     return {dx, {}, {}};
   }
 
@@ -74,14 +81,16 @@ class RopeOp final : public Op {
   bool inverse_;
 };
 
-// Inputs: a table by position, positions. Output: a row of the table for each position.
-class RowsAtOp final : public Op {
+// A row of the table, which is by position, for each position.
+class RowsAtOp final : public NamedOp<RowsAtOp> {
  public:
+  enum Input { kTable, kPositions, kInputs };
+  enum Output { kRows, kOutputs };
   absl::string_view name() const override { return "rows_at"; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(GatherRowsArgs{.x = binder.tensor(instance.inputs[0]),
-                                        .rows = binder.tensor(instance.inputs[1]),
-                                        .y = binder.tensor(instance.outputs[0])});
+    return binder.Kernel(GatherRowsArgs{.x = binder.tensor(instance.inputs[kTable]),
+                                        .rows = binder.tensor(instance.inputs[kPositions]),
+                                        .y = binder.tensor(instance.outputs[kRows])});
   }
 };
 

@@ -8,38 +8,45 @@
 namespace trainyard::ops {
 namespace {
 
-// Inputs: logits, experts, dweights. Output: dlogits, in the dtype that the router's products take.
-class RouterBackwardOp final : public Op {
+// dlogits has the dtype that the router's products take.
+class RouterBackwardOp final : public NamedOp<RouterBackwardOp> {
  public:
+  enum Input { kLogits, kExperts, kDweights, kInputs };
+  enum Output { kDlogits, kOutputs };
   explicit RouterBackwardOp(const RouterOptions& options) : options_(options) {}
   absl::string_view name() const override { return "router_backward"; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(RouterBackwardArgs{.logits = binder.tensor(instance.inputs[0]),
-                                            .experts = binder.tensor(instance.inputs[1]),
-                                            .dweights = binder.tensor(instance.inputs[2]),
+    return binder.Kernel(RouterBackwardArgs{.logits = binder.tensor(instance.inputs[kLogits]),
+                                            .experts = binder.tensor(instance.inputs[kExperts]),
+                                            .dweights = binder.tensor(instance.inputs[kDweights]),
                                             .options = options_,
-                                            .dlogits = binder.tensor(instance.outputs[0])});
+                                            .dlogits = binder.tensor(instance.outputs[kDlogits])});
   }
 
  private:
   RouterOptions options_;
 };
 
-// Input: experts. Output: the "gradient" of the bias on the choice (kernels/balance_bias.h).
-class BalanceBiasGradientOp final : public Op {
+// The "gradient" is that of the bias on the choice (kernels/balance_bias.h).
+class BalanceBiasGradientOp final : public NamedOp<BalanceBiasGradientOp> {
  public:
+  enum Input { kExperts, kInputs };
+  enum Output { kGradient, kOutputs };
   absl::string_view name() const override { return "balance_bias_gradient"; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    const Value gradient = instance.outputs[0];
-    return binder.Kernel(BalanceBiasGradientArgs{.experts = binder.tensor(instance.inputs[0]),
-                                                 .gradient = binder.tensor(gradient),
-                                                 .write = binder.write(gradient)});
+    const Value gradient = instance.outputs[kGradient];
+    return binder.Kernel(
+        BalanceBiasGradientArgs{.experts = binder.tensor(instance.inputs[kExperts]),
+                                .gradient = binder.tensor(gradient),
+                                .write = binder.write(gradient)});
   }
 };
 
-// Inputs: logits, and bias if any. Outputs: experts, weights.
-class RouterOp final : public Op {
+class RouterOp final : public NamedOp<RouterOp> {
  public:
+  enum Input { kLogits, kBias, kInputs };
+  enum Output { kExperts, kWeights, kOutputs };
+  static constexpr size_t kOptionalInputs = 1;
   explicit RouterOp(const RouterOptions& options) : options_(options) {}
   absl::string_view name() const override { return "router"; }
   std::string attributes() const override {
@@ -49,27 +56,27 @@ class RouterOp final : public Op {
                         " choice=", int(options_.choice));
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    RouterForwardArgs args{.logits = binder.tensor(instance.inputs[0]),
+    RouterForwardArgs args{.logits = binder.tensor(instance.inputs[kLogits]),
                            .options = options_,
-                           .experts = binder.tensor(instance.outputs[0]),
-                           .weights = binder.tensor(instance.outputs[1])};
-    if (instance.inputs.size() > 1) args.bias = binder.tensor(instance.inputs[1]);
+                           .experts = binder.tensor(instance.outputs[kExperts]),
+                           .weights = binder.tensor(instance.outputs[kWeights])};
+    if (instance.inputs.size() > kBias) args.bias = binder.tensor(instance.inputs[kBias]);
     return binder.Kernel(args);
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
-    const Value logits = instance.inputs[0], experts = instance.outputs[0];
+    const Value logits = instance.inputs[kLogits], experts = instance.outputs[kExperts];
     std::vector<Value> grads(instance.inputs.size());
-    grads[0] = recorder.Emit(
-        std::make_shared<RouterBackwardOp>(options_), {logits, experts, output_grads[1]},
+    grads[kLogits] = recorder.Emit(
+        std::make_shared<RouterBackwardOp>(options_), {logits, experts, output_grads[kWeights]},
         {{.shape = recorder.info(logits).shape,
           .dtype = recorder.precision()
                        .product({ProductKind::kRouter, ProductRole::kInputGradient})
                        .a.dtype,
           .name = "dlogits"}})[0];
-    if (instance.inputs.size() > 1 && recorder.IsTrainable(instance.inputs[1])) {
+    if (instance.inputs.size() > kBias && recorder.IsTrainable(instance.inputs[kBias])) {
       recorder.Emit(std::make_shared<BalanceBiasGradientOp>(), {experts},
-                    {Recorder::Output::Into(recorder.Gradient(instance.inputs[1]))});
+                    {Recorder::Output::Into(recorder.Gradient(instance.inputs[kBias]))});
     }
     return grads;
   }
@@ -121,7 +128,7 @@ Routing Router(Recorder& recorder, Value logits, Value bias, const RouterOptions
       std::make_shared<RouterOp>(options), std::move(inputs),
       {{.shape = chosen, .dtype = DType::kI32, .name = "chosen", .differentiable = false},
        {.shape = chosen, .dtype = info.dtype, .name = "weights"}});
-  return {.experts = outputs[0], .weights = outputs[1]};
+  return {.experts = outputs[RouterOp::kExperts], .weights = outputs[RouterOp::kWeights]};
 }
 
 void BalanceBias(Recorder& recorder, const StateRange& range, double rate) {

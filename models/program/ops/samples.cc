@@ -23,9 +23,10 @@ std::string Text(AxisSet axes) {
   return out.str();
 }
 
-// Inputs: n gradients [B, D]. Output: the gradients side by side [B, n D], summed over the ranks.
+// n gradients [B, D] side by side [B, n D], summed over the ranks.
 class SumSamplesOp final : public Op {
  public:
+  enum Output { kSums };
   explicit SumSamplesOp(AxisSet axes) : axes_(axes) {}
   absl::string_view name() const override { return "sum_samples"; }
   AxisSet group() const override { return axes_; }
@@ -34,10 +35,11 @@ class SumSamplesOp final : public Op {
                                              const Instance& instance) const override {
     if (axes_.empty()) return {};
     return {CallsOf(CollectiveOp::kAllReduceSum, 1,
-                    int64_t(program.info(instance.outputs[0]).bytes()), program.mesh.size(axes_))};
+                    int64_t(program.info(instance.outputs[kSums]).bytes()),
+                    program.mesh.size(axes_))};
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    const Tensor y = binder.tensor(instance.outputs[0]);
+    const Tensor y = binder.tensor(instance.outputs[kSums]);
     std::vector<Call> calls;
     int64_t begin = 0;
     for (Value input : instance.inputs) {
@@ -57,9 +59,10 @@ class SumSamplesOp final : public Op {
   const AxisSet axes_;
 };
 
-// Input: x [B, n D]. Outputs: the n parts [B, D] of the columns.
+// The n parts [B, D] of the columns of x [B, n D].
 class SpreadSamplesOp final : public Op {
  public:
+  enum Input { kX };
   explicit SpreadSamplesOp(AxisSet axes) : axes_(axes) {}
   absl::string_view name() const override { return "spread_samples"; }
   std::string attributes() const override { return Text(axes_); }
@@ -71,7 +74,7 @@ class SpreadSamplesOp final : public Op {
     for (size_t i = 0; i < output_grads.size(); ++i) {
       CHECK(output_grads[i].valid()) << name() << ": nobody reads part " << i;
     }
-    const ValueInfo info = recorder.info(instance.inputs[0]);
+    const ValueInfo info = recorder.info(instance.inputs[kX]);
     return recorder.Emit(
         std::make_shared<SumSamplesOp>(axes_),
         std::vector<Value>(output_grads.begin(), output_grads.end()),
@@ -82,19 +85,21 @@ class SpreadSamplesOp final : public Op {
   const AxisSet axes_;
 };
 
-// Input: x [n T, D]. Output: this tensor rank's rows [T, D].
-class OwnRowsOp final : public Op {
+// Of x [n T, D], y has this tensor rank's rows [T, D].
+class OwnRowsOp final : public NamedOp<OwnRowsOp> {
  public:
+  enum Input { kX, kInputs };
+  enum Output { kY, kOutputs };
   explicit OwnRowsOp(int64_t first) : first_(first) {}
   absl::string_view name() const override { return "own_rows"; }
   std::string attributes() const override { return absl::StrCat("first_row=", first_); }
   // The op reads and writes only the rows of this rank.
   Cost CostOf(const Program& program, const Instance& instance) const override {
-    return {.bytes = 2.0 * double(program.info(instance.outputs[0]).bytes())};
+    return {.bytes = 2.0 * double(program.info(instance.outputs[kY]).bytes())};
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    const Tensor y = binder.tensor(instance.outputs[0]);
-    const Tensor x = RowsOf(binder.tensor(instance.inputs[0]), first_, y.shape[0]);
+    const Tensor y = binder.tensor(instance.outputs[kY]);
+    const Tensor x = RowsOf(binder.tensor(instance.inputs[kX]), first_, y.shape[0]);
     return binder.Kernel(
         CopyColumnsArgs{.x = x, .x_begin = 0, .y = y, .y_begin = 0, .columns = y.shape.back()});
   }

@@ -16,10 +16,11 @@ namespace {
 
 using Role = ProductRole;
 
-class ScaledMatMulOp final : public Op {
+class ScaledMatMulOp final : public NamedOp<ScaledMatMulOp> {
  public:
-  enum Input { kA, kB, kAScales, kBScales, kBias };  // kBias: forward, if any.
-  enum Output { kProduct };
+  enum Input { kA, kB, kAScales, kBScales, kBias, kInputs };  // kBias: forward, if any.
+  enum Output { kProduct, kOutputs };
+  static constexpr size_t kOptionalInputs = 1;
   ScaledMatMulOp(const ProductUse& use, const ScaleBlock& a, const ScaleBlock& b)
       : use_(use), a_block_(a), b_block_(b) {}
 

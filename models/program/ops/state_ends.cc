@@ -13,60 +13,64 @@ namespace {
 
 // FLOPs are those of the whole sequence, which StateScan counts, so none of the ops here have any.
 
-// Inputs: dends, xbc, dt, dt_bias, a_log. Outputs: dxbc, ddt, the gradients of dt_bias and a_log.
-class StateEndsBackwardOp final : public Op {
+class StateEndsBackwardOp final : public NamedOp<StateEndsBackwardOp> {
  public:
+  enum Input { kDends, kXbc, kDt, kDtBias, kALog, kInputs };
+  enum Output { kDxbc, kDdt, kDdtBias, kDaLog, kOutputs };
   explicit StateEndsBackwardOp(const StateDims& dims) : dims_(dims) {}
   absl::string_view name() const override { return "state_ends_backward"; }
   std::optional<Kept> KeptOnGpu(const Program& program, const Instance& instance) const override {
-    return KeptOf(StateCall::kEndsBackward, program, instance.inputs[1], dims_);
+    return KeptOf(StateCall::kEndsBackward, program, instance.inputs[kXbc], dims_);
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     const auto in = [&](size_t i) { return binder.tensor(instance.inputs[i]); };
     const auto out = [&](size_t i) { return binder.tensor(instance.outputs[i]); };
-    return binder.Kernel(StateEndsBackwardArgs{.dends = in(0),
-                                               .xbc = in(1),
-                                               .dt = in(2),
-                                               .dt_bias = in(3),
-                                               .a_log = in(4),
-                                               .dims = dims_,
-                                               .dxbc = out(0),
-                                               .ddt = out(1),
-                                               .ddt_bias = out(2),
-                                               .da_log = out(3),
-                                               .write_ddt_bias = binder.write(instance.outputs[2]),
-                                               .write_da_log = binder.write(instance.outputs[3])});
+    return binder.Kernel(
+        StateEndsBackwardArgs{.dends = in(kDends),
+                              .xbc = in(kXbc),
+                              .dt = in(kDt),
+                              .dt_bias = in(kDtBias),
+                              .a_log = in(kALog),
+                              .dims = dims_,
+                              .dxbc = out(kDxbc),
+                              .ddt = out(kDdt),
+                              .ddt_bias = out(kDdtBias),
+                              .da_log = out(kDaLog),
+                              .write_ddt_bias = binder.write(instance.outputs[kDdtBias]),
+                              .write_da_log = binder.write(instance.outputs[kDaLog])});
   }
 
  private:
   const StateDims dims_;
 };
 
-// Inputs: xbc, dt, dt_bias, a_log. Output: ends.
-class StateEndsOp final : public Op {
+class StateEndsOp final : public NamedOp<StateEndsOp> {
  public:
+  enum Input { kXbc, kDt, kDtBias, kALog, kInputs };
+  enum Output { kEnds, kOutputs };
   explicit StateEndsOp(const StateDims& dims) : dims_(dims) {}
   absl::string_view name() const override { return "state_ends"; }
   std::string attributes() const override { return ToString(dims_); }
   std::optional<Kept> KeptOnGpu(const Program& program, const Instance& instance) const override {
-    return KeptOf(StateCall::kEnds, program, instance.inputs[0], dims_);
+    return KeptOf(StateCall::kEnds, program, instance.inputs[kXbc], dims_);
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(StateEndsForwardArgs{.xbc = binder.tensor(instance.inputs[0]),
-                                              .dt = binder.tensor(instance.inputs[1]),
-                                              .dt_bias = binder.tensor(instance.inputs[2]),
-                                              .a_log = binder.tensor(instance.inputs[3]),
+    return binder.Kernel(StateEndsForwardArgs{.xbc = binder.tensor(instance.inputs[kXbc]),
+                                              .dt = binder.tensor(instance.inputs[kDt]),
+                                              .dt_bias = binder.tensor(instance.inputs[kDtBias]),
+                                              .a_log = binder.tensor(instance.inputs[kALog]),
                                               .dims = dims_,
-                                              .ends = binder.tensor(instance.outputs[0])});
+                                              .ends = binder.tensor(instance.outputs[kEnds])});
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
     const std::vector<Value>& in = instance.inputs;
-    const std::vector<Value> grads = recorder.Emit(
-        std::make_shared<StateEndsBackwardOp>(dims_), {output_grads[0], in[0], in[1], in[2], in[3]},
-        {OutputLike(recorder, in[0], "dxbc"), OutputLike(recorder, in[1], "ddt"),
-         recorder.GradientOutput(in[2]), recorder.GradientOutput(in[3])});
-    return {grads[0], grads[1], {}, {}};
+    const std::vector<Value> grads =
+        recorder.Emit(std::make_shared<StateEndsBackwardOp>(dims_),
+                      {output_grads[kEnds], in[kXbc], in[kDt], in[kDtBias], in[kALog]},
+                      {OutputLike(recorder, in[kXbc], "dxbc"), OutputLike(recorder, in[kDt], "ddt"),
+                       recorder.GradientOutput(in[kDtBias]), recorder.GradientOutput(in[kALog])});
+    return {grads[StateEndsBackwardOp::kDxbc], grads[StateEndsBackwardOp::kDdt], {}, {}};
   }
 
  private:
@@ -78,42 +82,47 @@ struct Chain {
   int64_t heads, ranks, rank;
 };
 
-// Inputs: dstarts, ends. Output: dends.
-class StateStartsBackwardOp final : public Op {
+class StateStartsBackwardOp final : public NamedOp<StateStartsBackwardOp> {
  public:
+  enum Input { kDstarts, kEnds, kInputs };
+  enum Output { kDends, kOutputs };
   explicit StateStartsBackwardOp(const Chain& chain) : chain_(chain) {}
   absl::string_view name() const override { return "state_starts_backward"; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(StateStartsBackwardArgs{.dstarts = binder.tensor(instance.inputs[0]),
-                                                 .ends = binder.tensor(instance.inputs[1]),
-                                                 .heads = chain_.heads,
-                                                 .ranks = chain_.ranks,
-                                                 .rank = chain_.rank,
-                                                 .dends = binder.tensor(instance.outputs[0])});
+    return binder.Kernel(
+        StateStartsBackwardArgs{.dstarts = binder.tensor(instance.inputs[kDstarts]),
+                                .ends = binder.tensor(instance.inputs[kEnds]),
+                                .heads = chain_.heads,
+                                .ranks = chain_.ranks,
+                                .rank = chain_.rank,
+                                .dends = binder.tensor(instance.outputs[kDends])});
   }
 
  private:
   const Chain chain_;
 };
 
-// Input: ends of all ranks. Output: starts of this rank's parts.
-class StateStartsOp final : public Op {
+// From the ends of all ranks to the starts of this rank's parts.
+class StateStartsOp final : public NamedOp<StateStartsOp> {
  public:
+  enum Input { kEnds, kInputs };
+  enum Output { kStarts, kOutputs };
   explicit StateStartsOp(const Chain& chain) : chain_(chain) {}
   absl::string_view name() const override { return "state_starts"; }
   std::string attributes() const override { return absl::StrCat("heads=", chain_.heads); }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(StateStartsForwardArgs{.ends = binder.tensor(instance.inputs[0]),
-                                                .heads = chain_.heads,
-                                                .ranks = chain_.ranks,
-                                                .rank = chain_.rank,
-                                                .starts = binder.tensor(instance.outputs[0])});
+    return binder.Kernel(
+        StateStartsForwardArgs{.ends = binder.tensor(instance.inputs[kEnds]),
+                               .heads = chain_.heads,
+                               .ranks = chain_.ranks,
+                               .rank = chain_.rank,
+                               .starts = binder.tensor(instance.outputs[kStarts])});
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
-    const ValueInfo info = recorder.info(instance.inputs[0]);
+    const ValueInfo info = recorder.info(instance.inputs[kEnds]);
     return recorder.Emit(std::make_shared<StateStartsBackwardOp>(chain_),
-                         {output_grads[0], instance.inputs[0]},
+                         {output_grads[kStarts], instance.inputs[kEnds]},
                          {{.shape = info.shape, .dtype = info.dtype, .name = "dends"}});
   }
 

@@ -12,44 +12,46 @@ namespace trainyard::ops {
 namespace {
 
 // One product with the state for each token: the convention of ops.h.
-double StateFlops(const Program& program, const Instance& instance, const StateDims& dims) {
-  const double tokens = double(program.info(instance.inputs[0]).shape[0]);
+double StateFlops(const Program& program, Value rows, const StateDims& dims) {
+  const double tokens = double(program.info(rows).shape[0]);
   return 2 * tokens * double(dims.inner()) * double(dims.state);
 }
 
-// Inputs: dy, xbc, dt, dt_bias, a_log, d, start if any. Outputs: dxbc, ddt, the gradients of
-// dt_bias, a_log and d, dstart.
-class StateScanBackwardOp final : public Op {
+class StateScanBackwardOp final : public NamedOp<StateScanBackwardOp> {
  public:
+  enum Input { kDy, kXbc, kDt, kDtBias, kALog, kD, kStart, kInputs };
+  enum Output { kDxbc, kDdt, kDdtBias, kDaLog, kDd, kDstart, kOutputs };
+  static constexpr size_t kOptionalInputs = 1;
+  static constexpr size_t kOptionalOutputs = 1;
   explicit StateScanBackwardOp(const StateDims& dims) : dims_(dims) {}
   absl::string_view name() const override { return "state_scan_backward"; }
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
-    cost.flops = 2 * StateFlops(program, instance, dims_);
+    cost.flops = 2 * StateFlops(program, instance.inputs[kXbc], dims_);
     return cost;
   }
   std::optional<Kept> KeptOnGpu(const Program& program, const Instance& instance) const override {
-    return KeptOf(StateCall::kScanBackward, program, instance.inputs[1], dims_);
+    return KeptOf(StateCall::kScanBackward, program, instance.inputs[kXbc], dims_);
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     const auto in = [&](size_t i) { return binder.tensor(instance.inputs[i]); };
     const auto out = [&](size_t i) { return binder.tensor(instance.outputs[i]); };
-    StateScanBackwardArgs args{.dy = in(0),
-                               .xbc = in(1),
-                               .dt = in(2),
-                               .dt_bias = in(3),
-                               .a_log = in(4),
-                               .d = in(5),
+    StateScanBackwardArgs args{.dy = in(kDy),
+                               .xbc = in(kXbc),
+                               .dt = in(kDt),
+                               .dt_bias = in(kDtBias),
+                               .a_log = in(kALog),
+                               .d = in(kD),
                                .dims = dims_,
-                               .dxbc = out(0),
-                               .ddt = out(1),
-                               .ddt_bias = out(2),
-                               .da_log = out(3),
-                               .dd = out(4),
-                               .write_ddt_bias = binder.write(instance.outputs[2]),
-                               .write_da_log = binder.write(instance.outputs[3]),
-                               .write_dd = binder.write(instance.outputs[4])};
-    if (instance.inputs.size() > 6) args.start = in(6), args.dstart = out(5);
+                               .dxbc = out(kDxbc),
+                               .ddt = out(kDdt),
+                               .ddt_bias = out(kDdtBias),
+                               .da_log = out(kDaLog),
+                               .dd = out(kDd),
+                               .write_ddt_bias = binder.write(instance.outputs[kDdtBias]),
+                               .write_da_log = binder.write(instance.outputs[kDaLog]),
+                               .write_dd = binder.write(instance.outputs[kDd])};
+    if (instance.inputs.size() > kStart) args.start = in(kStart), args.dstart = out(kDstart);
     return binder.Kernel(args);
   }
 
@@ -57,45 +59,48 @@ class StateScanBackwardOp final : public Op {
   const StateDims dims_;
 };
 
-// Inputs: xbc, dt, dt_bias, a_log, d, start if any. Output: y.
-class StateScanOp final : public Op {
+class StateScanOp final : public NamedOp<StateScanOp> {
  public:
+  enum Input { kXbc, kDt, kDtBias, kALog, kD, kStart, kInputs };
+  enum Output { kY, kOutputs };
+  static constexpr size_t kOptionalInputs = 1;
   explicit StateScanOp(const StateDims& dims) : dims_(dims) {}
   absl::string_view name() const override { return "state_scan"; }
   std::string attributes() const override { return ToString(dims_); }
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
-    cost.flops = StateFlops(program, instance, dims_);
+    cost.flops = StateFlops(program, instance.inputs[kXbc], dims_);
     return cost;
   }
   std::optional<Kept> KeptOnGpu(const Program& program, const Instance& instance) const override {
-    return KeptOf(StateCall::kScan, program, instance.inputs[0], dims_);
+    return KeptOf(StateCall::kScan, program, instance.inputs[kXbc], dims_);
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    StateScanForwardArgs args{.xbc = binder.tensor(instance.inputs[0]),
-                              .dt = binder.tensor(instance.inputs[1]),
-                              .dt_bias = binder.tensor(instance.inputs[2]),
-                              .a_log = binder.tensor(instance.inputs[3]),
-                              .d = binder.tensor(instance.inputs[4]),
+    StateScanForwardArgs args{.xbc = binder.tensor(instance.inputs[kXbc]),
+                              .dt = binder.tensor(instance.inputs[kDt]),
+                              .dt_bias = binder.tensor(instance.inputs[kDtBias]),
+                              .a_log = binder.tensor(instance.inputs[kALog]),
+                              .d = binder.tensor(instance.inputs[kD]),
                               .dims = dims_,
-                              .y = binder.tensor(instance.outputs[0])};
-    if (instance.inputs.size() > 5) args.start = binder.tensor(instance.inputs[5]);
+                              .y = binder.tensor(instance.outputs[kY])};
+    if (instance.inputs.size() > kStart) args.start = binder.tensor(instance.inputs[kStart]);
     return binder.Kernel(args);
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
     const std::vector<Value>& in = instance.inputs;
-    std::vector<Value> inputs = {output_grads[0]};
+    std::vector<Value> inputs = {output_grads[kY]};
     inputs.insert(inputs.end(), in.begin(), in.end());
     std::vector<Recorder::Output> outputs = {
-        OutputLike(recorder, in[0], "dxbc"), OutputLike(recorder, in[1], "ddt"),
-        recorder.GradientOutput(in[2]), recorder.GradientOutput(in[3]),
-        recorder.GradientOutput(in[4])};
-    if (in.size() > 5) outputs.push_back(OutputLike(recorder, in[5], "dstart"));
+        OutputLike(recorder, in[kXbc], "dxbc"), OutputLike(recorder, in[kDt], "ddt"),
+        recorder.GradientOutput(in[kDtBias]), recorder.GradientOutput(in[kALog]),
+        recorder.GradientOutput(in[kD])};
+    if (in.size() > kStart) outputs.push_back(OutputLike(recorder, in[kStart], "dstart"));
     const std::vector<Value> grads =
         recorder.Emit(std::make_shared<StateScanBackwardOp>(dims_), std::move(inputs), outputs);
-    std::vector<Value> results = {grads[0], grads[1], {}, {}, {}};
-    if (in.size() > 5) results.push_back(grads[5]);
+    std::vector<Value> results = {
+        grads[StateScanBackwardOp::kDxbc], grads[StateScanBackwardOp::kDdt], {}, {}, {}};
+    if (in.size() > kStart) results.push_back(grads[StateScanBackwardOp::kDstart]);
     return results;
   }
 

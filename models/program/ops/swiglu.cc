@@ -6,18 +6,19 @@
 namespace trainyard::ops {
 namespace {
 
-// Inputs: dy, x. Output: dx.
-class SwiGluBackwardOp final : public Op {
+class SwiGluBackwardOp final : public NamedOp<SwiGluBackwardOp> {
  public:
+  enum Input { kDy, kX, kInputs };
+  enum Output { kDx, kOutputs };
   explicit SwiGluBackwardOp(GateActivation gate) : gate_(gate) {}
   absl::string_view name() const override {
     return gate_ == GateActivation::kSilu ? "swiglu_backward" : "geglu_backward";
   }
-  bool MayAlias(int output, int input) const override { return output == 0 && input == 1; }
+  bool MayAlias(int output, int input) const override { return output == kDx && input == kX; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(SwiGluBackwardArgs{.dy = binder.tensor(instance.inputs[0]),
-                                            .x = binder.tensor(instance.inputs[1]),
-                                            .dx = binder.tensor(instance.outputs[0]),
+    return binder.Kernel(SwiGluBackwardArgs{.dy = binder.tensor(instance.inputs[kDy]),
+                                            .x = binder.tensor(instance.inputs[kX]),
+                                            .dx = binder.tensor(instance.outputs[kDx]),
                                             .gate = gate_});
   }
 
@@ -25,23 +26,25 @@ class SwiGluBackwardOp final : public Op {
   const GateActivation gate_;
 };
 
-class SwiGluOp final : public Op {
+class SwiGluOp final : public NamedOp<SwiGluOp> {
  public:
+  enum Input { kX, kInputs };
+  enum Output { kY, kOutputs };
   explicit SwiGluOp(GateActivation gate) : gate_(gate) {}
   absl::string_view name() const override {
     return gate_ == GateActivation::kSilu ? "swiglu" : "geglu";
   }
   bool is_cheap() const override { return true; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(SwiGluForwardArgs{.x = binder.tensor(instance.inputs[0]),
-                                           .y = binder.tensor(instance.outputs[0]),
+    return binder.Kernel(SwiGluForwardArgs{.x = binder.tensor(instance.inputs[kX]),
+                                           .y = binder.tensor(instance.outputs[kY]),
                                            .gate = gate_});
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
-    const ValueInfo info = recorder.info(instance.inputs[0]);
+    const ValueInfo info = recorder.info(instance.inputs[kX]);
     return recorder.Emit(std::make_shared<SwiGluBackwardOp>(gate_),
-                         {output_grads[0], instance.inputs[0]},
+                         {output_grads[kY], instance.inputs[kX]},
                          {{.shape = info.shape, .dtype = info.dtype, .name = "dx"}});
   }
 

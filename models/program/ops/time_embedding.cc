@@ -6,13 +6,15 @@
 namespace trainyard::ops {
 namespace {
 
-// Input: times i32 [B].
-class TimeEmbeddingOp final : public Op {
+// Times are i32 [B].
+class TimeEmbeddingOp final : public NamedOp<TimeEmbeddingOp> {
  public:
+  enum Input { kTime, kInputs };
+  enum Output { kY, kOutputs };
   absl::string_view name() const override { return "time_embedding"; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(TimeEmbeddingArgs{.time = binder.tensor(instance.inputs[0]),
-                                           .y = binder.tensor(instance.outputs[0])});
+    return binder.Kernel(TimeEmbeddingArgs{.time = binder.tensor(instance.inputs[kTime]),
+                                           .y = binder.tensor(instance.outputs[kY])});
   }
 };
 

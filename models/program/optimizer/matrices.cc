@@ -55,8 +55,10 @@ class DirectionOp final : public Op {
 
 // The outputs are memory for the direction and for its transformation, large enough for each matrix
 // of the rank.
-class MatrixUpdateOp final : public Op {
+class MatrixUpdateOp final : public NamedOp<MatrixUpdateOp> {
  public:
+  enum Input { kInputs };
+  enum Output { kDirection, kTransformed, kSquare, kOtherSquare, kOutputs };
   MatrixUpdateOp(Matrix matrix, const OptimizerOptions& options)
       : matrix_(std::move(matrix)), options_(options) {}
   absl::string_view name() const override { return "matrix_update"; }
@@ -76,20 +78,20 @@ class MatrixUpdateOp final : public Op {
   std::vector<Communication> CommunicationOf(const Program& program,
                                              const Instance& instance) const override {
     if (matrix_.axes.empty()) return {};
-    const int64_t element = int64_t(SizeOf(program.info(instance.outputs[0]).dtype));
+    const int64_t element = int64_t(SizeOf(program.info(instance.outputs[kDirection]).dtype));
     return {CallsOf(CollectiveOp::kAllReduceSum, 1, matrix_.shape.elements() * element,
                     program.mesh.size(matrix_.axes))};
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     const int64_t k = Least(matrix_.shape);
-    const auto memory = [&](int i, const Shape& shape) {
-      Tensor tensor = binder.tensor(instance.outputs[size_t(i)]);
+    const auto memory = [&](Output output, const Shape& shape) {
+      Tensor tensor = binder.tensor(instance.outputs[output]);
       tensor.shape = shape;
       return tensor;
     };
-    const Tensor direction = memory(0, matrix_.shape);
-    const std::array<Tensor, 3> working = {memory(1, matrix_.shape), memory(2, {k, k}),
-                                           memory(3, {k, k})};
+    const Tensor direction = memory(kDirection, matrix_.shape);
+    const std::array<Tensor, 3> working = {memory(kTransformed, matrix_.shape),
+                                           memory(kSquare, {k, k}), memory(kOtherSquare, {k, k})};
     std::vector<Call> calls = Collect(binder, direction);
     calls.push_back(rule().transform(binder, direction, working));
     for (const MatrixPiece& piece : matrix_.pieces) {

@@ -25,6 +25,7 @@ void RemoveDead(Program& program) {
     const bool any = std::find(wanted.begin(), wanted.end(), true) != wanted.end();
     if (!any && !it->op->has_effect()) continue;
     kept.push_back(it->op->Narrowed(*it, wanted));
+    CheckOperands(kept.back());
     for (Value input : kept.back().inputs) read[input.id] = true;
   }
   std::reverse(kept.begin(), kept.end());

@@ -75,7 +75,7 @@ void Fuse(Program& program, List list, const RecomputeOptions& recompute) {
   // two cannot be fused. The fused instance takes the maker's place, so all other inputs of
   // `instance` must be made before that place.
   const auto join = [&](const Instance& instance) {
-    const int at = instance.inputs.empty() ? -1 : maker[size_t(instance.inputs[0].id)];
+    const int at = instance.inputs.empty() ? -1 : maker[size_t(instance.inputs.front().id)];
     if (at < 0) return -1;
     Instance& before = fused[size_t(at)];
     const Fusion* const fusion = FindFusion(before, instance);
@@ -86,6 +86,7 @@ void Fuse(Program& program, List list, const RecomputeOptions& recompute) {
     const bool last = std::all_of(instance.inputs.begin(), instance.inputs.end(),
                                   [&](Value other) { return maker[size_t(other.id)] <= at; });
     Instance both = fusion->fused(before, instance);
+    CheckOperands(both);
     if (!last || !keeps(both, before)) return -1;
     before = std::move(both);
     return at;

@@ -82,6 +82,7 @@ class Recomputation {
     if (!Recomputes(instance)) return value;
     if (!whole_[size_t(instance.block)]) {
       instance = instance.op->CheapPart(instance);
+      CheckOperands(instance);
       if (std::count(instance.outputs.begin(), instance.outputs.end(), value) == 0) return value;
     }
     instance.list = List::kBackwardInput;

@@ -29,6 +29,7 @@ struct Quantized {
   Value values = {};  // The shape of `of`, in the format's dtype.
   Value scales = {};
   ScaleBlock block = {};
+  Value history = {};  // From which the scale follows, if from earlier steps.
 };
 
 class Recorder {
@@ -116,9 +117,9 @@ class Recorder {
   // The values that were rounded so far, to find a value that was rounded in the same way before,
   // and from a rounded value the original. An entry is never removed.
   std::vector<Quantized>& quantized() { return quantized_; }
-  // The histories of the greatest values of tensors, each with this micro-batch's greatest values,
-  // which RecordBackward adds to it.
-  std::map<Value, Value>& amax_of_history() { return amax_of_history_; }
+  // By history and by the value that it is of: the value's greatest number in this micro-batch,
+  // which RecordBackward adds to the history.
+  std::map<std::pair<Value, Value>, Value>& amax_of_history() { return amax_of_history_; }
 
   void set_block(int block) { block_ = block; }
   void set_label(absl::string_view label) { label_ = std::string(label); }
@@ -149,7 +150,7 @@ class Recorder {
   std::map<std::string, int> storage_of_;                // By parameter name.
   std::map<std::string, std::vector<Value>> constants_;  // By op, attributes and shapes.
   std::vector<Quantized> quantized_;
-  std::map<Value, Value> amax_of_history_;
+  std::map<std::pair<Value, Value>, Value> amax_of_history_;
 };
 
 }  // namespace trainyard

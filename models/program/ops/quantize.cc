@@ -118,19 +118,49 @@ class AmaxHistoryOp final : public Op {
   StateRange range_;
 };
 
-// Returns the history of a tensor's greatest values, and notes those of this micro-batch for it.
-Value HistoryOf(Recorder& recorder, const OperandOf& operand, const Recorder::Output& amax) {
-  const int64_t steps = operand.format.scaling->history;
-  CHECK(!operand.format.scaling->kept && !operand.format.scaling->summed)
+// The history of a tensor's greatest values.
+Value HistoryOf(Recorder& recorder, const OperandOf& operand) {
+  const Scaling& scaling = *operand.format.scaling;
+  if (scaling.history == 0) return {};
+  CHECK(!scaling.kept && !scaling.summed)
       << operand.name << ": a history is of a tensor with one scale";
-  const Value history = recorder.Parameter({.name = operand.name,
-                                            .shape = {steps},
-                                            .unrounded = true,
-                                            .state = StateRule::AmaxHistory()});
-  if (!recorder.program().training || recorder.amax_of_history().contains(history)) return history;
-  recorder.amax_of_history()[history] = recorder.Emit(
-      std::make_shared<AmaxOp>(ScaleBlock{}, AxisSet{}, true), {operand.value}, {amax})[0];
-  return history;
+  return recorder.Parameter({.name = operand.name,
+                             .shape = {scaling.history},
+                             .unrounded = true,
+                             .state = StateRule::AmaxHistory()});
+}
+
+// Notes the greatest value of this micro-batch for the history. A value that several roles round is
+// noted once.
+void NoteAmax(Recorder& recorder, Value history, Value value, const Recorder::Output& amax) {
+  if (!recorder.program().training) return;
+  Value& noted = recorder.amax_of_history()[{history, value}];
+  if (noted.valid()) return;
+  const auto op = std::make_shared<AmaxOp>(ScaleBlock{}, AxisSet{}, true);
+  noted = recorder.Emit(op, {value}, {amax})[AmaxOp::kAmax];
+}
+
+// The greatest values of the operand's blocks in this micro-batch.
+Value AmaxOf(Recorder& recorder, const OperandOf& operand, const ScaleBlock& block,
+             const Recorder::Output& amax) {
+  const Scaling& scaling = *operand.format.scaling;
+  AxisSet axes;  // Along which ranks divide the numbers of a block.
+  if (scaling.kept == 0) axes = axes | operand.axes[1 - operand.summed];
+  if (scaling.summed == 0) axes = axes | operand.axes[operand.summed];
+  const auto op = std::make_shared<AmaxOp>(block, axes & recorder.mesh().active(), false);
+  return recorder.Emit(op, {operand.value}, {amax})[AmaxOp::kAmax];
+}
+
+// A block of several numbers must end where a rank's part ends, or a layout would have other blocks
+// than one rank has.
+void CheckBlocks(const Recorder& recorder, const OperandOf& operand, const ScaleBlock& block) {
+  const ValueInfo& info = recorder.info(operand.value);
+  for (const auto& [dim, size] : {std::pair(0, block.rows), std::pair(1, block.columns)}) {
+    const bool divided = recorder.mesh().size(operand.axes[dim]) > 1;
+    CHECK(!divided || size == 0 || info.shape[dim] % size == 0)
+        << info << ": wanted blocks of " << size << " along dim " << dim << ", found "
+        << info.shape[dim] << " of them on a rank";
+  }
 }
 
 }  // namespace
@@ -140,10 +170,12 @@ Quantized Quantize(Recorder& recorder, const OperandOf& operand) {
   const ValueInfo info = recorder.info(operand.value);
   ScaleBlock block{.rows = scaling.kept, .columns = scaling.summed};
   if (operand.summed == 0) std::swap(block.rows, block.columns);
+  CheckBlocks(recorder, operand, block);
   const DType narrow = operand.format.dtype;
+  const Value history = HistoryOf(recorder, operand);
   if (info.kind != ValueKind::kParameter) {
     for (const Quantized& before : recorder.quantized()) {
-      if (before.of == operand.value && before.block == block &&
+      if (before.of == operand.value && before.block == block && before.history == history &&
           recorder.info(before.values).dtype == narrow) {
         return before;
       }
@@ -155,17 +187,8 @@ Quantized Quantize(Recorder& recorder, const OperandOf& operand) {
   Recorder::Output scales =
       Recorder::Output::Memory("amax", block.ScalesOf(info.shape), AccumulateOfDType(info.dtype));
   scales.varying = operand.varying;
-  Value amax;
-  if (scaling.history > 0) {
-    amax = HistoryOf(recorder, operand, scales);
-  } else {
-    AxisSet axes;  // Along which ranks divide the numbers of a block.
-    if (scaling.kept == 0) axes = axes | operand.axes[1 - operand.summed];
-    if (scaling.summed == 0) axes = axes | operand.axes[operand.summed];
-    axes = axes & recorder.mesh().active();
-    amax =
-        recorder.Emit(std::make_shared<AmaxOp>(block, axes, false), {operand.value}, {scales})[0];
-  }
+  if (history.valid()) NoteAmax(recorder, history, operand.value, scales);
+  const Value amax = history.valid() ? history : AmaxOf(recorder, operand, block, scales);
   scales.name = "scales";
   const std::vector<Value> outputs =
       recorder.Emit(std::make_shared<QuantizeOp>(block), {operand.value, amax},
@@ -179,15 +202,16 @@ Quantized Quantize(Recorder& recorder, const OperandOf& operand) {
   return recorder.quantized().emplace_back(Quantized{.of = operand.value,
                                                      .values = outputs[QuantizeOp::kValues],
                                                      .scales = outputs[QuantizeOp::kScales],
-                                                     .block = block});
+                                                     .block = block,
+                                                     .history = history});
 }
 
 void RecordHistories(Recorder& recorder) {
   recorder.set_list(List::kBackwardInput);
-  for (const auto& [history, amax] : recorder.amax_of_history()) {
+  for (const auto& [noted, amax] : recorder.amax_of_history()) {
     recorder.set_block(recorder.info(amax).block);
     recorder.Emit(std::make_shared<AmaxHistoryGradientOp>(), {amax},
-                  {Recorder::Output::Into(recorder.Gradient(history))});
+                  {Recorder::Output::Into(recorder.Gradient(noted.first))});
   }
 }
 

@@ -18,8 +18,10 @@ struct OperandOf {
 };
 
 // Returns the rounded operand. Ranks that divide a block of numbers with one scale agree on the
-// block's greatest value. An activation that was rounded before in the same way is not rounded
-// again; a weight is, so that no rounded weights are kept from forward to backward.
+// block's greatest value. An activation that was rounded before in the same way, with a scale from
+// the same history if from one, is not rounded again; a weight is, so that no rounded weights are
+// kept from forward to backward. So each product has histories of its own, whichever other
+// products read the same value, and all layouts have the same ones.
 Quantized Quantize(Recorder& recorder, const OperandOf& operand);
 
 }  // namespace trainyard::ops

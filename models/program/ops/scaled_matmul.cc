@@ -84,11 +84,12 @@ class ScaledMatMulOp final : public NamedOp<ScaledMatMulOp> {
   ScaleBlock a_block_, b_block_;
 };
 
-// The axes over which ranks divide the rows of activations. Samples count as rows that are divided
-// further than they are: then ranks agree on what they know already.
+// The axes over which ranks divide the rows of activations. Samples are whole on every rank.
 AxisSet RowAxes(const Recorder& recorder, const ValueInfo& rows) {
-  const bool whole = rows.shape[0] >= recorder.program().tokens();
-  return whole ? AxisSet(Axis::kContext) : kTensorAxes | Axis::kContext;
+  const int64_t tokens = recorder.program().tokens();
+  if (rows.shape[0] >= tokens) return Axis::kContext;
+  const bool divided = rows.shape[0] * recorder.mesh().size(kTensorAxes) == tokens;
+  return divided ? kTensorAxes | Axis::kContext : AxisSet{};
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 #include "tests/testing/printed_seed.h"
 #include "tests/testing/published_table.h"
 #include "tests/train/step/layouts.h"
+#include "tests/train/step/scaled_recipes.h"
 #include "train/config/resolve_model.h"
 #include "train/config/validate.h"
 #include "train/data/indexed.h"
@@ -37,6 +38,7 @@ absl::Status CheckRank(const LayoutCase& c, int rank, DeviceKind device,
                               .expert_rows = c.expert_rows,
                               .fuse = c.fuse,
                               .edit = edit,
+                              .precision = c.precision,
                               .model = model.get()};
   absl::StatusOr<Layout> layout = LayoutOf(c.job, c.model);
   CHECK(layout.ok()) << layout.status();
@@ -86,6 +88,7 @@ std::vector<LayoutCase> Varied(std::vector<LayoutCase> layouts) {
     if (draw(2) % 5 < 2) c.job.parallelism.reduction = Reduction::kBF16;
     c.job.recompute = kRecomputations[draw(3) % 4];
     c.job.optimizer.options = OptimizerOptions(*Optimizers()[draw(5) % Optimizers().size()]);
+    if (draw(6) % 4 == 0) c.precision = draw(7) % 2 == 0 ? &DelayedScaling() : &CurrentScaling();
     const bool documents = c.model.family() != "dit" && c.model.family() != "nemotron_h";
     if (documents && draw(4) % 3 == 0) {
       c.job.data = IndexedData{.prefix = "corpus", .reset_attention_mask = true};

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "models/arch/registry.h"
@@ -97,6 +98,7 @@ TEST_P(ScaledRecipeTest, RoundsEveryProductOfLayersAndNothingElse) {
   exact.precision = nullptr;
   const TrainedSteps rounded = Train(c), wanted = Train(exact);
   EXPECT_NEAR(rounded.losses[1], wanted.losses[1], 0.02 * wanted.losses[1]);
+  EXPECT_NEAR(rounded.norms[1], wanted.norms[1], 0.1 * wanted.norms[1]);
   // Of the second step: in the first one, a history has seen nothing, and small gradients vanish.
   for (const auto& [name, gradient] : wanted.gradients[1]) {
     SCOPED_TRACE(name);
@@ -135,6 +137,49 @@ TEST(DelayedScaling, HistoriesHaveTheGreatestValuesOfTheLastSteps) {
   // The greatest weight of the last step was updated since then.
   EXPECT_THAT(steps.weights, Contains(Key("model.layers.0.mlp.down_proj.weight.amax.weight")));
 }
+
+// The names of all ranks' histories.
+std::set<std::string> Histories(const LayoutCase& c) {
+  std::set<std::string> names;
+  for (int rank = 0; rank < int(c.job.devices); ++rank) {
+    const absl::StatusOr<RankPlan> plan =
+        PlanRank(c.job, c.model, rank, DeviceKind::kCpu, {.precision = &DelayedScaling()});
+    CHECK(plan.ok()) << plan.status();
+    for (const ParameterBox& box : plan->program.Parameters()) {
+      if (box.state == StateRule::AmaxHistory()) names.insert(box.name);
+    }
+  }
+  return names;
+}
+
+class ScaledFamilies : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(ScaledFamilies, HaveTheSameHistoriesInEveryLayout) {
+  for (const ParallelismConfig& parallelism :
+       {ParallelismConfig{.tensor = 2}, ParallelismConfig{.pipeline = 2}}) {
+    const LayoutCase c = MakeLayoutCase(GetParam(), parallelism, 1);
+    LayoutCase alone = c;
+    alone.job.parallelism = {};
+    alone.job.devices = 1;
+    EXPECT_THAT(Histories(c), ::testing::ContainerEq(Histories(alone))) << c.name();
+  }
+}
+
+// Blocks of several numbers do not divide each family's sizes.
+TEST_P(ScaledFamilies, EqualOneRank) {
+  for (const size_t recipe : {0, 1, 3}) {
+    for (const ParallelismConfig& parallelism :
+         {ParallelismConfig{.tensor = 2}, ParallelismConfig{.context = 2}}) {
+      LayoutCase c = MakeLayoutCase(GetParam(), parallelism, 1);
+      c.precision = &ScaledRecipes()[recipe].precision;
+      EXPECT_LT(LargestDifference(Train(c), TrainOneAfterTheOther(c)), kTolerance)
+          << ScaledRecipes()[recipe].name << ' ' << c.name();
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, ScaledFamilies, ::testing::ValuesIn(FamilyNames()),
+                         [](const auto& info) { return info.param; });
 
 RunState State(const ModelConfig& model, int64_t step) {
   return {.job_id = "j-1",

@@ -38,6 +38,7 @@ inline const std::vector<ScaledRecipe>& ScaledRecipes() {
       {"rowwise", WithLayers({kE4M3, kRow}, {kE4M3, kRow}, {kE5M2, kRow})}};
   return recipes;
 }
+inline const Precision& CurrentScaling() { return ScaledRecipes()[0].precision; }
 inline const Precision& DelayedScaling() { return ScaledRecipes()[1].precision; }
 
 }  // namespace trainyard::testing

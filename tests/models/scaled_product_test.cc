@@ -1,0 +1,93 @@
+// Proves what the recording of a product with scales finds: which values are rounded once, which
+// histories there are, what each of them notes, and that blocks which end inside of a rank's part
+// are refused.
+
+#include <gmock/gmock.h>
+
+#include "models/program/op.h"
+#include "models/program/ops/ops.h"
+#include "models/program/recorder.h"
+
+namespace trainyard::testing {
+namespace {
+
+using ::testing::ElementsAre;
+
+Precision RoundedBy(const Scaling& scaling) {
+  Precision precision = Precision::F32();
+  const OperandFormat operand(DType::kE4M3, scaling);
+  const ProductFormat format(operand, operand, DType::kF32);
+  precision.layer = {format, format, format};
+  return precision;
+}
+
+Recorder RecorderOf(const Scaling& scaling, const Mesh& mesh = {}) {
+  return Recorder(RoundedBy(scaling), mesh, /*training=*/true);
+}
+
+Value Input(Recorder& recorder, const std::string& name) {
+  return recorder.Input(name, {4, 8}, DType::kF32, {});
+}
+
+Value Weight(Recorder& recorder, const std::string& name, Shard shard = {}) {
+  return recorder.Parameter({.name = name, .shape = {4, 8}, .shard = shard, .decay = true});
+}
+
+// Of each note, the history and the value.
+std::vector<std::string> Notes(Recorder& recorder) {
+  std::vector<std::string> notes;
+  for (const auto& [noted, amax] : recorder.amax_of_history()) {
+    notes.push_back(recorder.info(noted.first).name + " of " + recorder.info(noted.second).name);
+  }
+  std::sort(notes.begin(), notes.end());
+  return notes;
+}
+
+TEST(ScaledProduct, RoundsAnActivationOnceForAllItsReaders) {
+  Recorder recorder = RecorderOf({.kept = 1});
+  const Value x = Input(recorder, "x");
+  ops::Linear(recorder, x, Weight(recorder, "v"));
+  ops::Linear(recorder, x, Weight(recorder, "w"));
+  std::vector<std::string> rounded;
+  for (const Quantized& q : recorder.quantized()) rounded.push_back(recorder.info(q.of).name);
+  EXPECT_THAT(rounded, ElementsAre("x", "v", "w"));
+}
+
+// Layouts gather what products read as values of their own, and must have the same histories.
+TEST(ScaledProduct, HasHistoriesOfItsOwnWhoeverElseReadsTheValue) {
+  Recorder recorder = RecorderOf({.history = 3});
+  const Value x = Input(recorder, "x");
+  ops::Linear(recorder, x, Weight(recorder, "v"));
+  ops::Linear(recorder, x, Weight(recorder, "w"));
+  EXPECT_THAT(Notes(recorder), ElementsAre("v.amax.input of x", "v.amax.weight of v",
+                                           "w.amax.input of x", "w.amax.weight of w"));
+}
+
+TEST(ScaledProduct, NotesEachValueThatASharedWeightMeets) {
+  Recorder recorder = RecorderOf({.history = 3});
+  const Value w = Weight(recorder, "w");
+  ops::Linear(recorder, Input(recorder, "x"), w);
+  ops::Linear(recorder, Input(recorder, "y"), w);
+  EXPECT_THAT(Notes(recorder),
+              ElementsAre("w.amax.input of x", "w.amax.input of y", "w.amax.weight of w"));
+}
+
+TEST(ScaledProduct, NotesNothingInInference) {
+  Recorder recorder(RoundedBy({.history = 3}), {}, /*training=*/false);
+  ops::Linear(recorder, Input(recorder, "x"), Weight(recorder, "w"));
+  EXPECT_THAT(Notes(recorder), ElementsAre());
+}
+
+TEST(ScaledProductDeathTest, NamesTheBlocksThatEndInsideOfAPart) {
+  const auto multiply = [](int64_t block, Shard shard) {
+    Recorder recorder = RecorderOf({.kept = block, .summed = block}, {.tensor = 2});
+    ops::Linear(recorder, Input(recorder, "x"), Weight(recorder, "w", shard));
+  };
+  multiply(4, {});
+  multiply(2, Shard::Rows(Axis::kTensor));
+  EXPECT_DEATH(multiply(4, Shard::Rows(Axis::kTensor)),
+               "w.* wanted blocks of 4 along dim 0, found 2 of them on a rank");
+}
+
+}  // namespace
+}  // namespace trainyard::testing

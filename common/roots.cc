@@ -217,6 +217,14 @@ absl::StatusOr<InputFile> InputFile::Open(const std::string& path, const Roots& 
   return file;
 }
 
+std::string InputFile::CanonicalPath() const { return Canonical(fd_.get()); }
+
+absl::StatusOr<int64_t> InputFile::ChangedNanoseconds() const {
+  struct stat info;
+  if (::fstat(fd_.get(), &info) != 0) return ErrnoStatus(errno, "stat", path_);
+  return int64_t(info.st_mtim.tv_sec) * 1'000'000'000 + info.st_mtim.tv_nsec;
+}
+
 absl::Status InputFile::ReadAt(uint64_t offset, void* out, size_t bytes) const {
   char* to = static_cast<char*>(out);
   while (bytes > 0) {

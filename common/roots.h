@@ -71,6 +71,10 @@ class InputFile {
   absl::Status ReadAt(uint64_t offset, void* out, size_t bytes) const;
   uint64_t size() const { return size_; }  // At the time of opening.
   const std::string& path() const { return path_; }
+  // The absolute path, without links, of the file that is open. "": it has none any more.
+  std::string CanonicalPath() const;
+  // When the file was changed last, in nanoseconds of Unix time.
+  absl::StatusOr<int64_t> ChangedNanoseconds() const;
 
  private:
   FileDescriptor fd_;

@@ -25,7 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const ByteTokenizer bytes;
     const auto tokenizer = ChatTokenizer::Create(bytes, {});
     CHECK(tokenizer.ok()) << tokenizer.status();
-    EncodedChat encoded;
+    EncodedLine encoded;
     CHECK((*tokenizer)->NewEncoder()->Encode(*line, encoded).ok());
     CHECK(encoded.ids.size() == encoded.counts.size()) << encoded.ids.size();
     CHECK(std::count(encoded.counts.begin(), encoded.counts.end(), 1) > 0);

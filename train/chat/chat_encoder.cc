@@ -83,7 +83,7 @@ std::unique_ptr<ChatEncoder> ChatTokenizer::NewEncoder() const {
   return std::unique_ptr<ChatEncoder>(new ChatEncoder(chosen_, tokenizer_.NewEncoder()));
 }
 
-absl::Status ChatEncoder::EncodeRun(std::span<const ChatPart> run, EncodedChat& out) {
+absl::Status ChatEncoder::EncodeRun(std::span<const ChatPart> run, EncodedLine& out) {
   std::string text;
   for (const ChatPart& part : run) text += part.text;
   ids_.clear();
@@ -108,7 +108,12 @@ absl::Status ChatEncoder::EncodeRun(std::span<const ChatPart> run, EncodedChat& 
   return absl::OkStatus();
 }
 
-absl::Status ChatEncoder::Encode(const ChatLine& line, EncodedChat& out) {
+absl::Status ChatEncoder::Encode(absl::string_view line, EncodedLine& out) {
+  ASSIGN_OR_RETURN(const ChatLine chat, ReadChatLine(line));
+  return Encode(chat, out);
+}
+
+absl::Status ChatEncoder::Encode(const ChatLine& line, EncodedLine& out) {
   out.ids.clear();
   out.counts.clear();
   ChatScript script;

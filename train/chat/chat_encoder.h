@@ -12,23 +12,21 @@
 #include "absl/status/statusor.h"
 #include "train/chat/choose_format.h"
 #include "train/chat/conversation.h"
+#include "train/data/line_encoder.h"
 #include "train/tokenizer/tokenizer.h"
 
 namespace trainyard {
 
-struct EncodedChat {
-  std::vector<int32_t> ids = {};
-  std::vector<uint8_t> counts = {};  // For each id, whether the model learns to write it.
-};
-
 // Encodes for one thread. Not thread-safe.
-class ChatEncoder {
+class ChatEncoder final : public LineEncoder {
  public:
+  // Reads the line (ReadChatLine), and encodes what it says.
+  absl::Status Encode(absl::string_view line, EncodedLine& out) override;
   // Replaces `out` by the tokens of a line. The ids of a conversation are those of
   // apply_chat_template of transformers for the same messages without tools. A segment that begins
   // within a word is encoded as part of the word; a token that reaches over the border between two
   // segments belongs to the second. Errors: those of CheckTurns, CheckFits and Encoder::Encode.
-  absl::Status Encode(const ChatLine& line, EncodedChat& out);
+  absl::Status Encode(const ChatLine& line, EncodedLine& out);
 
  private:
   friend class ChatTokenizer;
@@ -36,7 +34,7 @@ class ChatEncoder {
       : chosen_(chosen), encoder_(std::move(encoder)) {}
 
   // Encodes parts that no token cuts, but perhaps one at the front.
-  absl::Status EncodeRun(std::span<const ChatPart> run, EncodedChat& out);
+  absl::Status EncodeRun(std::span<const ChatPart> run, EncodedLine& out);
 
   const ChosenChatFormat& chosen_;
   std::unique_ptr<Encoder> encoder_;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "train/chat/conversation.h"
 
@@ -59,6 +60,9 @@ struct ChatFormat {
   const char* templates[2] = {};
 };
 
+// The name that stands for none: all lines have segments.
+inline constexpr char kNoChatFormat[] = "segments";
+
 std::span<const ChatFormat> AllChatFormats();
 const ChatFormat* FindChatFormat(absl::string_view name);  // Null: there is none.
 std::string ChatFormatNames();                             // "chatml, llama2, ..."
@@ -66,5 +70,9 @@ std::string ChatFormatNames();                             // "chatml, llama2, .
 // OK if the format can write all of the conversation, and nothing of the conversation would be
 // lost. INVALID_ARGUMENT names the message.
 absl::Status CheckFits(const ChatFormat& format, std::span<const ChatMessage> messages);
+
+// Returns the date as the format writes it; "" if the format writes none. `date` is YYYY-MM-DD.
+// INVALID_ARGUMENT: there is no such day, or there is a date too few or too many.
+absl::StatusOr<std::string> DateOf(const ChatFormat& format, const std::string& date);
 
 }  // namespace trainyard

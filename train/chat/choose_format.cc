@@ -7,8 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "absl/time/civil_time.h"
-#include "absl/time/time.h"
 #include "common/files.h"
 #include "common/json.h"
 #include "common/sha256.h"
@@ -123,19 +121,6 @@ absl::StatusOr<const ChatFormat*> Choose(const std::string& name, const std::str
                  "templates are programs and are not run. If it writes what one of these formats ",
                  "writes, name the format: ", ChatFormatNames(),
                  ". Otherwise let a program of yours write lines of segments: [{text, train}]");
-}
-
-absl::StatusOr<std::string> DateOf(const ChatFormat& format, const std::string& date) {
-  const bool wants = *format.date_form != '\0';
-  if (!wants && date.empty()) return std::string();
-  if (!wants) return Refused("wanted no date in the format ", format.name, ", found ", Shown(date));
-  absl::CivilDay day;
-  if (date.size() != 10 || !absl::ParseCivilTime(date, &day)) {
-    return Refused("wanted a date as 2026-01-31, which the format ", format.name, " writes, found ",
-                   date.empty() ? "none" : Shown(date));
-  }
-  return absl::FormatTime(format.date_form, absl::FromCivil(day, absl::UTCTimeZone()),
-                          absl::UTCTimeZone());
 }
 
 }  // namespace

@@ -11,9 +11,6 @@
 
 namespace trainyard {
 
-// The name that stands for none: all lines have segments.
-inline constexpr char kNoChatFormat[] = "segments";
-
 struct ChosenChatFormat {
   const ChatFormat* format = nullptr;  // Null: lines have segments, and no format is written.
   ChatSettings settings = {};

@@ -33,8 +33,8 @@ std::string Found(const Json& object, const char* field) {
 }
 
 absl::Status CheckBytes(absl::string_view line) {
-  if (line.size() > kMostChatLineBytes) {
-    return Bad("wanted a line of at most ", kMostChatLineBytes, " bytes, found ", line.size());
+  if (line.size() > kMostLineBytes) {
+    return Bad("wanted a line of at most ", kMostLineBytes, " bytes, found ", line.size());
   }
   if (absl::StartsWith(line, kByteOrderMark)) {
     return Bad(

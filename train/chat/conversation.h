@@ -10,10 +10,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "train/data/line_encoder.h"
 
 namespace trainyard {
 
-inline constexpr size_t kMostChatLineBytes = size_t{16} << 20;
 inline constexpr size_t kMostChatSegments = 1024;
 
 enum class ChatRole { kSystem, kUser, kAssistant };

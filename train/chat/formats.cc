@@ -1,7 +1,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/civil_time.h"
+#include "absl/time/time.h"
 #include "common/check.h"
+#include "common/shown.h"
 #include "train/chat/chat_format.h"
 #include "train/chat/render.h"
 
@@ -182,6 +185,21 @@ absl::Status CheckFits(const ChatFormat& format, std::span<const ChatMessage> me
                      format.name, ", found one; the format writes it"));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> DateOf(const ChatFormat& format, const std::string& date) {
+  const bool wants = *format.date_form != '\0';
+  if (!wants && date.empty()) return std::string();
+  if (!wants) return absl::InvalidArgumentError(
+        absl::StrCat("wanted no date in the format ", format.name, ", found ", Shown(date)));
+  absl::CivilDay day;
+  if (date.size() != 10 || !absl::ParseCivilTime(date, &day)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("wanted a date as 2026-01-31, which the format ", format.name,
+                     " writes, found ", date.empty() ? "none" : Shown(date)));
+  }
+  return absl::FormatTime(format.date_form, absl::FromCivil(day, absl::UTCTimeZone()),
+                          absl::UTCTimeZone());
 }
 
 }  // namespace trainyard

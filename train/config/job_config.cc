@@ -4,6 +4,7 @@
 
 #include "common/check.h"
 #include "common/job_axes.h"
+#include "train/data/chat.h"
 
 namespace trainyard {
 
@@ -47,6 +48,12 @@ int64_t AccumulationSteps(const JobConfig& job) {
 
 double MinRatio(const ScheduleConfig& schedule) {
   return schedule.shape == ScheduleShape::kConstant ? 1 : schedule.min_ratio.value_or(0.1);
+}
+
+void TakeTokenizerOfImport(JobConfig& job) {
+  if (job.data.source() != &ChatSource()) return;
+  std::string& tokenizer = job.data.As<ChatData>().tokenizer;
+  if (tokenizer.empty()) tokenizer = job.model.import_path;
 }
 
 std::vector<JobPath> PathsOf(const JobConfig& job) {

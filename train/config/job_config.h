@@ -146,6 +146,9 @@ struct JobConfig {
   std::map<std::string, std::string> labels;
 };
 
+// Chats without a tokenizer are encoded by that of the imported model, if there is one.
+void TakeTokenizerOfImport(JobConfig& job);
+
 // All paths of files and directories that a job names, each with its field
 // ("checkpoint.directory"). The controller lets a job name only what lies below certain roots, so a
 // path that is missing here is open to everybody.

@@ -162,6 +162,7 @@ void VisitJob(Visitor& fields, JobConfig& out) {
   });
   fields.Section("batch", [&](Visitor& f) { VisitBatch(f, out.batch); });
   fields.Section("data", [&](Visitor& f) { VisitData(f, out.data); });
+  if (!fields.resolved()) TakeTokenizerOfImport(out);
   fields.Section("optimizer", [&](Visitor& f) { VisitOptimizer(f, out.optimizer); });
   fields.Field("steps", out.steps);
   fields.OptionalSection("validation", out.validation,

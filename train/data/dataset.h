@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/roots.h"
 #include "models/program/input.h"
+#include "train/data/line_encoder.h"
 #include "train/data/source.h"
 
 namespace trainyard {
@@ -52,6 +54,7 @@ struct DataOptions {
   int64_t sequence = 0;           // Tokens of a sample.
   uint64_t seed = 0;              // Seed of synthetic data, and of noise, times and dropped labels.
   Roots roots;                    // The directories in which files may lie.
+  OpenLineEncoding open_lines = {};  // For sources that read lines.
 };
 
 // Ids of tokens are below it. CHECKs that the model reads tokens.
@@ -65,6 +68,7 @@ struct DataSplits {
   std::unique_ptr<Dataset> validation;  // Null if nothing is held out.
   // What both are cut from, if their tokens lie in files of numbers (token_check.h).
   std::vector<std::shared_ptr<const TokenStream>> streams = {};
+  std::string tokenizer = {};  // The path of the file that says how lines become tokens.
 };
 
 // Opens the data, and checks everything that can be checked without reading all tokens or latents.

@@ -89,7 +89,8 @@ std::vector<DataPath> PathsOf(const DataConfig& data) {
   ForEachField(data, /*numbered=*/true,
                [&](const std::string& path, const SourceRule& rule, const SourceField& field) {
                  const auto* const text = std::get_if<std::string*>(&field);
-                 if (text == nullptr || ((*text)->empty() && rule.may_be_empty)) return;
+                 if (text == nullptr || !rule.is_path) return;
+                 if ((*text)->empty() && rule.may_be_empty) return;
                  paths.push_back({path, **text, rule.files});
                });
   return paths;
@@ -101,7 +102,8 @@ std::vector<KnownDataField> KnownDataFields() {
     ForEachField(source->make(), /*numbered=*/false,
                  [&](const std::string& path, const SourceRule& rule, const SourceField& field) {
                    known.push_back({.field = path,
-                                    .is_path = std::holds_alternative<std::string*>(field),
+                                    .is_path = rule.is_path &&
+                                               std::holds_alternative<std::string*>(field),
                                     .same_samples = rule.same_samples});
                  });
   }

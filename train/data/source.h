@@ -62,7 +62,8 @@ class DataConfig {
 struct SourceRule {
   const char* name;                    // As in a spec.
   std::optional<Interval> legal = {};  // Of a number. Absent: the source checks the number.
-  // Every text is a path. Its files have these ends behind the path.
+  bool is_path = true;  // Of a text.
+  // Of a path: the ends of its files behind the path. Empty: the path says which file it is.
   std::vector<const char*> files = {""};
   bool may_be_empty = false;           // Of a path: "" means that the field is not used.
   const char* value_prefix = nullptr;  // Of a choice: what its names begin with on the wire.
@@ -98,6 +99,7 @@ struct SourceFacts {
   std::optional<double> validation_fraction = {};
   bool byte_tokens = false;           // Every token is a byte of a text.
   bool reset_attention_mask = false;  // Samples have the input kDocumentBegins.
+  bool packs = false;                 // They always have it.
 };
 std::vector<DeliveredInput> DeliveredTokens();  // The inputs of a language model.
 
@@ -122,7 +124,8 @@ struct DataSource {
   X(Text) \
   X(Indexed) \
   X(Arrays) \
-  X(Blend)
+  X(Blend) \
+  X(Chat)
 // clang-format on
 
 #define TRAINYARD_DECLARE_SOURCE(Name) const DataSource& Name##Source();

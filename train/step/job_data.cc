@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "train/chat/chat_lines.h"
 #include "train/data/source.h"
 
 namespace trainyard {
@@ -37,8 +38,14 @@ absl::StatusOr<JobData> Open(const JobConfig& job, std::vector<InputSpec> inputs
                                           .inputs = std::move(inputs),
                                           .sequence = job.batch.sequence,
                                           .seed = job.seed,
-                                          .roots = roots}));
+                                          .roots = roots,
+                                          .open_lines = OpenChatLines}));
   ASSIGN_OR_RETURN(data.files, FingerprintsOfData(job.data, roots));
+  if (!data.splits.tokenizer.empty()) {
+    ASSIGN_OR_RETURN(data.files.emplace_back(),
+                     TakeFingerprint(absl::StrCat(SectionOf(job.data), ".tokenizer"), "",
+                                     data.splits.tokenizer, roots));
+  }
   return data;
 }
 

@@ -41,7 +41,7 @@ absl::StatusOr<std::string> TextOfLine(absl::string_view line, const std::string
 struct EncodingPool::Encoders {
   std::unique_ptr<Encoder> plain;
   std::unique_ptr<ChatEncoder> chat;
-  EncodedChat line;
+  EncodedLine line;
 };
 
 EncodingPool::EncodingPool(const Tokenizer& tokenizer, EncodingOptions options, int threads)
@@ -97,8 +97,7 @@ absl::Status EncodingPool::EncodeDocument(Encoders& encoders, DocumentSplit spli
                                           absl::string_view document,
                                           std::vector<int32_t>& tokens) const {
   if (split == DocumentSplit::kChat) {
-    ASSIGN_OR_RETURN(const ChatLine line, ReadChatLine(document));
-    RETURN_IF_ERROR(encoders.chat->Encode(line, encoders.line));
+    RETURN_IF_ERROR(encoders.chat->Encode(document, encoders.line));
     tokens.insert(tokens.end(), encoders.line.ids.begin(), encoders.line.ids.end());
     return absl::OkStatus();
   }

@@ -131,7 +131,7 @@ std::string Marked(const char* format, const ChatLine& line) {
   const GoldenChat golden = OpenGoldenChat(format);
   const auto tokenizer = ChatTokenizer::Create(*golden.tokenizer, golden.chosen);
   EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
-  EncodedChat encoded;
+  EncodedLine encoded;
   const absl::Status status = (*tokenizer)->NewEncoder()->Encode(line, encoded);
   EXPECT_TRUE(status.ok()) << status;
   std::string marked;
@@ -162,7 +162,7 @@ TEST(ChatEncoder, WantsSegmentsWhereThereIsNoFormat) {
   const auto tokenizer = ChatTokenizer::Create(*golden.tokenizer, {});
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   const auto encoder = (*tokenizer)->NewEncoder();
-  EncodedChat encoded;
+  EncodedLine encoded;
   EXPECT_TRUE(encoder->Encode({.segments = {{"a", true}}}, encoded).ok());
   const absl::Status refused =
       encoder->Encode({.messages = {{ChatRole::kUser, "q"}, {ChatRole::kAssistant, "a"}}}, encoded);

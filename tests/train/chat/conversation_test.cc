@@ -64,7 +64,7 @@ TEST(ReadChatLine, RefusesBytesThatAreNoLine) {
   EXPECT_THAT(Refusal("{\"a\": \"\xFF\"}"), HasSubstr("wanted UTF-8"));
   EXPECT_THAT(Refusal(R"({"messages": [)"), HasSubstr("found a text that ends within a value"));
   EXPECT_THAT(Refusal("[1]"), HasSubstr("wanted an object of JSON, found one of the type array"));
-  EXPECT_THAT(Refusal(std::string(kMostChatLineBytes + 1, ' ')),
+  EXPECT_THAT(Refusal(std::string(kMostLineBytes + 1, ' ')),
               HasSubstr("wanted a line of at most 16777216 bytes, found 16777217"));
 }
 

@@ -48,7 +48,7 @@ TEST_P(GoldenChatFormat, IsWhatTransformersMake) {
     const auto line = ReadChatLine(lines[i]);
     ASSERT_TRUE(line.ok()) << line.status();
     const bool refused = IsRefused(*golden.chosen.format, line->messages);
-    EncodedChat encoded;
+    EncodedLine encoded;
     EXPECT_EQ(encoder->Encode(*line, encoded).ok(), !refused) << lines[i];
     if (wanted.contains("refused")) {
       EXPECT_TRUE(refused) << lines[i];
@@ -110,7 +110,7 @@ TEST_P(GoldenChatFormat, CountsTheAnswersAlone) {
     line.messages.back().reasoning = "a thought";
     line.messages.back().reasoning_field = "thinking";
   }
-  EncodedChat encoded;
+  EncodedLine encoded;
   const absl::Status status = (*tokenizer)->NewEncoder()->Encode(line, encoded);
   ASSERT_TRUE(status.ok()) << status;
   ASSERT_EQ(encoded.ids.size(), encoded.counts.size());

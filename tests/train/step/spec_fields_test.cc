@@ -210,6 +210,7 @@ const std::set<std::string> kElsewhere = {
     "/data/indexed",               // train_data_test, documents_test
     "/data/arrays",                // the same
     "/data/blend",                 // blend_test
+    "/data/chat",                  // train_chat_data_test
     "/data/text/tokenizer",        // one value
     "/init_from_subset",           // start_state_test
     "/continues",                  // continued_run_test, e2e_continue_test
@@ -416,7 +417,7 @@ std::set<std::string> LeavesOfTheSpec() {
   const std::regex message(R"(message (\w+) \{.*)");
   const std::regex field(R"(\s*(?:optional |repeated )?(map<[^>]*>|\w+) (\w+) = \d+;.*)");
   Messages messages;
-  for (const char* file : {"job.proto", "optimizers.proto"}) {
+  for (const char* file : {"data.proto", "job.proto", "optimizers.proto"}) {
     std::ifstream proto(std::string(std::getenv("TRAINYARD_SOURCE")) + "/proto/trainyard/v1/" +
                         file);
     EXPECT_TRUE(proto.good());

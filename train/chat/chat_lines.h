@@ -1,0 +1,17 @@
+// How the lines of a file of chats become tokens, for a source of data.
+
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "train/data/line_encoder.h"
+
+namespace trainyard {
+
+// Opens the tokenizer and chooses the format. Errors name the path: those of OpenTokenizer,
+// CheckVocabulary, ChooseChatFormat and ChatTokenizer::Create.
+absl::StatusOr<std::shared_ptr<const LineEncoding>> OpenChatLines(
+    const LineEncodingOptions& options);
+
+}  // namespace trainyard

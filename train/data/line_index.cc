@@ -1,0 +1,215 @@
+#include "train/data/line_index.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <thread>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "common/crc32.h"
+#include "common/fd.h"
+#include "common/files.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+
+namespace trainyard {
+namespace {
+
+constexpr char kLineMagic[8] = {'T', 'Y', 'L', 'I', 'N', 'E', 'S', '1'};
+constexpr uint64_t kMostIndexBytes = uint64_t{64} << 30;
+
+// What the index was made of.
+struct LineHeader {
+  char magic[8] = {};
+  uint64_t file_bytes = 0;
+  int64_t changed_ns = 0;  // When the file was written last, in Unix time.
+  uint64_t lines = 0;
+  uint32_t crc = 0;  // CRC-32 of the lines.
+  char encoding[64] = {};  // The digest, in hexadecimal digits.
+  uint32_t unused = 0;
+};
+static_assert(sizeof(LineHeader) == 104);
+
+uint32_t CrcOf(const LineIndex& index) {
+  return Crc32(0, index.data(), index.size() * sizeof(IndexedLine));
+}
+
+absl::StatusOr<LineHeader> HeaderOf(const InputFile& file, const LineEncoding& encoding) {
+  LineHeader header;
+  std::memcpy(header.magic, kLineMagic, sizeof(kLineMagic));
+  ASSIGN_OR_RETURN(header.changed_ns, file.ChangedNanoseconds());
+  header.file_bytes = file.size();
+  encoding.digest().copy(header.encoding, sizeof(header.encoding));
+  return header;
+}
+
+// Nothing if there is no index, or none of this file and encoding.
+std::optional<LineIndex> ReadIndex(const std::string& path, const LineHeader& wanted) {
+  const absl::StatusOr<std::string> bytes = ReadFileOfOthers(path, kMostIndexBytes);
+  LineHeader header;
+  if (!bytes.ok() || bytes->size() < sizeof(header)) return std::nullopt;
+  std::memcpy(&header, bytes->data(), sizeof(header));
+  const size_t rest = bytes->size() - sizeof(header);
+  if (rest % sizeof(IndexedLine) != 0 || rest / sizeof(IndexedLine) != header.lines) {
+    return std::nullopt;
+  }
+  LineIndex index(rest / sizeof(IndexedLine));
+  std::memcpy(index.data(), bytes->data() + sizeof(header), rest);
+  LineHeader same = wanted;
+  same.lines = header.lines;
+  same.crc = CrcOf(index);
+  if (std::memcmp(&same, &header, sizeof(header)) != 0) return std::nullopt;
+  uint64_t after = 0;
+  for (const IndexedLine& line : index) {
+    if (line.offset < after || line.offset >= header.file_bytes) return std::nullopt;
+    after = line.offset + 1;
+  }
+  return index;
+}
+
+// A line, and its number in the file.
+struct Line {
+  absl::string_view bytes;
+  uint64_t offset = 0;
+  int64_t number = 0;
+};
+
+// Encodes the lines of a block with a thread for each encoder.
+class BlockEncoder {
+ public:
+  BlockEncoder(const std::string& path, const LineEncoding& encoding) : path_(path) {
+    const unsigned threads = std::clamp(std::thread::hardware_concurrency(), 1u, 64u);
+    for (unsigned i = 0; i < threads; ++i) encoders_.push_back(encoding.NewEncoder());
+  }
+  size_t threads() const { return encoders_.size(); }
+
+  // Appends the lines to the index. The error is that of the first line that is wrong.
+  absl::Status Add(const std::vector<Line>& lines, LineIndex& index) {
+    std::vector<absl::Status> errors(lines.size());
+    std::vector<IndexedLine> indexed(lines.size());
+    std::atomic<size_t> next = 0;
+    std::vector<std::thread> threads;
+    for (const std::unique_ptr<LineEncoder>& encoder : encoders_) {
+      threads.emplace_back([&] {
+        EncodedLine encoded;
+        for (size_t i = next++; i < lines.size(); i = next++) {
+          errors[i] = encoder->Encode(lines[i].bytes, encoded);
+          indexed[i] = IndexOf(encoded, lines[i].offset);
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (size_t i = 0; i < lines.size(); ++i) {
+      if (errors[i].ok()) continue;
+      return absl::Status(errors[i].code(), absl::StrCat(path_, ":", lines[i].number, ": ",
+                                                         errors[i].message()));
+    }
+    index.insert(index.end(), indexed.begin(), indexed.end());
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::string path_;
+  std::vector<std::unique_ptr<LineEncoder>> encoders_;
+};
+
+absl::StatusOr<LineIndex> EncodeAll(const InputFile& file, const LineEncoding& encoding) {
+  BlockEncoder encoder(file.path(), encoding);
+  const size_t block = encoder.threads() << 20;
+  LineIndex index;
+  std::string pending;
+  uint64_t offset = 0;  // Of `pending`.
+  int64_t number = 1;   // Of its first line.
+  while (offset < file.size()) {
+    const uint64_t left = file.size() - offset - pending.size();
+    const size_t begin = pending.size(), bytes = size_t(std::min<uint64_t>(block, left));
+    pending.resize(begin + bytes);
+    RETURN_IF_ERROR(file.ReadAt(offset + begin, pending.data() + begin, bytes));
+    const bool last = offset + pending.size() == file.size();
+    std::vector<Line> lines;
+    size_t at = 0;
+    for (size_t end = 0; at < pending.size(); at = end + 1, ++number) {
+      end = pending.find('\n', at);
+      if (end == pending.npos && !last) break;
+      end = std::min(end, pending.size());
+      const absl::string_view line = absl::string_view(pending).substr(at, end - at);
+      if (line.size() > kMostLineBytes) break;
+      if (!absl::StripAsciiWhitespace(line).empty()) lines.push_back({line, offset + at, number});
+    }
+    RETURN_IF_ERROR(encoder.Add(lines, index));
+    at = std::min(at, pending.size());
+    if (std::min(pending.find('\n', at), pending.size()) - at > kMostLineBytes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          file.path(), ":", number, ": wanted a line of at most ", kMostLineBytes, " bytes"));
+    }
+    pending.erase(0, at);
+    offset += at;
+  }
+  if (!index.empty()) return index;
+  return absl::InvalidArgumentError(
+      absl::StrCat(file.path(), ": wanted a line with a chat, found none"));
+}
+
+std::string BytesOf(LineHeader header, const LineIndex& index) {
+  header.lines = index.size();
+  header.crc = CrcOf(index);
+  std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
+  bytes.append(reinterpret_cast<const char*>(index.data()), index.size() * sizeof(IndexedLine));
+  return bytes;
+}
+
+// Waits until no other process encodes the file. No descriptor: it cannot be locked here.
+Fd Lock(const std::string& path) {
+  Fd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644));
+  while (lock.get() >= 0 && ::flock(lock.get(), LOCK_EX) != 0 && errno == EINTR) {
+  }
+  return lock;
+}
+
+}  // namespace
+
+IndexedLine IndexOf(const EncodedLine& encoded, uint64_t offset) {
+  IndexedLine line{.offset = offset, .ids = uint32_t(encoded.ids.size())};
+  for (size_t i = 1; i < encoded.counts.size(); ++i) line.targets += encoded.counts[i];
+  return line;
+}
+
+absl::StatusOr<LineIndex> OpenLineIndex(const InputFile& file, const LineEncoding& encoding) {
+  ASSIGN_OR_RETURN(const LineHeader wanted, HeaderOf(file, encoding));
+  const std::string path = file.CanonicalPath() + kLineIndexSuffix;
+  if (auto index = ReadIndex(path, wanted)) return *std::move(index);
+  const std::string lock_path = path + ".lock";
+  const Fd lock = Lock(lock_path);
+  if (auto index = ReadIndex(path, wanted)) return *std::move(index);  // Another has made it.
+  absl::StatusOr<LineIndex> index = EncodeAll(file, encoding);
+  if (index.ok()) {
+    const absl::Status written = WriteFileAtomic(path, BytesOf(wanted, *index));
+    if (!written.ok()) {
+      // So every rank encodes the file at each start.
+      LogWarning("line_index_not_kept", {{"path", path}, {"why", written.message()}});
+    }
+  }
+  if (lock.get() >= 0) ::unlink(lock_path.c_str());  // Who waits for it finds the index.
+  return index;
+}
+
+absl::Status ReadLine(const InputFile& file, const LineIndex& index, int64_t line,
+                      std::string& out) {
+  const size_t i = size_t(line);
+  const uint64_t begin = index[i].offset;
+  const uint64_t end = i + 1 < index.size() ? index[i + 1].offset : file.size();
+  out.resize(size_t(std::min<uint64_t>(end - begin, kMostLineBytes + 1)));  // No blank lines.
+  RETURN_IF_ERROR(file.ReadAt(begin, out.data(), out.size()));
+  out.resize(std::min(out.size(), out.find('\n')));
+  return absl::OkStatus();
+}
+
+}  // namespace trainyard

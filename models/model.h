@@ -61,6 +61,7 @@ struct RecordOptions {
   // Tokens attend only within their document. Attention, which must be causal, then reads an input
   // of its own, DocumentBegins(sequence).
   bool documents = false;
+  bool restart_positions = false;  // With `documents`: each document has the positions from 0 on.
   bool deterministic = true;  // False: see AttentionBackwardArgs.
   bool fuse = true;           // Whether ops are fused. Only tests that compare turn this off.
   // > 0: an inference program of one sequence on one rank keeps the keys and values of so many

@@ -33,10 +33,18 @@ absl::Status CheckSampling(const Arguments& arguments) {
 
 absl::Status RunGenerate(const Context& context) {
   RETURN_IF_ERROR(CheckSampling(context.arguments));
+  const std::string& chat = context.arguments.Text("--chat");
+  if (!chat.empty() && !context.arguments.Text("--prompt").empty()) {
+    return UsageError("--chat: wanted a question or a --prompt, found both");
+  }
+  for (const char* const option : {"--system", "--format", "--date"}) {
+    if (!chat.empty() || context.arguments.Text(option).empty()) continue;
+    return UsageError(absl::StrCat(option, ": wanted --chat beside it, found none"));
+  }
   const std::string& path = context.arguments.Text("CHECKPOINT");
   RETURN_IF_ERROR(FindCheckpoints(path).status());
   return BecomeTrainer(context, {"--generate", path},
-                       {"--prompt", "--tokens", "--temperature", "--top-k", "--top-p", "--min-p",
+                       {"--prompt", "--chat", "--system", "--format", "--date", "--tokens", "--temperature", "--top-k", "--top-p", "--min-p",
                         "--stop", "--seed"});
 }
 
@@ -49,6 +57,14 @@ Verb GenerateVerb() {
       .positionals = {{"CHECKPOINT",
                        "a checkpoint, or a job's checkpoint.directory: its newest good one"}},
       .options = {TextOption("--prompt", "TEXT", "the beginning of the text"),
+                  TextOption("--chat", "TEXT",
+                             "a question, which the model answers in its format of chats "
+                             "(docs/chat.md)"),
+                  TextOption("--system", "TEXT", "for --chat: what the system says first"),
+                  TextOption("--format", "NAME",
+                             "for --chat: the format, if neither the run nor the model's chat "
+                             "template says which"),
+                  TextOption("--date", "DATE", "for --chat: the date that some formats write"),
                   NumberOption("--tokens", "N",
                                "how many tokens to write; the model sees as many of the last ones "
                                "as it was trained with",

@@ -83,6 +83,12 @@ def tokenizer_of(state, template, bos, eos):
     return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizers.Tokenizer.from_str(json.dumps(state)), chat_template=template, eos_token=eos, **special)
 
 
+def checksum(tokenizer, messages, **options):
+    """Of the ids. For a question, of those that stand before its answer."""
+    ids = tokenizer.apply_chat_template(messages, tokenize=True, return_dict=False, **options)
+    return f"{zlib.crc32(struct.pack(f'<{len(ids)}i', *ids)):08x}"
+
+
 def render(name, tokenizer, messages):
     """The text and the checksum of the ids, or why there are none."""
     if name in NEEDS_SYSTEM and messages[0]["role"] != "system":
@@ -91,8 +97,10 @@ def render(name, tokenizer, messages):
         text = tokenizer.apply_chat_template(messages, tokenize=False)
     except Exception as error:  # jinja2's, of raise_exception.
         return {"refused": str(error)}
-    ids = tokenizer.apply_chat_template(messages, tokenize=True, return_dict=False)
-    return {"text": text, "ids": f"{zlib.crc32(struct.pack(f'<{len(ids)}i', *ids)):08x}"}
+    made = {"text": text, "ids": checksum(tokenizer, messages)}
+    if messages[-1]["role"] == "assistant":
+        made["question"] = checksum(tokenizer, messages[:-1], add_generation_prompt=True)
+    return made
 
 
 def main():

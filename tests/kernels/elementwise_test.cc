@@ -154,6 +154,18 @@ TEST(Positions, CountUpWithinEachSequence) {
   EXPECT_DEATH(Call(PositionsArgs{.y = y, .part = {.rows = 0}}), "positions: rows 0");
 }
 
+// The last three of the eight rows of two sequences.
+TEST(Positions, AreThoseInDocumentsWhereTheseBegin) {
+  auto y = Zeros<int32_t>({3});
+  auto begins = Zeros<int32_t>({8});
+  begins.v = {0, 0, 2, 2, 0, 1, 1, 3};
+  Call(PositionsArgs{.y = y, .part = {.rows = 4}, .first_row = 5, .document_begins = begins});
+  EXPECT_EQ(y.v, (std::vector<int32_t>{0, 1, 0}));
+  EXPECT_DEATH(
+      Call(PositionsArgs{.y = y, .part = {.rows = 4}, .first_row = 6, .document_begins = begins}),
+      "document_begins");
+}
+
 // Chunks 1 and 4 of six; the last five of the six rows of two sequences.
 TEST(Positions, OfAContextRankAreThoseOfItsTwoChunks) {
   auto y = Zeros<int32_t>({5});

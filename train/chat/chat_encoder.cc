@@ -80,7 +80,7 @@ absl::StatusOr<std::unique_ptr<ChatTokenizer>> ChatTokenizer::Create(const Token
 }
 
 std::unique_ptr<ChatEncoder> ChatTokenizer::NewEncoder() const {
-  return std::unique_ptr<ChatEncoder>(new ChatEncoder(chosen_, tokenizer_.NewEncoder()));
+  return std::unique_ptr<ChatEncoder>(new ChatEncoder(tokenizer_, chosen_));
 }
 
 absl::Status ChatEncoder::EncodeRun(std::span<const ChatPart> run, EncodedLine& out) {
@@ -108,6 +108,32 @@ absl::Status ChatEncoder::EncodeRun(std::span<const ChatPart> run, EncodedLine& 
   return absl::OkStatus();
 }
 
+absl::StatusOr<ChatScript> ChatEncoder::Rendered(const std::vector<ChatMessage>& messages) const {
+  if (chosen_.format == nullptr) {
+    return absl::InvalidArgumentError(
+        "wanted segments, since no format is to be written, found a conversation");
+  }
+  RETURN_IF_ERROR(CheckTurns(messages));
+  RETURN_IF_ERROR(CheckFits(*chosen_.format, messages));
+  ChatScript script;
+  chosen_.format->render(messages, chosen_.settings, script);
+  return script;
+}
+
+absl::StatusOr<EncodedQuestion> ChatEncoder::EncodeQuestion(std::vector<ChatMessage> messages) {
+  messages.push_back({ChatRole::kAssistant, "x"});  // What the answer is does not matter.
+  ASSIGN_OR_RETURN(const ChatScript script, Rendered(messages));
+  std::span<const ChatPart> parts = script.parts();
+  while (!parts.back().counts) parts = parts.first(parts.size() - 1);
+  EncodedQuestion question;
+  if (parts.back().is_token) question.end = tokenizer_.Find(parts.back().text);
+  while (!parts.empty() && parts.back().counts) parts = parts.first(parts.size() - 1);
+  std::string text;
+  for (const ChatPart& part : parts) text += part.text;
+  RETURN_IF_ERROR(encoder_->Encode(text, question.ids));
+  return question;
+}
+
 absl::Status ChatEncoder::Encode(absl::string_view line, EncodedLine& out) {
   ASSIGN_OR_RETURN(const ChatLine chat, ReadChatLine(line));
   return Encode(chat, out);
@@ -119,13 +145,7 @@ absl::Status ChatEncoder::Encode(const ChatLine& line, EncodedLine& out) {
   ChatScript script;
   for (const ChatSegment& segment : line.segments) script.Text(segment.text, segment.train);
   if (line.segments.empty()) {
-    if (chosen_.format == nullptr) {
-      return absl::InvalidArgumentError(
-          "wanted segments, since no format is to be written, found a conversation");
-    }
-    RETURN_IF_ERROR(CheckTurns(line.messages));
-    RETURN_IF_ERROR(CheckFits(*chosen_.format, line.messages));
-    chosen_.format->render(line.messages, chosen_.settings, script);
+    ASSIGN_OR_RETURN(script, Rendered(line.messages));
   }
   std::span<const ChatPart> parts = script.parts();
   while (!parts.empty()) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,13 @@
 
 namespace trainyard {
 
+// A question that a model shall answer.
+struct EncodedQuestion {
+  std::vector<int32_t> ids = {};
+  // The token that ends an answer; absent: the format ends it with a text.
+  std::optional<int32_t> end = {};
+};
+
 // Encodes for one thread. Not thread-safe.
 class ChatEncoder final : public LineEncoder {
  public:
@@ -28,14 +36,21 @@ class ChatEncoder final : public LineEncoder {
   // segments belongs to the second. Errors: those of CheckTurns, CheckFits and Encoder::Encode.
   absl::Status Encode(const ChatLine& line, EncodedLine& out);
 
+  // Returns what stands before the answer to the last message of a conversation, which is the
+  // user's. The ids end where those that count would begin. Errors: those of Encode.
+  absl::StatusOr<EncodedQuestion> EncodeQuestion(std::vector<ChatMessage> messages);
+
  private:
   friend class ChatTokenizer;
-  ChatEncoder(const ChosenChatFormat& chosen, std::unique_ptr<Encoder> encoder)
-      : chosen_(chosen), encoder_(std::move(encoder)) {}
+  ChatEncoder(const Tokenizer& tokenizer, const ChosenChatFormat& chosen)
+      : tokenizer_(tokenizer), chosen_(chosen), encoder_(tokenizer.NewEncoder()) {}
+
+  absl::StatusOr<ChatScript> Rendered(const std::vector<ChatMessage>& messages) const;
 
   // Encodes parts that no token cuts, but perhaps one at the front.
   absl::Status EncodeRun(std::span<const ChatPart> run, EncodedLine& out);
 
+  const Tokenizer& tokenizer_;
   const ChosenChatFormat& chosen_;
   std::unique_ptr<Encoder> encoder_;
   std::vector<int32_t> ids_, before_;  // Kept for their memory.

@@ -78,10 +78,11 @@ struct ChatLines {
   // The places that a line takes in a sample; 0: it is left out.
   int32_t PlacesOf(int64_t line) const {
     const IndexedLine& indexed = file->line(first + line);
-    if (indexed.targets == 0) return 0;
+    if (indexed.target == 0) return 0;
     const int64_t places = int64_t(indexed.ids) - 1;
     if (places <= sequence) return int32_t(places);
-    return too_long == TooLong::kCut ? int32_t(sequence) : 0;
+    // Of what is cut, a target must be left.
+    return too_long == TooLong::kCut && indexed.target <= sequence ? int32_t(sequence) : 0;
   }
 };
 
@@ -147,7 +148,7 @@ LineCounts CountLines(const ChatLines& part) {
   LineCounts counts;
   for (int64_t i = 0; i < part.count; ++i) {
     const IndexedLine& line = part.file->line(part.first + i);
-    counts.without_targets += line.targets == 0;
+    counts.without_targets += line.target == 0;
     counts.longest = std::max<int64_t>(counts.longest, line.ids);
     if (int64_t(line.ids) - 1 <= part.sequence) continue;
     if (counts.too_long++ == 0) counts.first_too_long = int64_t(line.offset);
@@ -155,8 +156,13 @@ LineCounts CountLines(const ChatLines& part) {
   return counts;
 }
 
-absl::StatusOr<std::unique_ptr<Dataset>> MakeSamples(const ChatLines& part, bool training,
-                                                     const DataOptions& options) {
+struct Samples {
+  std::unique_ptr<Dataset> dataset;
+  double padding = 0;  // The share of an epoch's places.
+};
+
+absl::StatusOr<Samples> MakeSamples(const ChatLines& part, bool training,
+                                    const DataOptions& options) {
   const char* const what = training ? "training" : "validation";
   const LineCounts counts = CountLines(part);
   if (counts.too_long > 0 && part.too_long == TooLong::kRefuse) {
@@ -189,8 +195,10 @@ absl::StatusOr<std::unique_ptr<Dataset>> MakeSamples(const ChatLines& part, bool
                     {"too_long", counts.too_long},
                     {"samples", epoch->samples},
                     {"padding", padding}});
-  return std::make_unique<ChatSamples>(part, order, VocabularyOf(options),
-                                       training ? kPackedSamples : epoch->samples);
+  return Samples{
+      .dataset = std::make_unique<ChatSamples>(part, order, VocabularyOf(options),
+                                               training ? kPackedSamples : epoch->samples),
+      .padding = padding};
 }
 
 void VisitChat(DataConfig& data, SourceVisit visit) {
@@ -278,12 +286,15 @@ absl::StatusOr<DataSplits> OpenChat(const ChatData& source, const DataOptions& o
                     .sequence = options.sequence};
   };
   const int64_t training = file->lines() - held_out;
-  DataSplits splits;
-  ASSIGN_OR_RETURN(splits.train, MakeSamples(part(0, training), /*training=*/true, options));
-  splits.tokenizer = encoding->tokenizer_path();
+  ASSIGN_OR_RETURN(Samples train, MakeSamples(part(0, training), /*training=*/true, options));
+  DataSplits splits{.train = std::move(train.dataset),
+                    .validation = nullptr,
+                    .tokenizer = encoding->tokenizer_path(),
+                    .padding = train.padding};
   if (held_out == 0) return splits;
-  ASSIGN_OR_RETURN(splits.validation,
+  ASSIGN_OR_RETURN(Samples validation,
                    MakeSamples(part(training, held_out), /*training=*/false, options));
+  splits.validation = std::move(validation.dataset);
   return splits;
 }
 

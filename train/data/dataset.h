@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -69,6 +70,8 @@ struct DataSplits {
   // What both are cut from, if their tokens lie in files of numbers (token_check.h).
   std::vector<std::shared_ptr<const TokenStream>> streams = {};
   std::string tokenizer = {};  // The path of the file that says how lines become tokens.
+  // The share of padding in an epoch of the training data. Absent: the data are not packed.
+  std::optional<double> padding = {};
 };
 
 // Opens the data, and checks everything that can be checked without reading all tokens or latents.

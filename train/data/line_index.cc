@@ -178,7 +178,9 @@ Fd Lock(const std::string& path) {
 
 IndexedLine IndexOf(const EncodedLine& encoded, uint64_t offset) {
   IndexedLine line{.offset = offset, .ids = uint32_t(encoded.ids.size())};
-  for (size_t i = 1; i < encoded.counts.size(); ++i) line.targets += encoded.counts[i];
+  for (size_t i = 1; i < encoded.counts.size() && line.target == 0; ++i) {
+    if (encoded.counts[i] != 0) line.target = uint32_t(i);
+  }
   return line;
 }
 

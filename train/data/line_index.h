@@ -21,7 +21,7 @@ inline constexpr char kLineIndexSuffix[] = ".chat_index";
 struct IndexedLine {
   uint64_t offset = 0;   // Of its first byte.
   uint32_t ids = 0;      // How many tokens it has.
-  uint32_t targets = 0;  // How many of them count, the first one left out.
+  uint32_t target = 0;   // The first of them that counts and is not the line's first; 0: none.
   bool operator==(const IndexedLine&) const = default;
 };
 static_assert(sizeof(IndexedLine) == 16);

@@ -5,7 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/rng.h"
 #include "common/status_macros.h"
+#include "train/chat/chat_encoder.h"
 #include "train/generate/stop_texts.h"
+#include "train/generate/tokenizer_of.h"
 #include "train/tokenizer/text_stream.h"
 
 namespace trainyard {
@@ -19,6 +21,41 @@ absl::Status Validate(const GenerateOptions& options) {
   return Check(options.sampling);
 }
 
+absl::StatusOr<EncodedQuestion> EncodeChat(const GenerateOptions& options,
+                                           const InferenceModel& model) {
+  if (model.tokenizer_path().empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(model.checkpoint(), ": wanted a model with a tokenizer for --chat, found one ",
+                     "of bytes; --prompt takes any text"));
+  }
+  ChatFormatChoice choice = options.format;
+  if (choice.name.empty()) {
+    ASSIGN_OR_RETURN(const auto of_run, ChatFormatOf(model.checkpoint()));
+    if (of_run) choice = *of_run;
+    if (!options.format.date.empty()) choice.date = options.format.date;
+  }
+  choice.tokenizer = model.tokenizer_path();
+  ASSIGN_OR_RETURN(ChosenChatFormat chosen, ChooseChatFormat(choice));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ChatTokenizer> chat,
+                   ChatTokenizer::Create(model.tokenizer(), std::move(chosen)));
+  std::vector<ChatMessage> messages;
+  if (!options.system.empty()) messages.push_back({ChatRole::kSystem, options.system});
+  messages.push_back({ChatRole::kUser, options.chat});
+  return chat->NewEncoder()->EncodeQuestion(std::move(messages));
+}
+
+// The tokens before those that are to be written.
+absl::StatusOr<EncodedQuestion> EncodeBeginning(const GenerateOptions& options,
+                                                const InferenceModel& model) {
+  if (!options.chat.empty()) return EncodeChat(options, model);
+  const Tokenizer& tokenizer = model.tokenizer();
+  EncodedQuestion beginning = {.ids = tokenizer.prefix()};
+  // Without a prompt, the text begins after a line break.
+  const std::string prompt = options.prompt.empty() ? "\n" : options.prompt;
+  RETURN_IF_ERROR(tokenizer.NewEncoder()->Encode(prompt, beginning.ids));
+  return beginning;
+}
+
 }  // namespace
 
 absl::Status Generate(const GenerateOptions& options, const Backend& backend,
@@ -27,16 +64,16 @@ absl::Status Generate(const GenerateOptions& options, const Backend& backend,
   ASSIGN_OR_RETURN(InferenceModel model,
                    InferenceModel::Load(options.model, InferenceModel::Use::kGrowing, backend));
   const Tokenizer& tokenizer = model.tokenizer();
-  // Without a prompt, the text begins after a line break.
-  const std::string prompt = options.prompt.empty() ? "\n" : options.prompt;
-  std::vector<int32_t> text = tokenizer.prefix();
-  RETURN_IF_ERROR(tokenizer.NewEncoder()->Encode(prompt, text));
+  ASSIGN_OR_RETURN(EncodedQuestion beginning, EncodeBeginning(options, model));
+  std::vector<int32_t> text = std::move(beginning.ids);
   TextStream readable(tokenizer, text);
   StopTexts stop(options.stop);
   for (int64_t i = 0; i < options.tokens && !stop.stopped(); ++i) {
     const double u = Uniform(options.seed, HashName("generate"), uint64_t(i));
     const auto likely = model.After(text).first(size_t(tokenizer.vocab()));
-    text.push_back(int32_t(SampleToken(likely, options.sampling, u)));
+    const int32_t next = int32_t(SampleToken(likely, options.sampling, u));
+    if (next == beginning.end) break;
+    text.push_back(next);
     ASSIGN_OR_RETURN(const std::string more, readable.Add(text.back()));
     write(stop.Add(more));
   }

@@ -9,7 +9,7 @@
 #include "models/arch/registry.h"
 #include "models/model.h"
 #include "train/checkpoint/load.h"
-#include "train/hf/tokenizer_of.h"
+#include "train/generate/tokenizer_of.h"
 #include "train/step/snapshot.h"
 
 namespace trainyard {
@@ -71,7 +71,8 @@ absl::StatusOr<InferenceModel> InferenceModel::Load(const Options& options, Use 
   const auto load = [&](const Checkpoint& checkpoint) -> absl::Status {
     const ModelConfig& model = checkpoint.state().model;
     RETURN_IF_ERROR(Validate(options, model));
-    ASSIGN_OR_RETURN(loaded.tokenizer_, TokenizerOf(checkpoint.path(), FactsOf(model).vocab));
+    ASSIGN_OR_RETURN(loaded.opened_, TokenizerOf(checkpoint.path(), FactsOf(model).vocab));
+    loaded.checkpoint_ = checkpoint.path();
     loaded.vocab_ = size_t(FactsOf(model).vocab);
     loaded.window_ = WindowOf(options, checkpoint.state());
     RecordOptions record = {.sequence = loaded.window_};

@@ -13,7 +13,7 @@
 #include "kernels/device/backend.h"
 #include "models/program/executable.h"
 #include "train/generate/growing_text.h"
-#include "train/tokenizer/tokenizer.h"
+#include "train/tokenizer/open_tokenizer.h"
 
 namespace trainyard {
 
@@ -34,7 +34,9 @@ class InferenceModel {
   static absl::StatusOr<InferenceModel> Load(const Options& options, Use use,
                                              const Backend& backend);
 
-  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  const Tokenizer& tokenizer() const { return *opened_.tokenizer; }
+  const std::string& tokenizer_path() const { return opened_.path; }  // "": bytes.
+  const std::string& checkpoint() const { return checkpoint_; }       // That was loaded.
   int64_t window() const { return window_; }
 
   // Replays the whole window for these tokens, of which there are 1 to window().
@@ -51,7 +53,8 @@ class InferenceModel {
  private:
   void ReadLogits(const std::string& output);
 
-  std::unique_ptr<Tokenizer> tokenizer_;
+  OpenedTokenizer opened_;
+  std::string checkpoint_;
   std::unique_ptr<Executable> executable_;
   std::optional<GrowingText> growing_;  // If the program has a cache.
   int64_t window_ = 0;

@@ -409,6 +409,7 @@ absl::StatusOr<StepRecord> RankTrainer::Step(int64_t step) {
   // A flipped bit of an exponent looks like a divergence, which would end the job.
   if (record.skipped) RETURN_IF_ERROR(state_check_->Compare(step_, /*look_at_memory=*/true));
   record.tokens = uint64_t(tokens_per_step());
+  record.padding_ratio = data_.splits.padding;
   record.model_flops = flops_->OfStep(*batch, engine_->part(), engine_->mesh(), *everyone_);
   record.model_flops_per_second_per_device =
       record.model_flops / (record.seconds * double(world_.size()));

@@ -276,6 +276,10 @@ int Main(int argc, char** argv) {
                "Print the matrix rate of each dtype, in FLOP/s, as JSON");
   app.add_option("--generate", flags.generate, "Write text with this checkpoint's model");
   app.add_option("--prompt", flags.text.prompt, "The beginning of the text");
+  app.add_option("--chat", flags.text.chat, "A question, which the model answers as in a chat");
+  app.add_option("--system", flags.text.system, "For --chat: what the system says first");
+  app.add_option("--format", flags.text.format.name, "For --chat: the format of chats");
+  app.add_option("--date", flags.text.format.date, "For --chat: the date that the format writes");
   app.add_option("--tokens", flags.text.tokens, "How many tokens to write");
   Sampling& sampling = flags.text.sampling;
   app.add_option("--temperature", sampling.temperature, "0 always takes the likeliest token");

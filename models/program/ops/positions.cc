@@ -7,12 +7,13 @@
 namespace trainyard::ops {
 namespace {
 
-// Has the tokens as an input only for their `varying`: positions are the same on every data rank,
+// Has the tokens as an input only for their `varying`, and perhaps where documents begin: positions are the same on every data rank,
 // but the gradients of what is looked up by position vary as those of the tokens.
 class PositionsOp final : public NamedOp<PositionsOp> {
  public:
-  enum Input { kTokens, kInputs };
+  enum Input { kTokens, kBegins, kInputs };
   enum Output { kPositions, kOutputs };
+  static constexpr size_t kOptionalInputs = 1;
   PositionsOp(const SequencePart& part, int64_t first_row) : part_(part), first_row_(first_row) {}
   absl::string_view name() const override { return "positions"; }
   std::string attributes() const override {
@@ -20,8 +21,12 @@ class PositionsOp final : public NamedOp<PositionsOp> {
                         " first_row=", first_row_);
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(PositionsArgs{
-        .y = binder.tensor(instance.outputs[kPositions]), .part = part_, .first_row = first_row_});
+    PositionsArgs args{
+        .y = binder.tensor(instance.outputs[kPositions]), .part = part_, .first_row = first_row_};
+    if (instance.inputs.size() > kBegins) {
+      args.document_begins = binder.tensor(instance.inputs[kBegins]);
+    }
+    return binder.Kernel(args);
   }
 
  private:
@@ -41,8 +46,10 @@ Value Positions(Recorder& recorder, Value tokens) {
   const int64_t rows = recorder.info(tokens).shape.elements() / mesh.size(kTensorAxes);
   const auto op =
       std::make_shared<PositionsOp>(recorder.part(), mesh.coordinate(kTensorAxes) * rows);
+  std::vector<Value> inputs = {tokens};
+  if (recorder.program().restart_positions) inputs.push_back(recorder.Read(kDocumentBegins));
   return recorder.Emit(
-      op, {tokens},
+      op, inputs,
       {{.shape = {rows}, .dtype = DType::kI32, .name = "positions", .differentiable = false}})[0];
 }
 

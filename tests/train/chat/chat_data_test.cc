@@ -215,6 +215,12 @@ TEST_F(ChatFiles, RefuseCutOrDropWhatIsTooLong) {
     }
     EXPECT_EQ(std::count(lengths.begin(), lengths.end(), 24u), too_long == TooLong::kCut ? 1 : 0);
   }
+  // Of this one, nothing would be left that counts.
+  Write("chats.jsonl",
+        R"({"segments": [{"text": "1 2 3 4 5 6 7 8 9", "train": false}, {"text": "a", "train": true}]})");
+  source.too_long = TooLong::kCut;
+  EXPECT_EQ(Refusal(source, 20), "");
+  EXPECT_THAT(Refusal(source, 8), HasSubstr("found none in 1 lines"));
 }
 
 TEST_F(ChatFiles, LeaveOutChatsWithoutATarget) {

@@ -69,6 +69,35 @@ TEST_P(GoldenChatFormat, IsWhatTransformersMake) {
   EXPECT_GE(encoded_lines, 4);
 }
 
+// R1 begins to think where its template says so. The lines that train it have no thoughts.
+TEST_P(GoldenChatFormat, AsksAsTransformersDo) {
+  const GoldenChat golden = OpenGoldenChat(GetParam());
+  const auto tokenizer = ChatTokenizer::Create(*golden.tokenizer, golden.chosen);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const auto encoder = (*tokenizer)->NewEncoder();
+  const std::vector<std::string> lines = GoldenConversations();
+  int questions = 0;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const auto& wanted = golden.file["cases"][i];
+    std::vector<ChatMessage> messages = ReadChatLine(lines[i])->messages;
+    if (!wanted.contains("question") || IsRefused(*golden.chosen.format, messages)) continue;
+    const std::string text = wanted["text"];
+    messages.pop_back();
+    const auto question = encoder->EncodeQuestion(messages);
+    ASSERT_TRUE(question.ok()) << question.status();
+    std::vector<int32_t> ids = question->ids;
+    if (std::string(GetParam()) == "deepseek-r1") {
+      EXPECT_TRUE(golden.tokenizer->NewEncoder()->Encode("<think>\n", ids).ok());
+    }
+    EXPECT_EQ(Checksum(ids), wanted["question"].get<std::string>()) << text;
+    ASSERT_TRUE(question->end) << text;
+    const std::string end = *golden.tokenizer->Decode({{*question->end}}, Specials::kKeep);
+    EXPECT_GT(text.rfind(end), text.size() - end.size() - 20) << text << ": " << end;
+    ++questions;
+  }
+  EXPECT_GE(questions, 3);
+}
+
 TEST_P(GoldenChatFormat, CountsTheAnswersAlone) {
   const std::map<std::string, std::string> wanted = {
       {"chatml", "two<|im_end|>four<|im_end|>"},

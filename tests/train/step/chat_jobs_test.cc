@@ -44,9 +44,16 @@ struct ChatGang {
   ParallelismConfig parallelism;
 };
 
-TEST(ChatJobs, AreTheSameForEveryGang) {
-  JobConfig job = ChatJob("chat_jobs");
+class ChatGangs : public ::testing::TestWithParam<const char*> {};
+
+// The positions of gpt3 are learnt.
+TEST_P(ChatGangs, AreTheSame) {
+  JobConfig job = ChatJob(absl::StrCat("chat_jobs_", GetParam()));
   job.checkpoint.reset();
+  job.model.architecture->family = GetParam();
+  if (absl::string_view(GetParam()) == "gpt3") {
+    for (const char* field : {"kv_heads", "head_dim"}) job.model.architecture->fields.erase(field);
+  }
   const RankRun alone = RunJob(job)[0];
   ASSERT_TRUE(alone.status.ok()) << alone.status;
   ASSERT_EQ(alone.records.size(), 2u);
@@ -72,6 +79,8 @@ TEST(ChatJobs, AreTheSameForEveryGang) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Families, ChatGangs, ::testing::Values("llama", "gpt3"));
 
 TEST(ChatJobs, LearnAnswersAlone) {
   JobConfig job = ChatJob("chat_answers");

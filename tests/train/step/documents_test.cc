@@ -42,7 +42,8 @@ double LossOf(const ModelConfig& config, const std::vector<Document>& documents,
   const auto executable =
       Bind(RecordTraining(*CreateModel(config), {.record = {.precision = Precision::F64(),
                                                             .sequence = int64_t(tokens.size()),
-                                                            .documents = packed}}));
+                                                            .documents = packed,
+                                                            .restart_positions = packed}}));
   // New weights are so small that it would hardly matter what tokens attend to.
   for (const ParameterBox& box : executable->program().Parameters()) {
     double* weights = executable->flat(FlatBuffer::kMaster, box.flat).as<double>();
@@ -60,7 +61,8 @@ double LossOf(const ModelConfig& config, const std::vector<Document>& documents,
 }
 
 TEST(PackedDocuments, HaveTheLossesThatTheyHaveAlone) {
-  for (const ModelConfig& config : {TinyLlama(), TinyMoe(), TinyGptOss(), TinyGemma3()}) {
+  for (const ModelConfig& config :
+       {TinyLlama(), TinyMoe(), TinyGptOss(), TinyGemma3(), TinyGpt3()}) {
     SCOPED_TRACE(config.family());
     const int64_t vocab = AsDecoder(config).vocab;
     std::vector<Document> documents;

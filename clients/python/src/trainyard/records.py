@@ -77,6 +77,7 @@ class Step(NamedTuple):
     mfu: float  # 0 to 1.
     validation_loss: float
     load_balancing_loss: float
+    padding_ratio: float
     skipped: bool
     finish_time: Optional[datetime]
     data_seconds: float
@@ -178,7 +179,8 @@ def step(message: job_pb2.StepRecord) -> Step:
         step=message.step, epoch=message.epoch, loss=message.loss, grad_norm=message.grad_norm,
         learning_rate=message.learning_rate, tokens=message.tokens, seconds=message.seconds,
         mfu=_number(message, "mfu"), validation_loss=_number(message, "validation_loss"),
-        load_balancing_loss=_number(message, "load_balancing_loss"), skipped=message.skipped,
+        load_balancing_loss=_number(message, "load_balancing_loss"),
+        padding_ratio=_number(message, "padding_ratio"), skipped=message.skipped,
         finish_time=_time(message, "finish_time"),
         data_seconds=phases.data, forward_seconds=phases.forward, backward_seconds=phases.backward,
         grad_sync_seconds=phases.grad_sync, optimizer_seconds=phases.optimizer,

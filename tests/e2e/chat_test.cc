@@ -1,0 +1,96 @@
+// Proves the way from a Hugging Face directory to a fine-tuned one through the real binaries: a job
+// on chats, an answer, an export that can be imported again. And that chats which cannot be trained
+// on are refused before anything is trained, with file and line.
+
+#include <gmock/gmock.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/files.h"
+#include "tests/e2e/service.h"
+#include "tests/train/chat/golden_chat.h"
+
+namespace trainyard::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string Chats(int count) {
+  std::string lines;
+  for (int i = 0; i < count; ++i) {
+    absl::StrAppend(&lines, R"({"prompt": "What is )", i, R"(?", "completion": "a number"})", "\n");
+  }
+  return lines;
+}
+
+constexpr char kModel[] =
+    "{architecture: {family: qwen3, layers: 2, hidden: 32, ffn: 64, heads: 4, kv_heads: 2, "
+    "head_dim: 8, vocab: 2048, max_seq: 128, norm_eps: 1e-6, rope_base: 10000, tied: true}}";
+
+class ChatService : public ::testing::Test {
+ protected:
+  ChatService() : service_({.workers = 1, .devices_per_worker = 2}) {
+    // A directory of Hugging Face, with a tokenizer.
+    const std::string id = service_.Submit({.name = "base",
+                                            .steps = 1,
+                                            .checkpoint_every = 1,
+                                            .directory = "runs/base",
+                                            .model = kModel});
+    EXPECT_EQ(service_.WaitForEnd(id), "SUCCEEDED");
+    const Finished exported = service_.Trainyard({"export", "runs/base", "--to", "base"});
+    EXPECT_EQ(exported.exit_code, 0) << exported;
+    service_.Write("base/tokenizer.json", OpenGoldenChat("chatml").tokenizer_json);
+    service_.Write("mine.jsonl", Chats(40));
+  }
+
+  Finished Submit(const std::vector<std::string>& sets) {
+    std::vector<std::string> words = {"submit", "finetune/sft", "--watch"};
+    for (const char* set :
+         {"model.import=base", "data.chat.path=mine.jsonl", "data.chat.format=chatml",
+          "precision=F32", "batch={global: 4, micro: 2, sequence: 96}", "devices=2", "steps=40",
+          "optimizer.adamw.learning_rate=1e-2", "validation.every_steps=20"}) {
+      words.insert(words.end(), {"--set", set});
+    }
+    for (const std::string& set : sets) words.insert(words.end(), {"--set", set});
+    return service_.Trainyard(words);
+  }
+
+  Service service_;
+};
+
+TEST_F(ChatService, TeachesAModelToAnswer) {
+  const Finished trained = Submit({});
+  ASSERT_EQ(trained.exit_code, 0) << trained;
+  EXPECT_TRUE(Exists(service_.directory() + "/mine.jsonl.chat_index"));
+  EXPECT_THAT(HttpGet(service_.metrics_url()), HasSubstr("trainyard_padding_ratio{"));
+  const Finished answer =
+      service_.Trainyard({"generate", "runs/sft", "--chat", "What is 77?", "--temperature", "0"});
+  EXPECT_EQ(answer.output, "a number\n") << answer;
+  const Finished exported = service_.Trainyard({"export", "runs/sft", "--to", "out"});
+  ASSERT_EQ(exported.exit_code, 0) << exported;
+  EXPECT_TRUE(Exists(service_.directory() + "/out/tokenizer.json"));
+  const Finished imported = service_.Trainyard({"import", "out", "--to", "again"});
+  ASSERT_EQ(imported.exit_code, 0) << imported;
+  const Finished same = service_.Trainyard(
+      {"generate", "again", "--chat", "What is 77?", "--temperature", "0", "--format", "chatml"});
+  EXPECT_EQ(same.output, answer.output) << same;
+}
+
+TEST_F(ChatService, RefusesWhatCannotBeTrainedOn) {
+  service_.Write("mine.jsonl", Chats(3) + "{\"messages\": []}\n");
+  const Finished broken = Submit({});
+  EXPECT_NE(broken.exit_code, 0);
+  EXPECT_THAT(broken.output + broken.errors, AllOf(HasSubstr("data.chat"), HasSubstr("mine.jsonl:4: ")));
+  const Finished format = Submit({"data.chat.format=chatlm"});
+  EXPECT_THAT(format.errors, AllOf(HasSubstr("data.chat.format"), HasSubstr("nearest chatml")));
+  const Finished date = Submit({"data.chat.date=2026-01-01"});
+  EXPECT_THAT(date.errors, AllOf(HasSubstr("data.chat.date"), HasSubstr("wanted no date")));
+  service_.Write("mine.jsonl", Chats(3));
+  const Finished unnamed = Submit({"data.chat.format="});
+  EXPECT_THAT(unnamed.output + unnamed.errors, HasSubstr("wanted a chat_template beside"));
+  const Finished shorter = Submit({"batch.sequence=8"});
+  EXPECT_THAT(shorter.output + shorter.errors, HasSubstr("nearest batch.sequence"));
+}
+
+}  // namespace
+}  // namespace trainyard::testing

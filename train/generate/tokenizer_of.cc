@@ -1,0 +1,66 @@
+#include "train/generate/tokenizer_of.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "common/files.h"
+#include "common/status_macros.h"
+#include "train/checkpoint/paths.h"
+#include "train/checkpoint/recorded_job.h"
+#include "train/config/parse.h"
+#include "train/data/chat.h"
+#include "train/hf/carried_files.h"
+#include "train/tokenizer/byte_tokenizer.h"
+#include "train/tokenizer/format.h"
+
+namespace trainyard {
+namespace {
+
+bool KeepsTokenizer(const HfOrigin& origin) {
+  const auto formats = TokenizerFormats();
+  return std::any_of(formats.begin(), formats.end(), [&](const TokenizerFormat* format) {
+    return format->file != nullptr && origin.files.contains(format->file);
+  });
+}
+
+// Where the tokenizer is; "" if nobody knows.
+absl::StatusOr<std::string> FindTokenizer(const std::string& checkpoint) {
+  ASSIGN_OR_RETURN(const std::optional<HfOrigin> origin, FindOrigin(checkpoint));
+  if (origin && KeepsTokenizer(*origin)) return origin->path;
+  ASSIGN_OR_RETURN(const std::optional<ChatFormatChoice> chats, ChatFormatOf(checkpoint));
+  return chats && Exists(chats->tokenizer) ? chats->tokenizer : "";
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<ChatFormatChoice>> ChatFormatOf(const std::string& checkpoint) {
+  const auto place = ParseCheckpointPath(checkpoint);
+  if (!place) return std::nullopt;
+  const std::string directory =
+      std::filesystem::path(checkpoint).parent_path().parent_path().string();
+  ASSIGN_OR_RETURN(const std::optional<RecordedJob> record,
+                   ReadRecordedJob(directory, place->first));
+  if (!record) return std::nullopt;
+  const absl::StatusOr<JobConfig> job = ParseJobConfig(record->job);
+  if (!job.ok() || job->data.source() != &ChatSource()) return std::nullopt;
+  const ChatData& chat = job->data.As<ChatData>();
+  return ChatFormatChoice{.name = chat.format, .date = chat.date, .tokenizer = chat.tokenizer};
+}
+
+absl::StatusOr<OpenedTokenizer> TokenizerOf(const std::string& checkpoint, int64_t model_vocab) {
+  ASSIGN_OR_RETURN(const std::string path, FindTokenizer(checkpoint));
+  if (!path.empty()) {
+    ASSIGN_OR_RETURN(OpenedTokenizer opened, OpenTokenizer(path));
+    RETURN_IF_ERROR(CheckVocabulary(opened, model_vocab));
+    return opened;
+  }
+  if (model_vocab == ByteTokenizer().vocab()) {
+    return OpenedTokenizer{.tokenizer = std::make_unique<ByteTokenizer>(), .path = {}, .digest = {}};
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      checkpoint, ": wanted a model of byte tokens, vocab 256, or one that was imported with its ",
+      TokenizerFileNames(), "; found vocab ", model_vocab, ", and no tokenizer"));
+}
+
+}  // namespace trainyard

@@ -79,8 +79,8 @@ struct StepNumbers {
   // Only of a model that trains for balance: the mean over its layers, without its coefficient. 1:
   // the experts are evenly loaded; the maximum is experts / top_k.
   std::optional<double> load_balancing_loss;
-  // Only of packed data (ChatData): the share of the places of samples that are padding, in an epoch
-  // of the training data.
+  // Only of packed data (ChatData): the share of the places of samples that are padding, in an
+  // epoch of the training data.
   std::optional<double> padding_ratio;
 };
 
@@ -119,10 +119,11 @@ constexpr void ForEachNumber(Numbers& numbers, Visit&& visit) {
           "Load balance of experts: mean over layers, without its coefficient. 1: even. Far above: "
           "a few experts get most tokens. Absent: the model does not train for balance."},
       numbers.load_balancing_loss);
-  visit(StepNumber{"padding_ratio", "padding_ratio",
-                   "Share of packed samples that is padding. Large: samples are short beside chats, "
-                   "so a longer batch.sequence trains faster. Absent: the data are not packed."},
-        numbers.padding_ratio);
+  visit(
+      StepNumber{"padding_ratio", "padding_ratio",
+                 "Share of packed samples that is padding. Large: samples are short beside chats, "
+                 "so a longer batch.sequence trains faster. Absent: the data are not packed."},
+      numbers.padding_ratio);
 }
 
 template <typename V>

@@ -1,5 +1,5 @@
-// The positions of tokens in their sequences: y[i] = part.position((first_row + i) % part.rows). With
-// document_begins, the positions in their documents: y[i] less document_begins[first_row + i].
+// The positions of tokens in their sequences: y[i] = part.position((first_row + i) % part.rows).
+// With document_begins, those in their documents: y[i] less document_begins[first_row + i].
 
 #pragma once
 
@@ -11,7 +11,7 @@ namespace trainyard {
 struct PositionsArgs {
   Tensor y;  // any shape, i32, out
   SequencePart part;
-  int64_t first_row = 0;  // Number of y's first row on this rank, over all sequences.
+  int64_t first_row = 0;             // Number of y's first row on this rank, over all sequences.
   ConstTensor document_begins = {};  // [rows of the rank]  i32, as in attention.h
 };
 

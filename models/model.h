@@ -62,8 +62,8 @@ struct RecordOptions {
   // of its own, DocumentBegins(sequence).
   bool documents = false;
   bool restart_positions = false;  // With `documents`: each document has the positions from 0 on.
-  bool deterministic = true;  // False: see AttentionBackwardArgs.
-  bool fuse = true;           // Whether ops are fused. Only tests that compare turn this off.
+  bool deterministic = true;       // False: see AttentionBackwardArgs.
+  bool fuse = true;                // Whether ops are fused. Only tests that compare turn this off.
   // > 0: an inference program of one sequence on one rank keeps the keys and values of so many
   // tokens, at most the model's max_sequence, from one replay to the next. Chunk 0 reads the next
   // `sequence` tokens of a text, with the output kSeveralLogits, and chunk 1 the next token. The

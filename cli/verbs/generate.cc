@@ -44,8 +44,8 @@ absl::Status RunGenerate(const Context& context) {
   const std::string& path = context.arguments.Text("CHECKPOINT");
   RETURN_IF_ERROR(FindCheckpoints(path).status());
   return BecomeTrainer(context, {"--generate", path},
-                       {"--prompt", "--chat", "--system", "--format", "--date", "--tokens", "--temperature", "--top-k", "--top-p", "--min-p",
-                        "--stop", "--seed"});
+                       {"--prompt", "--chat", "--system", "--format", "--date", "--tokens",
+                        "--temperature", "--top-k", "--top-p", "--min-p", "--stop", "--seed"});
 }
 
 }  // namespace

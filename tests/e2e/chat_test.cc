@@ -4,6 +4,8 @@
 
 #include <gmock/gmock.h>
 
+#include <cstdlib>
+
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
 #include "tests/e2e/service.h"
@@ -24,8 +26,8 @@ std::string Chats(int count) {
 }
 
 constexpr char kModel[] =
-    "{architecture: {family: qwen3, layers: 2, hidden: 32, ffn: 64, heads: 4, kv_heads: 2, "
-    "head_dim: 8, vocab: 2048, max_seq: 128, norm_eps: 1e-6, rope_base: 10000, tied: true}}";
+    "architecture: {family: qwen3, layers: 2, hidden: 32, ffn: 64, heads: 4, kv_heads: 2, "
+    "head_dim: 8, vocab: 2048, max_seq: 128, norm_eps: 1e-6, rope_base: 10000, tied: true}";
 
 class ChatService : public ::testing::Test {
  protected:
@@ -39,12 +41,15 @@ class ChatService : public ::testing::Test {
     EXPECT_EQ(service_.WaitForEnd(id), "SUCCEEDED");
     const Finished exported = service_.Trainyard({"export", "runs/base", "--to", "base"});
     EXPECT_EQ(exported.exit_code, 0) << exported;
+    EXPECT_TRUE(MakeDirectories(service_.directory() + "/base").ok());
     service_.Write("base/tokenizer.json", OpenGoldenChat("chatml").tokenizer_json);
     service_.Write("mine.jsonl", Chats(40));
   }
 
   Finished Submit(const std::vector<std::string>& sets) {
-    std::vector<std::string> words = {"submit", "finetune/sft", "--watch"};
+    std::vector<std::string> words = {
+        "submit", absl::StrCat(std::getenv("TRAINYARD_SOURCE"), "/recipes/finetune/sft.yaml"),
+        "--watch"};
     for (const char* set :
          {"model.import=base", "data.chat.path=mine.jsonl", "data.chat.format=chatml",
           "precision=F32", "batch={global: 4, micro: 2, sequence: 96}", "devices=2", "steps=40",
@@ -61,7 +66,6 @@ class ChatService : public ::testing::Test {
 TEST_F(ChatService, TeachesAModelToAnswer) {
   const Finished trained = Submit({});
   ASSERT_EQ(trained.exit_code, 0) << trained;
-  EXPECT_TRUE(Exists(service_.directory() + "/mine.jsonl.chat_index"));
   EXPECT_THAT(HttpGet(service_.metrics_url()), HasSubstr("trainyard_padding_ratio{"));
   const Finished answer =
       service_.Trainyard({"generate", "runs/sft", "--chat", "What is 77?", "--temperature", "0"});
@@ -80,15 +84,16 @@ TEST_F(ChatService, RefusesWhatCannotBeTrainedOn) {
   service_.Write("mine.jsonl", Chats(3) + "{\"messages\": []}\n");
   const Finished broken = Submit({});
   EXPECT_NE(broken.exit_code, 0);
-  EXPECT_THAT(broken.output + broken.errors, AllOf(HasSubstr("data.chat"), HasSubstr("mine.jsonl:4: ")));
+  EXPECT_THAT(broken.output + broken.errors,
+              AllOf(HasSubstr("data.chat"), HasSubstr("mine.jsonl:4: ")));
   const Finished format = Submit({"data.chat.format=chatlm"});
   EXPECT_THAT(format.errors, AllOf(HasSubstr("data.chat.format"), HasSubstr("nearest chatml")));
   const Finished date = Submit({"data.chat.date=2026-01-01"});
   EXPECT_THAT(date.errors, AllOf(HasSubstr("data.chat.date"), HasSubstr("wanted no date")));
-  service_.Write("mine.jsonl", Chats(3));
+  service_.Write("mine.jsonl", Chats(40));
   const Finished unnamed = Submit({"data.chat.format="});
   EXPECT_THAT(unnamed.output + unnamed.errors, HasSubstr("wanted a chat_template beside"));
-  const Finished shorter = Submit({"batch.sequence=8"});
+  const Finished shorter = Submit({"batch.sequence=8", "data.chat.too_long=REFUSE"});
   EXPECT_THAT(shorter.output + shorter.errors, HasSubstr("nearest batch.sequence"));
 }
 

@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "train/chat/choose_format.h"
 #include "train/chat/conversation.h"
-#include "train/data/line_encoder.h"
+#include "train/chat/line_encoder.h"
 #include "train/tokenizer/tokenizer.h"
 
 namespace trainyard {

@@ -50,11 +50,10 @@ absl::StatusOr<std::shared_ptr<const LineEncoding>> OpenChatLines(
     const LineEncodingOptions& options) {
   ASSIGN_OR_RETURN(OpenedTokenizer opened, OpenTokenizer(options.tokenizer, options.roots));
   RETURN_IF_ERROR(CheckVocabulary(opened, options.vocab));
-  ASSIGN_OR_RETURN(
-      ChosenChatFormat chosen,
-      ChooseChatFormat(
-          {.name = options.format, .date = options.date, .tokenizer = options.tokenizer},
-          options.roots));
+  ASSIGN_OR_RETURN(ChosenChatFormat chosen, ChooseChatFormat({.name = options.format,
+                                                              .date = options.date,
+                                                              .tokenizer = options.tokenizer},
+                                                             options.roots));
   ASSIGN_OR_RETURN(std::unique_ptr<ChatTokenizer> chat,
                    ChatTokenizer::Create(*opened.tokenizer, std::move(chosen)));
   return std::make_shared<const ChatLines>(std::move(opened), std::move(chat));

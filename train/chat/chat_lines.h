@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "train/data/line_encoder.h"
+#include "train/chat/line_encoder.h"
 
 namespace trainyard {
 

@@ -174,10 +174,6 @@ bool IsBlank(absl::string_view text) {
 
 }  // namespace
 
-absl::string_view Name(ChatRole role) {
-  return role == ChatRole::kSystem ? "system" : role == ChatRole::kUser ? "user" : "assistant";
-}
-
 absl::StatusOr<ChatLine> ReadChatLine(absl::string_view line) {
   RETURN_IF_ERROR(CheckBytes(line));
   ASSIGN_OR_RETURN(const Json json, ReadJsonLine(line));

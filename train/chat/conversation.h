@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "train/data/line_encoder.h"
+#include "train/chat/line_encoder.h"
 
 namespace trainyard {
 

@@ -139,6 +139,10 @@ constexpr ChatFormat kFormats[] = {
 
 }  // namespace
 
+absl::string_view Name(ChatRole role) {
+  return role == ChatRole::kSystem ? "system" : role == ChatRole::kUser ? "user" : "assistant";
+}
+
 std::span<const ChatFormat> AllChatFormats() { return kFormats; }
 
 const ChatFormat* FindChatFormat(absl::string_view name) {
@@ -190,13 +194,14 @@ absl::Status CheckFits(const ChatFormat& format, std::span<const ChatMessage> me
 absl::StatusOr<std::string> DateOf(const ChatFormat& format, const std::string& date) {
   const bool wants = *format.date_form != '\0';
   if (!wants && date.empty()) return std::string();
-  if (!wants) return absl::InvalidArgumentError(
+  if (!wants)
+    return absl::InvalidArgumentError(
         absl::StrCat("wanted no date in the format ", format.name, ", found ", Shown(date)));
   absl::CivilDay day;
   if (date.size() != 10 || !absl::ParseCivilTime(date, &day)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("wanted a date as 2026-01-31, which the format ", format.name,
-                     " writes, found ", date.empty() ? "none" : Shown(date)));
+    return absl::InvalidArgumentError(absl::StrCat("wanted a date as 2026-01-31, which the format ",
+                                                   format.name, " writes, found ",
+                                                   date.empty() ? "none" : Shown(date)));
   }
   return absl::FormatTime(format.date_form, absl::FromCivil(day, absl::UTCTimeZone()),
                           absl::UTCTimeZone());

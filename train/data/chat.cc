@@ -16,7 +16,7 @@
 #include "common/status_macros.h"
 #include "models/language_model.h"
 #include "train/chat/chat_format.h"
-#include "train/data/line_encoder.h"
+#include "train/chat/line_encoder.h"
 #include "train/data/line_index.h"
 #include "train/data/packed_order.h"
 
@@ -48,7 +48,8 @@ class ChatFile {
       encoders_.push_back(std::move(encoder));
     }
     if (status.ok() && IndexOf(encoded, line(number).offset) == line(number)) return encoded;
-    return absl::DataLossError(absl::StrCat(path(), ": changed after it was opened: the line at byte ",
+    return absl::DataLossError(absl::StrCat(path(),
+                                            ": changed after it was opened: the line at byte ",
                                             line(number).offset, " has other tokens now"));
   }
 
@@ -140,7 +141,7 @@ class ChatSamples final : public Dataset {
 struct LineCounts {
   int64_t too_long = 0;
   int64_t without_targets = 0;
-  int64_t longest = 0;        // Tokens.
+  int64_t longest = 0;         // Tokens.
   int64_t first_too_long = 0;  // The line's byte.
 };
 
@@ -169,8 +170,8 @@ absl::StatusOr<Samples> MakeSamples(const ChatLines& part, bool training,
     return absl::InvalidArgumentError(absl::StrCat(
         part.file->path(), ": wanted chats of at most batch.sequence + 1 = ", part.sequence + 1,
         " tokens, found ", counts.too_long, " of ", part.count, " that have up to ", counts.longest,
-        ", the first at byte ", counts.first_too_long,
-        "; nearest batch.sequence ", counts.longest - 1, ", or data.chat.too_long: CUT or DROP"));
+        ", the first at byte ", counts.first_too_long, "; nearest batch.sequence ",
+        counts.longest - 1, ", or data.chat.too_long: CUT or DROP"));
   }
   // Both parts and all seeds have orders of their own.
   const uint64_t key = RandomBits(options.seed, HashName("data/chat"), training ? 0 : 1);
@@ -184,10 +185,10 @@ absl::StatusOr<Samples> MakeSamples(const ChatLines& part, bool training,
   if (!epoch.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(
         part.file->path(), ": wanted a chat for ", what, " that has a target which counts, and is ",
-        "not too long, found none in ", part.count, " lines"));
+        "not too long, found none in ", part.count, " lines, of which ", counts.too_long,
+        " are too long, up to ", counts.longest, " tokens"));
   }
-  const double padding =
-      1 - double(epoch->tokens) / double(epoch->samples) / double(part.sequence);
+  const double padding = 1 - double(epoch->tokens) / double(epoch->samples) / double(part.sequence);
   LogInfo("chats", {{"file", part.file->path()},
                     {"for", what},
                     {"lines", part.count},
@@ -274,16 +275,16 @@ absl::StatusOr<DataSplits> OpenChat(const ChatData& source, const DataOptions& o
   const auto file = std::make_shared<const ChatFile>(std::move(opened), std::move(index), encoding);
   const int64_t held_out = int64_t(source.validation_fraction * double(file->lines()));
   if (source.validation_fraction > 0 && held_out == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        file->path(), ": validation_fraction ", source.validation_fraction, " of ", file->lines(),
-        " lines holds out nothing"));
+    return absl::InvalidArgumentError(absl::StrCat(file->path(), ": validation_fraction ",
+                                                   source.validation_fraction, " of ",
+                                                   file->lines(), " lines holds out nothing"));
   }
   const auto part = [&](int64_t first, int64_t count) {
     return ChatLines{.file = file,
-                    .first = first,
-                    .count = count,
-                    .too_long = source.too_long,
-                    .sequence = options.sequence};
+                     .first = first,
+                     .count = count,
+                     .too_long = source.too_long,
+                     .sequence = options.sequence};
   };
   const int64_t training = file->lines() - held_out;
   ASSIGN_OR_RETURN(Samples train, MakeSamples(part(0, training), /*training=*/true, options));

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "common/roots.h"
 #include "models/program/input.h"
-#include "train/data/line_encoder.h"
+#include "train/chat/line_encoder.h"
 #include "train/data/source.h"
 
 namespace trainyard {

@@ -32,7 +32,7 @@ struct LineHeader {
   uint64_t file_bytes = 0;
   int64_t changed_ns = 0;  // When the file was written last, in Unix time.
   uint64_t lines = 0;
-  uint32_t crc = 0;  // CRC-32 of the lines.
+  uint32_t crc = 0;        // CRC-32 of the lines.
   char encoding[64] = {};  // The digest, in hexadecimal digits.
   uint32_t unused = 0;
 };
@@ -109,8 +109,8 @@ class BlockEncoder {
     for (std::thread& thread : threads) thread.join();
     for (size_t i = 0; i < lines.size(); ++i) {
       if (errors[i].ok()) continue;
-      return absl::Status(errors[i].code(), absl::StrCat(path_, ":", lines[i].number, ": ",
-                                                         errors[i].message()));
+      return absl::Status(errors[i].code(),
+                          absl::StrCat(path_, ":", lines[i].number, ": ", errors[i].message()));
     }
     index.insert(index.end(), indexed.begin(), indexed.end());
     return absl::OkStatus();

@@ -1,5 +1,5 @@
-// Where the lines of a file begin, and how many tokens they have. The index is kept beside the file,
-// as PATH.chat_index, so that the lines are encoded once and not at each start of a rank.
+// Where the lines of a file begin, and how many tokens they have. The index is kept beside the
+// file, as PATH.chat_index, so that the lines are encoded once and not at each start of a rank.
 
 #pragma once
 
@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/roots.h"
-#include "train/data/line_encoder.h"
+#include "train/chat/line_encoder.h"
 
 namespace trainyard {
 
@@ -19,9 +19,9 @@ inline constexpr char kLineIndexSuffix[] = ".chat_index";
 
 // As in the file of the index, in the order of bytes of the machine.
 struct IndexedLine {
-  uint64_t offset = 0;   // Of its first byte.
-  uint32_t ids = 0;      // How many tokens it has.
-  uint32_t target = 0;   // The first of them that counts and is not the line's first; 0: none.
+  uint64_t offset = 0;  // Of its first byte.
+  uint32_t ids = 0;     // How many tokens it has.
+  uint32_t target = 0;  // The first of them that counts and is not the line's first; 0: none.
   bool operator==(const IndexedLine&) const = default;
 };
 static_assert(sizeof(IndexedLine) == 16);

@@ -99,13 +99,13 @@ std::vector<DataPath> PathsOf(const DataConfig& data) {
 std::vector<KnownDataField> KnownDataFields() {
   std::vector<KnownDataField> known;
   for (const DataSource* const source : DataSources()) {
-    ForEachField(source->make(), /*numbered=*/false,
-                 [&](const std::string& path, const SourceRule& rule, const SourceField& field) {
-                   known.push_back({.field = path,
-                                    .is_path = rule.is_path &&
-                                               std::holds_alternative<std::string*>(field),
-                                    .same_samples = rule.same_samples});
-                 });
+    ForEachField(
+        source->make(), /*numbered=*/false,
+        [&](const std::string& path, const SourceRule& rule, const SourceField& field) {
+          known.push_back({.field = path,
+                           .is_path = rule.is_path && std::holds_alternative<std::string*>(field),
+                           .same_samples = rule.same_samples});
+        });
   }
   return known;
 }

@@ -62,7 +62,7 @@ class DataConfig {
 struct SourceRule {
   const char* name;                    // As in a spec.
   std::optional<Interval> legal = {};  // Of a number. Absent: the source checks the number.
-  bool is_path = true;  // Of a text.
+  bool is_path = true;                 // Of a text.
   // Of a path: the ends of its files behind the path. Empty: the path says which file it is.
   std::vector<const char*> files = {""};
   bool may_be_empty = false;           // Of a path: "" means that the field is not used.

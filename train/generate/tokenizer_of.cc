@@ -56,7 +56,8 @@ absl::StatusOr<OpenedTokenizer> TokenizerOf(const std::string& checkpoint, int64
     return opened;
   }
   if (model_vocab == ByteTokenizer().vocab()) {
-    return OpenedTokenizer{.tokenizer = std::make_unique<ByteTokenizer>(), .path = {}, .digest = {}};
+    return OpenedTokenizer{
+        .tokenizer = std::make_unique<ByteTokenizer>(), .path = {}, .digest = {}};
   }
   return absl::InvalidArgumentError(absl::StrCat(
       checkpoint, ": wanted a model of byte tokens, vocab 256, or one that was imported with its ",

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
-#include "train/chat/chat_lines.h"
 #include "train/data/source.h"
 
 namespace trainyard {
@@ -31,7 +30,7 @@ absl::StatusOr<std::vector<InputFingerprint>> FingerprintsOfData(const DataConfi
 }
 
 absl::StatusOr<JobData> Open(const JobConfig& job, std::vector<InputSpec> inputs,
-                             const Roots& roots) {
+                             const Roots& roots, OpenLineEncoding open_lines) {
   JobData data;
   data.field = FieldOf(job.data);
   ASSIGN_OR_RETURN(data.splits, OpenData({.source = job.data,
@@ -39,7 +38,7 @@ absl::StatusOr<JobData> Open(const JobConfig& job, std::vector<InputSpec> inputs
                                           .sequence = job.batch.sequence,
                                           .seed = job.seed,
                                           .roots = roots,
-                                          .open_lines = OpenChatLines}));
+                                          .open_lines = std::move(open_lines)}));
   ASSIGN_OR_RETURN(data.files, FingerprintsOfData(job.data, roots));
   if (!data.splits.tokenizer.empty()) {
     ASSIGN_OR_RETURN(data.files.emplace_back(),
@@ -52,8 +51,8 @@ absl::StatusOr<JobData> Open(const JobConfig& job, std::vector<InputSpec> inputs
 }  // namespace
 
 absl::StatusOr<JobData> OpenJobData(const JobConfig& job, std::vector<InputSpec> inputs,
-                                    const Roots& roots) {
-  absl::StatusOr<JobData> data = Open(job, std::move(inputs), roots);
+                                    const Roots& roots, OpenLineEncoding open_lines) {
+  absl::StatusOr<JobData> data = Open(job, std::move(inputs), roots, std::move(open_lines));
   if (data.ok()) return data;
   return absl::Status(data.status().code(),
                       absl::StrCat(FieldOf(job.data), ": ", data.status().message()));

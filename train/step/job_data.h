@@ -22,9 +22,10 @@ struct JobData {
   std::vector<InputFingerprint> files;  // Synthetic data have none.
 };
 
-// Errors are those of OpenData (train/data/dataset.h); the message begins with the field.
+// `open_lines`: as in DataOptions. Errors are those of OpenData (train/data/dataset.h); the message
+// begins with the field.
 absl::StatusOr<JobData> OpenJobData(const JobConfig& job, std::vector<InputSpec> inputs,
-                                    const Roots& roots);
+                                    const Roots& roots, OpenLineEncoding open_lines);
 
 // Of the files of a directory that decide what a model imported from it computes: its
 // configuration, its index and its shards.

@@ -194,7 +194,8 @@ absl::Status RankTrainer::Prepare() {
 }
 
 absl::Status RankTrainer::OpenDataset() {
-  absl::StatusOr<JobData> data = OpenJobData(job_, CreateModel(model_)->inputs(), roots_);
+  absl::StatusOr<JobData> data =
+      OpenJobData(job_, CreateModel(model_)->inputs(), roots_, callbacks_.open_lines);
   // An earlier attempt has found the data, so this host has failed.
   const bool away = absl::IsNotFound(data.status()) || absl::IsPermissionDenied(data.status());
   RETURN_IF_ERROR(rank_.claimed && away ? OfThisHost(data.status()) : data.status());

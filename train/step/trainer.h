@@ -17,6 +17,7 @@
 #include "kernels/collective/world.h"
 #include "kernels/device/backend.h"
 #include "kernels/device/step_state.h"
+#include "train/chat/line_encoder.h"
 #include "train/config/trainer_config.h"
 
 namespace trainyard {
@@ -42,6 +43,9 @@ struct TrainerCallbacks {
   // measurement, and around checkpoints. `phase` is that of the next work: "data", "step",
   // "validation" or "checkpoint". Must return quickly.
   std::function<void(const char* phase, int64_t step)> progress = nullptr;
+  // Says how lines become tokens, for data that are chats. A program with gRPC cannot have
+  // SentencePiece: both bring their own protobuf.
+  OpenLineEncoding open_lines = nullptr;
   // For tests of failures: called before each attempt (from 0) at a step, with the attempt's state.
   std::function<void(int64_t step, int attempt, StepState&)> before_attempt = nullptr;
   // For tests of wrong programs: may change the rank's program before it is planned.

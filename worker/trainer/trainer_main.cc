@@ -27,6 +27,7 @@
 #include "common/text.h"
 #include "kernels/device/fault.h"
 #include "kernels/matrix_rate.h"
+#include "train/chat/chat_lines.h"
 #include "train/config/continued_run.h"
 #include "train/config/resolve_model.h"
 #include "train/config/validate.h"
@@ -224,7 +225,8 @@ absl::StatusOr<Fault> ParseFault(const std::string& flag) {
 
 ExitReport RunAndReport(const TrainerConfig& config, const Flags& flags, StopSignals& stop,
                         const Fault& fault) {
-  RankProcessOptions options{.stop_requested = [&] { return stop.Received(); }};
+  RankProcessOptions options{.stop_requested = [&] { return stop.Received(); },
+                             .open_lines = OpenChatLines};
   try {
     absl::Status nccl = PrepareNcclTrace(config);
     if (config.rank && config.rank->device_kind == DeviceKind::kCuda && config.rank->world > 1) {

@@ -7,8 +7,9 @@
 namespace trainyard::ops {
 namespace {
 
-// Has the tokens as an input only for their `varying`, and perhaps where documents begin: positions are the same on every data rank,
-// but the gradients of what is looked up by position vary as those of the tokens.
+// Has the tokens as an input only for their `varying`: positions are the same on every data rank,
+// but the gradients of what is looked up by position vary as those of the tokens. The second input,
+// if any, says where documents begin.
 class PositionsOp final : public NamedOp<PositionsOp> {
  public:
   enum Input { kTokens, kBegins, kInputs };

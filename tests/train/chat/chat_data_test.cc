@@ -1,9 +1,7 @@
-// Proves that files of chats become packed samples: each chat whole and once in an epoch, targets in
-// answers alone, padding at the end. And that the index beside a file is made once, believed only
-// for the same file and encoding, and that a file that cannot be trained on is refused with the line
-// that is wrong.
-
-#include "train/data/chat.h"
+// Proves that files of chats become packed samples: each chat whole and once in an epoch, targets
+// in answers alone, padding at the end. And that the index beside a file is made once, and believed
+// only for the same file and encoding, and that a file that cannot be trained on is refused with
+// the line that is wrong.
 
 #include <gmock/gmock.h>
 #include <sys/stat.h>
@@ -21,6 +19,7 @@
 #include "models/language_model.h"
 #include "tests/train/chat/golden_chat.h"
 #include "train/chat/chat_lines.h"
+#include "train/data/chat.h"
 #include "train/data/line_index.h"
 
 namespace trainyard {
@@ -65,8 +64,8 @@ class ChatFiles : public ::testing::Test {
   }
 
   std::shared_ptr<const LineEncoding> Encoding(const std::string& format = "chatml") const {
-    auto encoding = OpenChatLines(
-        {.tokenizer = Path("tokenizer.json"), .format = format, .vocab = kVocab});
+    auto encoding =
+        OpenChatLines({.tokenizer = Path("tokenizer.json"), .format = format, .vocab = kVocab});
     CHECK(encoding.ok()) << encoding.status();
     return *encoding;
   }
@@ -197,10 +196,11 @@ TEST_F(ChatFiles, RefuseCutOrDropWhatIsTooLong) {
   Write("chats.jsonl", Line(0, 2) + Line(1, 30) + Line(2, 3));
   const int64_t length = int64_t(Encoded(*Encoding(), Line(1, 30)).ids.size());
   ChatData source = Chat();
-  EXPECT_THAT(Refusal(source, 24),
-              AllOf(HasSubstr("wanted chats of at most batch.sequence + 1 = 25 tokens, found 1 of 3"),
-                    HasSubstr(absl::StrCat("nearest batch.sequence ", length - 1)),
-                    HasSubstr(absl::StrCat("byte ", Line(0, 2).size()))));
+  EXPECT_THAT(
+      Refusal(source, 24),
+      AllOf(HasSubstr("wanted chats of at most batch.sequence + 1 = 25 tokens, found 1 of 3"),
+            HasSubstr(absl::StrCat("nearest batch.sequence ", length - 1)),
+            HasSubstr(absl::StrCat("byte ", Line(0, 2).size()))));
   EXPECT_EQ(Refusal(source, length - 1), "");
   EXPECT_THAT(Refusal(source, length - 2), Not(IsEmpty()));
   for (const TooLong too_long : {TooLong::kCut, TooLong::kDrop}) {
@@ -216,8 +216,8 @@ TEST_F(ChatFiles, RefuseCutOrDropWhatIsTooLong) {
     EXPECT_EQ(std::count(lengths.begin(), lengths.end(), 24u), too_long == TooLong::kCut ? 1 : 0);
   }
   // Of this one, nothing would be left that counts.
-  Write("chats.jsonl",
-        R"({"segments": [{"text": "1 2 3 4 5 6 7 8 9", "train": false}, {"text": "a", "train": true}]})");
+  Write("chats.jsonl", R"({"segments": [{"text": "1 2 3 4 5 6 7 8 9", "train": false}, )"
+                       R"({"text": "a", "train": true}]})");
   source.too_long = TooLong::kCut;
   EXPECT_EQ(Refusal(source, 20), "");
   EXPECT_THAT(Refusal(source, 8), HasSubstr("found none in 1 lines"));
@@ -243,15 +243,16 @@ TEST_F(ChatFiles, NameTheFirstLineThatIsWrong) {
     const char* line;
     const char* wanted;
   };
-  for (const Case& c : {Case{"{\"messages\": []", "chats.jsonl:4: "},
-                        Case{"{\"prompt\": \"q\", \"completion\": \"\"}", "chats.jsonl:4: "},
-                        Case{"{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}]}",
-                             "chats.jsonl:4: "},
-                        Case{"\xEF\xBB\xBF{}", "chats.jsonl:4: "}}) {
+  for (const Case& c :
+       {Case{"{\"messages\": []", "chats.jsonl:4: "},
+        Case{"{\"prompt\": \"q\", \"completion\": \"\"}", "chats.jsonl:4: "},
+        Case{"{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}]}", "chats.jsonl:4: "},
+        Case{"\xEF\xBB\xBF{}", "chats.jsonl:4: "}}) {
     Write("chats.jsonl", Line(0, 2) + "\n \r\n" + c.line + "\n" + Line(1, 1) + "nothing\n");
     EXPECT_THAT(Refusal(Chat(), 64), HasSubstr(c.wanted)) << c.line;
   }
-  Write("chats.jsonl", Line(0, 2) + "\n" + std::string(kMostLineBytes + 1, 'x') + "\n" + Line(1, 1));
+  Write("chats.jsonl",
+        Line(0, 2) + "\n" + std::string(kMostLineBytes + 1, 'x') + "\n" + Line(1, 1));
   EXPECT_THAT(Refusal(Chat(), 64), HasSubstr("chats.jsonl:3: wanted a line of at most 16777216"));
   Write("chats.jsonl", "\n \n");
   EXPECT_THAT(Refusal(Chat(), 64), HasSubstr("wanted a line with a chat, found none"));
@@ -363,7 +364,8 @@ TEST_F(ChatFiles, AreCutIntoLinesAcrossBlocks) {
   for (int i = 0; i < 40; ++i) {
     offsets.push_back(all.size());
     absl::StrAppend(&all, R"({"segments": [{"text": "a", "train": true}], "x": ")",
-                    std::string(size_t(600'000 + i * 7919), 'x'), "\"}", i % 3 == 0 ? "\r\n" : "\n");
+                    std::string(size_t(600'000 + i * 7919), 'x'), "\"}",
+                    i % 3 == 0 ? "\r\n" : "\n");
   }
   all.pop_back();
   Write("chats.jsonl", all);

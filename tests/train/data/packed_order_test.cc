@@ -1,5 +1,5 @@
-// Proves that packing is first fit, that each epoch has every document once and whole, in an order of
-// its own, that any sample is found at once, and that little is padding.
+// Proves that packing is first fit, that each epoch has every document once and whole, in an order
+// of its own, that any sample is found at once, and that little is padding.
 
 #include "train/data/packed_order.h"
 

@@ -7,6 +7,7 @@
 
 #include "tests/train/chat/golden_chat.h"
 #include "tests/train/step/run_job.h"
+#include "train/chat/chat_lines.h"
 #include "train/data/chat.h"
 
 namespace trainyard::testing {
@@ -15,6 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr double kEqual = 1e-10;
+const RunOptions kLines = {.open_lines = OpenChatLines};
 
 JobConfig ChatJob(const std::string& name) {
   const std::string directory = FreshDirectory(name);
@@ -54,19 +56,17 @@ TEST_P(ChatGangs, AreTheSame) {
   if (absl::string_view(GetParam()) == "gpt3") {
     for (const char* field : {"kv_heads", "head_dim"}) job.model.architecture->fields.erase(field);
   }
-  const RankRun alone = RunJob(job)[0];
+  const RankRun alone = RunJob(job, kLines)[0];
   ASSERT_TRUE(alone.status.ok()) << alone.status;
   ASSERT_EQ(alone.records.size(), 2u);
-  for (const ChatGang& gang : {ChatGang{"data", 4, {}},
-                           ChatGang{"full", 2, {.zero = Zero::kFull}},
-                           ChatGang{"tensor", 2, {.tensor = 2}},
-                           ChatGang{"pipeline", 2, {.pipeline = 2}},
-                           ChatGang{"ring", 2, {.context = 2}},
-                           ChatGang{"both", 4, {.tensor = 2, .context = 2}}}) {
+  for (const ChatGang& gang :
+       {ChatGang{"data", 4, {}}, ChatGang{"full", 2, {.zero = Zero::kFull}},
+        ChatGang{"tensor", 2, {.tensor = 2}}, ChatGang{"pipeline", 2, {.pipeline = 2}},
+        ChatGang{"ring", 2, {.context = 2}}, ChatGang{"both", 4, {.tensor = 2, .context = 2}}}) {
     SCOPED_TRACE(gang.name);
     JobConfig divided = job;
     divided.parallelism = gang.parallelism;
-    for (const RankRun& run : RunJob(divided, {.ranks = gang.ranks})) {
+    for (const RankRun& run : RunJob(divided, {.ranks = gang.ranks, .open_lines = OpenChatLines})) {
       ASSERT_TRUE(run.status.ok()) << run.status;
       for (size_t step = 0; step < 2; ++step) {
         const StepRecord &got = run.records[step], &one = alone.records[step];
@@ -87,7 +87,7 @@ TEST(ChatJobs, LearnAnswersAlone) {
   job.steps = 60;
   job.optimizer.clip_norm = 0;
   job.checkpoint.reset();
-  const RankRun run = RunJob(job)[0];
+  const RankRun run = RunJob(job, kLines)[0];
   ASSERT_TRUE(run.status.ok()) << run.status;
   // The answers have a few tokens, which come again and again.
   EXPECT_LT(run.records.back().loss, 0.5 * run.records.front().loss);
@@ -98,11 +98,12 @@ TEST(ChatJobs, ResumeToTheBit) {
   job.steps = 6;
   JobConfig whole = job;
   whole.checkpoint->directory += "_whole";
-  const RankRun through = RunJob(whole)[0];
+  const RankRun through = RunJob(whole, kLines)[0];
   ASSERT_TRUE(through.status.ok()) << through.status;
   const auto stop = [](int, int64_t finished) { return finished > 3; };
-  ASSERT_TRUE(RunJob(job, {.stop = stop})[0].status.ok());
-  const std::vector<RankRun> rest = RunJob(job, {.ranks = 1, .epoch = 2, .resume = true});
+  ASSERT_TRUE(RunJob(job, {.stop = stop, .open_lines = OpenChatLines})[0].status.ok());
+  const std::vector<RankRun> rest =
+      RunJob(job, {.epoch = 2, .resume = true, .open_lines = OpenChatLines});
   ASSERT_TRUE(rest[0].status.ok()) << rest[0].status;
   ASSERT_GT(rest[0].start.step, 0u);
   EXPECT_EQ(rest[0].records.back().loss, through.records.back().loss);
@@ -113,9 +114,9 @@ TEST(ChatJobs, NoticeAnotherTokenizer) {
   JobConfig job = ChatJob("chat_tokenizer");
   job.steps = 6;
   const auto stop = [](int, int64_t finished) { return finished > 3; };
-  ASSERT_TRUE(RunJob(job, {.stop = stop})[0].status.ok());
+  ASSERT_TRUE(RunJob(job, {.stop = stop, .open_lines = OpenChatLines})[0].status.ok());
   std::ofstream(job.data.As<ChatData>().tokenizer, std::ios::app) << "\n";
-  const RankRun again = RunJob(job, {.ranks = 1, .epoch = 2, .resume = true})[0];
+  const RankRun again = RunJob(job, {.epoch = 2, .resume = true, .open_lines = OpenChatLines})[0];
   EXPECT_FALSE(again.status.ok());
   EXPECT_THAT(std::string(again.status.message()), HasSubstr("data.chat.tokenizer"));
 }

@@ -63,6 +63,7 @@ struct RunOptions {
   std::function<void(int rank, int64_t step, int attempt, StepState&)> before_attempt = nullptr;
   std::function<void(int rank, Program&)> edit_program = nullptr;
   std::function<void(int rank)> ended = nullptr;  // Also where it threw.
+  OpenLineEncoding open_lines = nullptr;
 };
 
 struct RankRun {
@@ -88,6 +89,7 @@ inline void RunOneRank(const JobConfig& job, const RankConfig& rank, const RunOp
           [&](const char* phase, int64_t step) {
             if (options.progress) options.progress(index, phase, step);
           },
+      .open_lines = options.open_lines,
       .before_attempt =
           [&](int64_t step, int attempt, StepState& state) {
             if (options.before_attempt) options.before_attempt(index, step, attempt, state);

@@ -46,7 +46,8 @@ class LineEncoding {
 };
 
 struct LineEncodingOptions {
-  std::string tokenizer = {};  // As ChatFormatChoice (train/chat/choose_format.h), and the next two.
+  // As ChatFormatChoice (choose_format.h), and the next two.
+  std::string tokenizer = {};
   std::string format = {};
   std::string date = {};
   int64_t vocab = 0;  // Ids are below it.

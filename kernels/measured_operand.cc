@@ -2,7 +2,7 @@
 
 #include "common/status_macros.h"
 #include "kernels/fill.h"
-#include "kernels/random_normal.h"
+#include "kernels/random_values.h"
 
 namespace trainyard {
 
@@ -13,10 +13,10 @@ absl::Status FillMeasuredOperand(const Backend& backend, Exec& exec, const Tenso
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(const Buffer state, backend.Allocate(sizeof(StepState)));  // Zeroes: seed 0.
-  backend.kernel<RandomNormalArgs>()(exec,
+  backend.kernel<RandomValuesArgs>()(exec,
                                      {.y = tensor,
                                       .stream = stream,
-                                      .stddev = 0.5,
+                                      .scale = 0.5,
                                       .global_columns = tensor.shape.back(),
                                       .state = reinterpret_cast<const StepState*>(state.data())});
   backend.Synchronize(exec);

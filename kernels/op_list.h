@@ -67,13 +67,14 @@
   X(MuonUpdate) \
   X(NewtonSchulz) \
   X(Positions) \
-  X(RandomNormal) \
+  X(RandomValues) \
   X(RmsNormBackward) \
   X(RmsNormForward) \
   X(Rope) \
   X(RopeTable) \
   X(RouterBackward) \
   X(RouterForward) \
+  X(Scale) \
   X(ScaledSquaredReluBackward) \
   X(ScaledSquaredReluForward) \
   X(ScaledSwiGluBackward) \

@@ -25,6 +25,7 @@ void RecordForward(Recorder& recorder, const Model& model, const RecordOptions& 
   program.cache = options.cache;
   program.num_blocks = first_block + int(model.layers()) + 2;
 
+  recorder.set_adapter(options.adapter);
   std::vector<InputSpec> inputs = model.inputs();
   if (options.documents) inputs.push_back(DocumentBegins(options.sequence));
   inputs.push_back(SampleNumbers());

@@ -63,6 +63,7 @@ struct RecordOptions {
   bool documents = false;
   bool restart_positions = false;  // With `documents`: each document has the positions from 0 on.
   bool deterministic = true;       // False: see AttentionBackwardArgs.
+  LowRank adapter = {};            // The low-rank adapters of linear layers.
   bool fuse = true;                // Whether ops are fused. Only tests that compare turn this off.
   // > 0: an inference program of one sequence on one rank keeps the keys and values of so many
   // tokens, at most the model's max_sequence, from one replay to the next. Chunk 0 reads the next

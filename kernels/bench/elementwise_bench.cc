@@ -1,4 +1,4 @@
-// Add, AddBias, Dropout, Fill, Cast, CopyColumns and SumSlices should be as fast as memory.
+// Add, AddBias, Dropout, Fill, Cast, CopyColumns, Scale and SumSlices should be as fast as memory.
 // (Positions and Clip write only a few numbers and have no benchmark.)
 
 #include "kernels/add.h"
@@ -8,6 +8,7 @@
 #include "kernels/copy_columns.h"
 #include "kernels/dropout.h"
 #include "kernels/fill.h"
+#include "kernels/scale.h"
 #include "kernels/sum_slices.h"
 
 namespace trainyard::bench {
@@ -48,6 +49,15 @@ void Dropout(benchmark::State& state) {
           {.bytes = 2.0 * double(x.bytes())});
 }
 BENCHMARK(Dropout)->Apply(Trained);
+
+void Scale(benchmark::State& state) {
+  const DType dtype = DTypeArg(state);
+  Operands o;
+  const Tensor x = o.Make(dtype, {kElements});
+  Measure(state, ScaleArgs{.x = x, .y = o.Make(dtype, x.shape), .factor = 2},
+          {.bytes = 2.0 * double(x.bytes())});
+}
+BENCHMARK(Scale)->Apply(Trained);
 
 void Fill(benchmark::State& state) {
   Operands o;

@@ -46,10 +46,11 @@ set(TRAINYARD_CUDA_SOURCES
   muon.cu
   padded_attention.cu
   positions.cu
-  random_normal.cu
+  random_values.cu
   rms_norm.cu
   rope.cu
   router.cu
+  scale.cu
   scaled_squared_relu.cu
   scaled_swiglu.cu
   silu.cu

@@ -1,5 +1,7 @@
 #include "models/layers/latent_attention.h"
 
+#include "models/layers/low_rank.h"
+
 namespace trainyard {
 namespace {
 
@@ -35,7 +37,7 @@ Value LatentAttention::operator()(Recorder& recorder, Value x) const {
                          .value_head_dim = options_.value_dim};
   recorder.set_label("attention");
   const auto narrow = [&](const ParameterSpec& weight) {
-    return ops::Linear(recorder, x, recorder.Parameter(weight));
+    return AdaptedLinear(recorder, x, weight);
   };
   const Value q = q_(recorder, options_.query_rank > 0 ? q_norm_(recorder, narrow(q_a_)) : x);
   const std::vector<Value> narrow_kv =

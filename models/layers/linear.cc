@@ -1,5 +1,6 @@
 #include "models/layers/linear.h"
 
+#include "models/layers/low_rank.h"
 #include "models/program/ops/ops.h"
 
 namespace trainyard {
@@ -22,6 +23,7 @@ ColumnLinear::ColumnLinear(const std::vector<LinearPart>& parts, int64_t in, boo
 Value ColumnLinear::operator()(Recorder& recorder, Value x) const {
   const auto alike = [&](size_t i, size_t j) {
     return recorder.Frozen(weights_[i]) == recorder.Frozen(weights_[j]) &&
+           recorder.Adapts(weights_[i]) == recorder.Adapts(weights_[j]) &&
            (biases_.empty() || recorder.Frozen(biases_[i]) == recorder.Frozen(biases_[j]));
   };
   std::vector<Value> products;
@@ -31,18 +33,20 @@ Value ColumnLinear::operator()(Recorder& recorder, Value x) const {
       return std::vector<ParameterSpec>(specs.begin() + std::ptrdiff_t(begin),
                                         specs.begin() + std::ptrdiff_t(end));
     };
-    const Value weight = recorder.Parameters(those(weights_));
+    const std::vector<ParameterSpec> weights = those(weights_);
+    const Value weight = recorder.Parameters(weights);
     const Value bias = biases_.empty() ? Value{} : recorder.Parameters(those(biases_));
-    products.push_back(ops::GatherLinear(recorder, x, weight, bias, kTensorAxes));
+    const Value product = ops::GatherLinear(recorder, x, weight, bias, kTensorAxes);
+    products.push_back(AddToColumns(recorder, weights, x, product));
   }
   return ops::ConcatColumns(recorder, products);
 }
 
 Value WholeLinear::operator()(Recorder& recorder, Value x) const {
-  const Value weight = recorder.Parameter(
-      {.name = name + ".weight", .shape = {out, in}, .init = init, .decay = true});
-  return ops::Linear(recorder, x, weight,
-                     recorder.Parameter({.name = name + ".bias", .shape = {out}}));
+  const ParameterSpec weight = {
+      .name = name + ".weight", .shape = {out, in}, .init = init, .decay = true};
+  return AdaptedLinear(recorder, x, weight,
+                       recorder.Parameter({.name = name + ".bias", .shape = {out}}));
 }
 
 RowLinear::RowLinear(const RowLinearOptions& options)
@@ -57,10 +61,13 @@ RowLinear::RowLinear(const RowLinearOptions& options)
 Value RowLinear::operator()(Recorder& recorder, Value x) const {
   const Value weight = recorder.Parameter(weight_);
   const Value bias = bias_.empty() ? Value{} : recorder.Parameters(bias_);
-  if (recorder.mesh().size(kTensorAxes) == 1) return ops::Linear(recorder, x, weight, bias);
+  if (recorder.mesh().size(kTensorAxes) == 1) {
+    return AddToRows(recorder, weight_, x, ops::Linear(recorder, x, weight, bias));
+  }
   // The bias must be added once, so it is added to the sum over ranks.
-  x = ops::LinearScatter(recorder, x, weight, kTensorAxes);
-  return bias.valid() ? ops::AddBias(recorder, x, bias) : x;
+  Value y = ops::LinearScatter(recorder, x, weight, kTensorAxes);
+  if (bias.valid()) y = ops::AddBias(recorder, y, bias);
+  return AddToRows(recorder, weight_, x, y);
 }
 
 }  // namespace trainyard

@@ -29,9 +29,9 @@ struct LinearPart {
 
 class ColumnLinear {
  public:
-  // The parts share one storage, so that their outputs follow one another. If some parts are
-  // frozen, neighbouring parts share a storage only if all or none of them are frozen, and each
-  // storage has its own product.
+  // The parts share one storage, so that their outputs follow one another. If some parts are frozen
+  // or have a low-rank adapter, neighbouring parts share a storage only if this holds for all or
+  // none of them, and each storage has its own product.
   ColumnLinear(const std::vector<LinearPart>& parts, int64_t in, bool bias, Init init);
   // x [T, in] to [n T, sum of widths / n].
   Value operator()(Recorder& recorder, Value x) const;

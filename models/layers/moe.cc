@@ -1,5 +1,6 @@
 #include "models/layers/moe.h"
 
+#include "models/layers/low_rank.h"
 #include "models/program/ops/model_load.h"
 #include "models/program/ops/ops.h"
 
@@ -101,20 +102,19 @@ Value Moe::operator()(Recorder& recorder, Value x, Value& load) const {
     return recorder.Parameters(specs);
   };
   const bool latent = config_.latent > 0;
-  ops::ExpertMlpInputs inputs = {
-      .x = latent ? ops::Linear(recorder, x, recorder.Parameter(latent_in_)) : x,
-      .experts = routing.experts,
-      .weights = routing.weights,
-      .gate_up = together(gate_up_),
-      .down = recorder.Parameter(divided(down_)),
-      .gated = IsGated(form_.activation),
-      .swiglu_limit = form_.swiglu_limit};
+  ops::ExpertMlpInputs inputs = {.x = latent ? AdaptedLinear(recorder, x, latent_in_) : x,
+                                 .experts = routing.experts,
+                                 .weights = routing.weights,
+                                 .gate_up = together(gate_up_),
+                                 .down = recorder.Parameter(divided(down_)),
+                                 .gated = IsGated(form_.activation),
+                                 .swiglu_limit = form_.swiglu_limit};
   if (form_.bias) {
     inputs.gate_up_bias = together(gate_up_bias_);
     inputs.down_bias = recorder.Parameter(divided(down_bias_));
   }
   Value y = ops::ExpertMlp(recorder, inputs);
-  if (latent) y = ops::Linear(recorder, y, recorder.Parameter(latent_out_));
+  if (latent) y = AdaptedLinear(recorder, y, latent_out_);
   return shared_ ? ops::Add(recorder, y, (*shared_)(recorder, x)) : y;
 }
 

@@ -27,16 +27,17 @@
 namespace trainyard {
 
 struct Init {
-  enum class Kind : uint8_t { kZeros, kOnes, kNormal, kLogIndex, kTimeStep };
+  enum class Kind : uint8_t { kZeros, kOnes, kNormal, kUniform, kLogIndex, kTimeStep };
   Kind kind = Kind::kZeros;
-  double deviation = 0;  // Standard deviation, for kNormal.
+  double scale = 0;      // kNormal: standard deviation. kUniform: values are in [-scale, scale].
   StepRange steps = {};  // For kTimeStep.
 
   static constexpr Init Zeros() { return {}; }
   static constexpr Init Ones() { return {.kind = Kind::kOnes}; }
   static constexpr Init Normal(double deviation) {
-    return {.kind = Kind::kNormal, .deviation = deviation};
+    return {.kind = Kind::kNormal, .scale = deviation};
   }
+  static constexpr Init Uniform(double limit) { return {.kind = Kind::kUniform, .scale = limit}; }
   // Element i of a vector is log(i + 1).
   static constexpr Init LogIndex() { return {.kind = Kind::kLogIndex}; }
   // The inverse of softplus of random steps (kernels/state_init.h).

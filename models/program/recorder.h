@@ -18,6 +18,7 @@
 #include "kernels/device/narrow.h"
 #include "models/program/carried.h"
 #include "models/program/input.h"
+#include "models/program/low_rank.h"
 #include "models/program/op.h"
 #include "models/program/program.h"
 
@@ -61,6 +62,13 @@ class Recorder {
   const Mesh& mesh() const { return program_.mesh; }
   const Program& program() const { return program_; }
   const ValueInfo& info(Value value) const { return program_.info(value); }
+
+  // The low-rank adapters of linear layers. None, unless they are set.
+  void set_adapter(LowRank adapter) { adapter_ = std::move(adapter); }
+  const LowRank& adapter() const { return adapter_; }
+  bool Adapts(const ParameterSpec& weight) const {
+    return adapter_.rank > 0 && (!adapter_.adapts || adapter_.adapts(ModuleOf(weight.name)));
+  }
 
   // Sets the inputs that Read may be asked for.
   void Declare(std::vector<InputSpec> inputs) { declared_ = std::move(inputs); }
@@ -141,6 +149,7 @@ class Recorder {
   void MeetParameters(const Op& op, const std::vector<Value>& inputs, AxisSet varying);
 
   const IsFrozen is_frozen_;
+  LowRank adapter_;
   Program program_;
   std::vector<InputSpec> declared_;
   List list_ = List::kForward;

@@ -147,7 +147,7 @@ NARROW = (
            "the places of patches, once a job"),
     Excuse(r"time_embedding\.cu .*", "LDG.32:* LDG.64:* STG.16:* STG.32:*",
            "a few numbers a sample"),
-    Excuse(r"random_normal\.cu .*", "LDG.64:* STG.16:* STG.32:*", "initial weights, once a job"),
+    Excuse(r"random_values\.cu .*", "LDG.64:* STG.16:* STG.32:*", "initial weights, once a job"),
     Excuse(r"rope\.cu ElementsKernel<TableBody<.*", "LDG.64:* STG.32:*", "the angles, once a job"),
     Excuse(r"embedding\.cu SortKernel", "LDG.32:* LDG.64:* STG.64:*", "an entry for each token"),
     Excuse(r"expert_(counts|order)\.cu .*|(load_balance|balance_bias)\.cu ScanTiles.*",
@@ -212,7 +212,7 @@ TENSOR_CORES = (
 # A kernel uses local memory for spilled registers, and for arrays whose index is not a constant.
 # Both are slow, since local memory lies in the device's memory.
 LOCAL = (
-    Excuse(r"(grid_positions|random_normal|rope|time_embedding)\.cu "
-           r"ElementsKernel<(Grid|RandomNormal|Table|Time)Body<.*", "STL:* LDL:*",
+    Excuse(r"(grid_positions|random_values|rope|time_embedding)\.cu "
+           r"ElementsKernel<(Grid|RandomValues|Table|Time)Body<.*", "STL:* LDL:*",
            "f64 angles too large for the usual reduction"),
 )

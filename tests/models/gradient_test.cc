@@ -17,6 +17,7 @@ struct NamedConfig {
   const char* name;
   ModelConfig config;
   double expert_rows = 2;
+  bool adapted = false;  // Every linear layer has an adapter, and nothing else is trained.
 };
 
 // What DeepSeek-V3 adds: sigmoid scores, chosen with a bias from the best groups; a shared expert.
@@ -52,11 +53,16 @@ class ArchitectureGradient : public ::testing::TestWithParam<NamedConfig> {
   const ModelConfig& config() const { return GetParam().config; }
   static TrainingOptions Options(int64_t micro_batch,
                                  const Precision& precision = Precision::F64()) {
-    return {.record = {.precision = precision,
-                       .micro_batch = micro_batch,
-                       .sequence = kSequence,
-                       .expert_rows = GetParam().expert_rows},
-            .optimizer = {}};
+    TrainingOptions options = {.record = {.precision = precision,
+                                          .micro_batch = micro_batch,
+                                          .sequence = kSequence,
+                                          .expert_rows = GetParam().expert_rows},
+                               .optimizer = {}};
+    if (GetParam().adapted) {
+      options.record.adapter = {.rank = 3, .scale = 1.5};
+      options.frozen = [](const ParameterSpec& spec) { return !IsLowRank(spec.name); };
+    }
+    return options;
   }
 
   // What is trained for, of the whole batch; with_backward leaves its gradient, too.
@@ -85,18 +91,25 @@ class ArchitectureGradient : public ::testing::TestWithParam<NamedConfig> {
   int64_t counted_ = kBatch * kSequence;  // Tokens that the loss counts.
 };
 
-// Initial weights are small, which hides errors behind tiny gradients: scale them up.
-void Enlarge(Executable& executable, int64_t elements) {
-  double* master = executable.flat(FlatBuffer::kMaster, {.elements = elements}).as<double>();
+void Enlarge(double* values, int64_t elements) {
   for (int64_t i = 0; i < elements; ++i) {
-    master[i] =
-        master[i] == 1 ? 1 + 0.1 * Normal(3, 0, uint64_t(i)) : 0.3 * Normal(4, 0, uint64_t(i));
+    values[i] =
+        values[i] == 1 ? 1 + 0.1 * Normal(3, 0, uint64_t(i)) : 0.3 * Normal(4, 0, uint64_t(i));
+  }
+}
+
+// Initial weights are small, which hides errors behind tiny gradients: scale them up.
+void Enlarge(Executable& executable) {
+  const int64_t elements = executable.program().flat_elements;
+  Enlarge(executable.flat(FlatBuffer::kMaster, {.elements = elements}).as<double>(), elements);
+  for (const ParameterBox& box : executable.program().FrozenParameters()) {
+    Enlarge(executable.frozen(box).as<double>(), box.shape.elements());
   }
 }
 
 TEST_P(ArchitectureGradient, EveryParameterMatchesCentralDifferences) {
   const auto executable = Bind(RecordTraining(*CreateModel(config()), Options(kBatch)));
-  Enlarge(*executable, executable->program().flat_elements);
+  Enlarge(*executable);
   const double loss = Step(*executable, 1, /*with_backward=*/true);
   if (const int64_t vocab = FactsOf(config()).vocab; vocab > 0) {
     EXPECT_NEAR(loss, std::log(double(vocab)), 2);
@@ -187,7 +200,14 @@ INSTANTIATE_TEST_SUITE_P(
         NamedConfig{"qwen3_moe", TinyMoe()}, NamedConfig{"qwen3_moe_in_rounds", TinyMoe(), 0.3},
         NamedConfig{"qwen3_moe_grouped", GroupedMoe()}, NamedConfig{"dit", TinyDit()},
         NamedConfig{"gpt_oss", TinyGptOss()}, NamedConfig{"gpt_oss_capped", Capped(TinyGptOss())},
-        NamedConfig{"gpt_oss_in_rounds", TinyGptOss(), 0.3}),
+        NamedConfig{"gpt_oss_in_rounds", TinyGptOss(), 0.3},
+        NamedConfig{.name = "llama_adapted", .config = TinyLlama(), .adapted = true},
+        NamedConfig{.name = "llama_tied_adapted", .config = TinyLlama(true), .adapted = true},
+        NamedConfig{.name = "gpt3_adapted", .config = TinyGpt3(), .adapted = true},
+        NamedConfig{.name = "deepseek_v3_adapted", .config = TinyDeepseekV3(), .adapted = true},
+        NamedConfig{.name = "nemotron_h_adapted", .config = TinyNemotronH(), .adapted = true},
+        NamedConfig{.name = "qwen3_moe_adapted", .config = TinyMoe(), .adapted = true},
+        NamedConfig{.name = "dit_adapted", .config = TinyDit(), .adapted = true}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

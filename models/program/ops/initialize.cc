@@ -3,7 +3,7 @@
 #include "common/rng.h"
 #include "kernels/cast.h"
 #include "kernels/fill.h"
-#include "kernels/random_normal.h"
+#include "kernels/random_values.h"
 #include "kernels/state_init.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
@@ -62,22 +62,26 @@ class FillFrozenOp final : public Op {
 };
 
 // Values depend only on the parameter's global name and each element's global index.
-class RandomNormalOp final : public Op {
+class RandomValuesOp final : public Op {
  public:
-  explicit RandomNormalOp(const ParameterBox& box) : box_(box) {}
-  absl::string_view name() const override { return "random_normal"; }
+  explicit RandomValuesOp(const ParameterBox& box) : box_(box) {}
+  absl::string_view name() const override { return "random_values"; }
   bool has_effect() const override { return true; }
   std::string attributes() const override {
     return absl::StrCat(box_.name, " ", Text(box_.flat), Frozen(box_),
-                        " deviation=", box_.init.deviation);
+                        " uniform=", box_.init.kind == Init::Kind::kUniform,
+                        " scale=", box_.init.scale);
   }
   Call Bind(const Binder& binder, const Instance&) const override {
     const bool matrix = box_.shape.rank() > 1;
     Tensor y = ValuesOf(binder, box_);
     y.shape = box_.shape;
-    return binder.Kernel(RandomNormalArgs{.y = y,
+    return binder.Kernel(RandomValuesArgs{.y = y,
                                           .stream = HashName(box_.name.c_str()),
-                                          .stddev = box_.init.deviation,
+                                          .distribution = box_.init.kind == Init::Kind::kUniform
+                                                              ? Distribution::kUniform
+                                                              : Distribution::kNormal,
+                                          .scale = box_.init.scale,
                                           .global_columns = box_.global_shape.back(),
                                           .state = binder.step_state(),
                                           .first_row = matrix ? box_.offset[0] : 0,
@@ -131,8 +135,8 @@ class CastOp final : public Op {
 }  // namespace
 
 void InitializeBox(Recorder& recorder, const ParameterBox& box) {
-  if (box.init.kind == Init::Kind::kNormal) {
-    recorder.EmitEffect(std::make_shared<RandomNormalOp>(box), List::kInit);
+  if (box.init.kind == Init::Kind::kNormal || box.init.kind == Init::Kind::kUniform) {
+    recorder.EmitEffect(std::make_shared<RandomValuesOp>(box), List::kInit);
   } else if (box.init.kind == Init::Kind::kLogIndex || box.init.kind == Init::Kind::kTimeStep) {
     recorder.EmitEffect(std::make_shared<StateInitOp>(box), List::kInit);
   } else {

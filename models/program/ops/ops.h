@@ -55,6 +55,9 @@ struct LinearGradientsOf {
 };
 Value LinearGradients(Recorder& recorder, ProductKind kind, const LinearGradientsOf& of);
 
+// Returns factor x.
+Value Scale(Recorder& recorder, Value x, double factor);
+
 // Joins matrices of T rows side by side: [T, sum of their columns].
 Value ConcatColumns(Recorder& recorder, const std::vector<Value>& parts);
 // The reverse: parts of these widths, which together are the columns of x. Every part must be read.

@@ -1,19 +1,19 @@
 #include "kernels/bench/bench.h"
-#include "kernels/random_normal.h"
+#include "kernels/random_values.h"
 
 namespace trainyard::bench {
 namespace {
 
-void RandomNormal(benchmark::State& state) {
+void RandomValues(benchmark::State& state) {
   Operands o;
   StepState* const step = o.State({.seed = 1});
   const Tensor y = o.Make(DType::kF32, {768, 768});
   Measure(
       state,
-      RandomNormalArgs{.y = y, .stream = 1, .stddev = 0.02, .global_columns = 768, .state = step},
+      RandomValuesArgs{.y = y, .stream = 1, .scale = 0.02, .global_columns = 768, .state = step},
       {.bytes = double(y.bytes())});
 }
-BENCHMARK(RandomNormal)->UseManualTime()->Unit(benchmark::kMicrosecond);
+BENCHMARK(RandomValues)->UseManualTime()->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 }  // namespace trainyard::bench

@@ -1,0 +1,35 @@
+// Which linear layers of a recording have a low-rank adapter (models/layers/low_rank.h), and what
+// the adapters' parameters are called.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+
+namespace trainyard {
+
+struct LowRank {
+  int64_t rank = 0;  // 0: no layer has an adapter.
+  double scale = 1;
+  // Whether the layer of this name has one: "model.layers.0.self_attn.q_proj". Null: all have one.
+  std::function<bool(absl::string_view module)> adapts = nullptr;
+};
+
+// What follows the layer's name in the names of its matrices a and b. The names are those of PEFT.
+inline constexpr char kLowRankDown[] = ".lora_A.weight";
+inline constexpr char kLowRankUp[] = ".lora_B.weight";
+
+inline bool IsLowRank(absl::string_view parameter) {
+  return absl::EndsWith(parameter, kLowRankDown) || absl::EndsWith(parameter, kLowRankUp);
+}
+
+// Returns the name of the layer that has this weight.
+inline absl::string_view ModuleOf(absl::string_view weight) {
+  return absl::StripSuffix(weight, ".weight");
+}
+
+}  // namespace trainyard

@@ -127,9 +127,9 @@ Program RecordGradients(const Model& model, const TrainingOptions& options) {
   return std::move(recorder).Finish();
 }
 
-std::vector<ParameterStorage> DeclareParameters(const Model& model) {
+std::vector<ParameterStorage> DeclareParameters(const Model& model, const LowRank& adapter) {
   Recorder recorder(Precision::F32(), Mesh(), /*training=*/false);
-  RecordForward(recorder, model, {.sequence = 1});
+  RecordForward(recorder, model, {.sequence = 1, .adapter = adapter});
   return std::move(recorder).Finish().storages;
 }
 

@@ -92,7 +92,7 @@ Program RecordTraining(const Model& model, const TrainingOptions& options);
 Program RecordGradients(const Model& model, const TrainingOptions& options);
 
 // Returns the storages of the parameters that the model declares, in order, on one rank.
-std::vector<ParameterStorage> DeclareParameters(const Model& model);
+std::vector<ParameterStorage> DeclareParameters(const Model& model, const LowRank& adapter = {});
 
 // Records the lists init, prepare and forward, with the outputs that the model keeps.
 Program RecordInference(const Model& model, const RecordOptions& options);

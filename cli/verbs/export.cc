@@ -46,6 +46,7 @@ absl::Status RunExport(const Context& context) {
   if (options.to.empty()) {
     return UsageError("--to: wanted the path of the new directory, found none");
   }
+  options.merge = context.arguments.Flag("--merge");
   ASSIGN_OR_RETURN(options.dtype, ReadDType(context.arguments.Text("--dtype")));
   RETURN_IF_ERROR(PendingDirectory::Check(options.to));
   // What is written is checked while it is read.
@@ -80,7 +81,10 @@ Verb ExportVerb() {
       .options = {TextOption("--to", "DIR", "the new directory; nothing may be there yet"),
                   TextOption("--dtype", "DTYPE",
                              "of the tensors: BF16, F16, F32 or F64; that of the directory from "
-                             "which the model was imported, or else that of the checkpoint")},
+                             "which the model was imported, or else that of the checkpoint"),
+                  FlagOption("--merge", "",
+                             "a job's adapter and its base as one model; without it, the adapter "
+                             "alone, as PEFT loads it")},
       .offers = kFormats | kQuiet,
       .examples = {"trainyard export runs/tiny --to exported/tiny",
                    "trainyard export runs/tiny/epoch-1/step-200 --to exported/tiny --dtype BF16"},

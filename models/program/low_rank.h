@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 
@@ -11,6 +12,17 @@
 #include "absl/strings/strip.h"
 
 namespace trainyard {
+
+// The numbers of an adapter, as a job chooses them and PEFT writes them.
+struct LoraNumbers {
+  int64_t rank = 0;
+  double alpha = 0;
+  bool rslora = false;
+  // What the adapter's product is multiplied by: alpha / rank, or alpha / sqrt(rank) with rslora
+  // (arXiv:2312.03732).
+  double scale() const { return alpha / (rslora ? std::sqrt(double(rank)) : double(rank)); }
+  bool operator==(const LoraNumbers&) const = default;
+};
 
 struct LowRank {
   int64_t rank = 0;  // 0: no layer has an adapter.

@@ -3,6 +3,7 @@
 #include "train/checkpoint/manifest.h"
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 
 #include "absl/strings/ascii.h"
@@ -154,6 +155,11 @@ absl::Status CheckState(const RunState& state) {
                                                    state.epoch, ", found epoch ",
                                                    state.base->epoch));
   }
+  if (state.adapter && !(state.adapter->rank > 0 && std::isfinite(state.adapter->scale()))) {
+    return absl::InvalidArgumentError(absl::StrCat("adapter: wanted a rank above 0 and a number ",
+                                                   "alpha, found rank ", state.adapter->rank,
+                                                   ", alpha ", state.adapter->alpha));
+  }
   if (state.base && !LegalSha256(state.base->sha256)) {
     return absl::InvalidArgumentError("base: sha256 is not 64 hexadecimal digits");
   }
@@ -204,6 +210,9 @@ absl::StatusOr<Manifest> MakeManifest(RunState state, std::vector<StoredTensor> 
     if (!LegalName(tensor.name)) {
       return absl::InvalidArgumentError(
           absl::StrCat("illegal tensor name \"", absl::CEscape(tensor.name.substr(0, 64)), "\""));
+    }
+    if (IsLowRank(tensor.name) && !state.adapter) {
+      return Inconsistent(tensor, "is of an adapter, and no adapter is named");
     }
     if (i > 0 && tensors[i - 1].name == tensor.name && tensors[i - 1].kind == tensor.kind) {
       return Inconsistent(tensor, "listed twice");

@@ -15,12 +15,14 @@
 #include "common/job_axes.h"
 #include "kernels/device/tensor.h"
 #include "models/arch/config.h"
+#include "models/program/low_rank.h"
 #include "train/checkpoint/box.h"
 
 namespace trainyard {
 
-// Version 2 is written, or 3 if the checkpoint names a base. Version 1, without pieces, is read.
-inline constexpr int64_t kCheckpointVersion = 3;
+// Version 2 is written, 3 if the checkpoint names a base, or 4 if it has an adapter. Version 1,
+// without pieces, is read.
+inline constexpr int64_t kCheckpointVersion = 4;
 inline constexpr char kManifestName[] = "manifest.json";
 inline constexpr uint64_t kManifestLimitBytes = 256 << 20;
 
@@ -77,6 +79,8 @@ struct RunState {
   bool deterministic = true;               // As in the job spec.
   std::string build;                       // The program that wrote the checkpoint.
   std::optional<BaseReference> base = {};  // Has the frozen parameters; absent: there are none.
+  // The low-rank adapters that the checkpoint has beside parameters; absent: there are none.
+  std::optional<LoraNumbers> adapter = {};
 };
 
 struct Manifest {

@@ -23,8 +23,8 @@ constexpr absl::string_view kFirstLine = "{\"manifest_sha256\": \"";
 constexpr absl::string_view kFirstLineEnd = "\",\n";
 constexpr size_t kHexBytes = 64;
 
-// Programs from before there were bases read this version.
-constexpr int64_t kVersionWithoutBase = 2;
+// Programs from before there were bases, or adapters, read these versions.
+constexpr int64_t kVersionWithoutBase = 2, kVersionWithoutAdapter = 3;
 constexpr absl::string_view kToJobDirectory = "../../";
 
 struct Contents {
@@ -88,18 +88,24 @@ static void VisitFields(V& v, BaseReference& base) {
   }
 }
 
+static void VisitFields(auto& v, LoraNumbers& adapter) {
+  v.Whole("rank", adapter.rank), v("alpha", adapter.alpha), v("rslora", adapter.rslora);
+}
+
 static void VisitFields(auto& v, Contents& contents) {
   RunState& state = contents.state;
   v("job_id", state.job_id), v.Whole("epoch", state.epoch), v.Whole("step", state.step);
   v.Whole("data_position", state.data_position), v("seed", state.seed);
   v.Whole("sequence", state.sequence), v.Later("deterministic", state.deterministic);
   v.Object("model", contents.model), v("layout", state.layout), v("build", state.build);
-  v("base", state.base), v("tensors", contents.tensors);
+  v("base", state.base), v("adapter", state.adapter), v("tensors", contents.tensors);
 }
 
 std::string ToJson(const Manifest& manifest) {
   OrderedJson json;
-  json["version"] = manifest.state.base ? kCheckpointVersion : kVersionWithoutBase;
+  json["version"] = manifest.state.adapter ? kCheckpointVersion
+                    : manifest.state.base  ? kVersionWithoutAdapter
+                                           : kVersionWithoutBase;
   WriteFields(json, Contents{manifest.state, ToJson(manifest.state.model), manifest.tensors});
   // The opening brace is on the first line, which is not hashed. Text that is not UTF-8 is
   // replaced, because the library would throw.

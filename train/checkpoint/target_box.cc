@@ -28,20 +28,19 @@ bool Converts(const TargetBox& target, DType stored) {
   return target.dtype == stored;
 }
 
-// Rounds as kernels/cast.h.
-void Convert(const char* from, DType from_dtype, char* to, DType to_dtype, int64_t elements) {
-  DispatchFloat(from_dtype, [&](auto source) {
-    DispatchFloat(to_dtype, [&](auto target) {
+}  // namespace
+
+void ConvertNumbers(ConstNumbers from, Numbers to, int64_t elements) {
+  DispatchFloat(from.dtype, [&](auto source) {
+    DispatchFloat(to.dtype, [&](auto target) {
       using From = decltype(source);
       using To = decltype(target);
-      const From* const x = reinterpret_cast<const From*>(from);
-      To* const y = reinterpret_cast<To*>(to);
+      const From* const x = static_cast<const From*>(from.data);
+      To* const y = static_cast<To*>(to.data);
       for (int64_t i = 0; i < elements; ++i) y[i] = To(Accumulate<To>(Accumulate<From>(x[i])));
     });
   });
 }
-
-}  // namespace
 
 absl::Status CheckTarget(const TargetBox& target, const std::optional<SourceForm>& found,
                          absl::string_view source) {
@@ -70,7 +69,7 @@ absl::Status FillTarget(const TargetBox& target, DType source, const BoxCopy& to
   std::vector<char> stored(converts ? size_t(elements) * SizeOf(source) : 0);
   char* const on_host = to_device ? staged.data() : static_cast<char*>(target.data);
   RETURN_IF_ERROR(read(converts ? stored.data() : on_host));
-  if (converts) Convert(stored.data(), source, on_host, target.dtype, elements);
+  if (converts) ConvertNumbers({stored.data(), source}, {on_host, target.dtype}, elements);
   if (to_device) to_device(target.data, on_host, bytes);
   return absl::OkStatus();
 }

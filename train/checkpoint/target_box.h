@@ -20,6 +20,17 @@ enum class Conversion : uint8_t {
   kRound,  // To any dtype, rounded to nearest even (kernels/cast.h).
 };
 
+struct ConstNumbers {
+  const void* data;
+  DType dtype;
+};
+struct Numbers {
+  void* data;
+  DType dtype;
+};
+// Rounds to nearest even (kernels/cast.h).
+void ConvertNumbers(ConstNumbers from, Numbers to, int64_t elements);
+
 // A box of a tensor in this rank's memory, rows contiguous, to be filled. A view.
 struct TargetBox {
   std::string name;

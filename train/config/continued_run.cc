@@ -54,6 +54,8 @@ const Rule kRules[] = {
     {"model.ignore_keys", std::nullopt},
     {"frozen", ChangeEffect::kState},
     {"trainable", ChangeEffect::kState},
+    {"adapter", ChangeEffect::kState},
+    {"adapter.lora.alpha", ChangeEffect::kTraining},
     {"continues", std::nullopt},
     {"max_restarts", std::nullopt},
     {"labels", std::nullopt},

@@ -11,8 +11,10 @@
 #include "models/arch/flops.h"
 #include "models/arch/registry.h"
 #include "models/model.h"
+#include "train/config/adapter.h"
 #include "train/config/fields.h"
 #include "train/config/name_pattern.h"
+#include "train/config/patterns.h"
 
 namespace trainyard {
 namespace {
@@ -35,42 +37,6 @@ absl::string_view FieldOf(const JobConfig& job) {
 // The parameters of a model, by storage.
 std::vector<ParameterStorage> StoragesOf(const ModelConfig& model) {
   return DeclareParameters(*CreateModel(model));
-}
-
-// Returns whether the patterns themselves are legal.
-bool CheckPatterns(const std::vector<std::string>& patterns, absl::string_view field,
-                   Violations& violations) {
-  if (patterns.size() > kMaxPatterns) {
-    violations.Add(field, absl::StrCat("at most ", kMaxPatterns, " patterns"), patterns.size(),
-                   kMaxPatterns);
-    return false;
-  }
-  bool legal = true;
-  for (size_t i = 0; i < patterns.size(); ++i) {
-    if (!patterns[i].empty() && patterns[i].size() <= kMaxPatternBytes) continue;
-    legal = false;
-    violations.Add(absl::StrCat(field, "[", i, "]"),
-                   absl::StrCat("a pattern of 1 to ", kMaxPatternBytes, " bytes"),
-                   patterns[i].size());
-  }
-  return legal;
-}
-
-size_t CommonStart(absl::string_view a, absl::string_view b) {
-  const auto [end, other] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
-  return size_t(end - a.begin());
-}
-
-// Returns the nearest name by edits if one is near and `by_edits` allows it. Otherwise returns the
-// first of the names that share the longest beginning with the pattern.
-std::string NearestParameter(absl::string_view pattern, const std::vector<std::string>& names,
-                             bool by_edits) {
-  if (by_edits) {
-    if (std::string near = NearestName(pattern, names); !near.empty()) return near;
-  }
-  return *std::max_element(names.begin(), names.end(), [&](const auto& a, const auto& b) {
-    return CommonStart(pattern, a) < CommonStart(pattern, b);
-  });
 }
 
 // Returns whether the patterns match each parameter, in the order of the storages.
@@ -109,7 +75,7 @@ std::vector<bool> CheckMatches(const JobConfig& job, const std::vector<Parameter
     } else if (!matched) {
       compared += text.size() * names.size();
       violations.Add(field, "a pattern that matches a parameter", Quoted(text),
-                     Quoted(NearestParameter(text, names, compared <= kMostCompared)));
+                     Quoted(NearestOfNames(text, names, compared <= kMostCompared)));
     }
   }
   return matched_by_any;
@@ -139,16 +105,22 @@ void CheckResult(const JobConfig& job, const std::vector<ParameterStorage>& stor
   }
 }
 
-// One sequence's forward and backward pass on one rank.
-Program RecordTrained(const JobConfig& job, const ModelConfig& model, Recorder::IsFrozen frozen) {
-  return RecordGradients(*CreateModel(model),
-                         {.record = {.sequence = job.batch.sequence}, .frozen = std::move(frozen)});
+// One sequence's forward and backward pass on one rank: as the job trains, or as one that trains
+// all parameters.
+Program RecordTrained(const JobConfig& job, const ModelConfig& model, bool as_the_job) {
+  TrainingOptions options = {.record = {.sequence = job.batch.sequence}};
+  if (as_the_job) {
+    options.record.adapter = AdapterOf(job);
+    options.frozen = FrozenBy(job);
+  }
+  return RecordGradients(*CreateModel(model), options);
 }
 
 }  // namespace
 
 Recorder::IsFrozen FrozenBy(const JobConfig& job) {
-  if (!HasPatterns(job)) return nullptr;
+  if (!Freezes(job)) return nullptr;
+  if (job.adapter) return FrozenBeside(*job.adapter->lora);
   const auto patterns = std::make_shared<std::vector<NamePattern>>();
   for (const std::string& text : PatternsOf(job)) patterns->emplace_back(text);
   return [patterns, matched_are_frozen = !job.frozen.empty()](const ParameterSpec& spec) {
@@ -160,25 +132,25 @@ Recorder::IsFrozen FrozenBy(const JobConfig& job) {
 }
 
 std::vector<PairFlops> TrainedFlopsPerPair(const JobConfig& job, const ModelConfig& model) {
-  return FlopsPerPair(RecordTrained(job, model, FrozenBy(job)));
+  return FlopsPerPair(RecordTrained(job, model, /*as_the_job=*/true));
 }
 
 double TrainedFlopsPerToken(const JobConfig& job, const ModelConfig& model) {
   const double all = FlopsPerToken(model, job.batch.sequence).total();
-  if (!HasPatterns(job)) return all;
-  const auto recorded = [&](Recorder::IsFrozen frozen) {
-    const Program program = RecordTrained(job, model, std::move(frozen));
+  if (!Freezes(job)) return all;
+  const auto recorded = [&](bool as_the_job) {
+    const Program program = RecordTrained(job, model, as_the_job);
     double flops = 0;
     for (List list : {List::kForward, List::kBackwardInput, List::kBackwardWeight}) {
       flops += program.CostOf(list).flops;
     }
     return flops / double(job.batch.sequence);
   };
-  return all - (recorded(nullptr) - recorded(FrozenBy(job)));
+  return all - (recorded(false) - recorded(true));
 }
 
 void ValidateFrozen(const JobConfig& job, const ModelConfig* model, Violations& violations) {
-  if (!HasPatterns(job)) return;
+  if (job.frozen.empty() && job.trainable.empty()) return;
   if (!job.frozen.empty() && !job.trainable.empty()) {
     return violations.Add("trainable", "one of frozen and trainable", "both");
   }

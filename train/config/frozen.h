@@ -1,5 +1,6 @@
 // The parameters of a model that a job trains, chosen by the patterns of its spec. `frozen` names
-// those that keep their values, or `trainable` names all others.
+// those that keep their values, or `trainable` names all others. A job with an adapter trains the
+// adapter (adapter.h).
 
 #pragma once
 
@@ -13,10 +14,9 @@
 
 namespace trainyard {
 
-inline constexpr size_t kMaxPatterns = 64;
-
-inline bool HasPatterns(const JobConfig& job) {
-  return !job.frozen.empty() || !job.trainable.empty();
+// Whether the job leaves any parameters as they are.
+inline bool Freezes(const JobConfig& job) {
+  return !job.frozen.empty() || !job.trainable.empty() || job.adapter;
 }
 
 // Null if all parameters are trained. `job` must be valid.

@@ -109,6 +109,19 @@ struct ProfileConfig {
   bool nccl_trace = false;          // NCCL's own log, for the whole attempt.
 };
 
+// Low-rank adapters, with PEFT's defaults (adapter.h).
+struct LoraConfig {
+  int64_t rank = 8;
+  double alpha = 8;                                   // Adapters are scaled by alpha / rank.
+  std::vector<std::string> targets = {"all-linear"};  // Patterns of layers' names; see kAllLinear.
+  bool rslora = false;                                // Scaled by alpha / sqrt(rank) instead.
+  std::vector<std::string> modules_to_save = {};      // Patterns; trained as a whole.
+};
+// What a job trains beside a base that stays as it is.
+struct AdapterConfig {
+  std::optional<LoraConfig> lora;
+};
+
 // The run that a job continues in its checkpoint directory (continued_run.h).
 struct ContinuesConfig {
   std::string job;                 // The directory's owner so far.
@@ -141,6 +154,7 @@ struct JobConfig {
   // trained. Only one of the two may be given. If both are empty, all parameters are trained.
   std::vector<std::string> frozen;
   std::vector<std::string> trainable;
+  std::optional<AdapterConfig> adapter;      // Absent: the parameters themselves are trained.
   std::optional<ContinuesConfig> continues;  // Absent: the job begins at step 1.
   int64_t max_restarts = 3;
   std::map<std::string, std::string> labels;

@@ -148,6 +148,17 @@ void VisitOptimizer(Visitor& fields, OptimizerConfig& out) {
 }
 
 template <typename Visitor>
+void VisitAdapter(Visitor& fields, AdapterConfig& out) {
+  fields.OptionalSection("lora", out.lora, [](Visitor& f, LoraConfig& lora) {
+    f.FieldUnlessZero("rank", lora.rank);
+    f.Field("alpha", lora.alpha);
+    f.Field("targets", lora.targets);
+    f.Field("rslora", lora.rslora);
+    f.Field("modules_to_save", lora.modules_to_save);
+  });
+}
+
+template <typename Visitor>
 void VisitJob(Visitor& fields, JobConfig& out) {
   fields.Field("name", out.name);
   fields.Section("model", [&](Visitor& f) { VisitModel(f, out.model); });
@@ -190,6 +201,8 @@ void VisitJob(Visitor& fields, JobConfig& out) {
   fields.Field("init_from_subset", out.init_from_subset);
   fields.Field("frozen", out.frozen);
   fields.Field("trainable", out.trainable);
+  fields.OptionalSection("adapter", out.adapter,
+                         [](Visitor& f, AdapterConfig& adapter) { VisitAdapter(f, adapter); });
   fields.OptionalSection("continues", out.continues, [&](Visitor& f, ContinuesConfig& continues) {
     f.Field("job", continues.job);
     f.Field("epoch", {.least = 0, .most = kMostEpoch}, continues.epoch);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "models/arch/registry.h"
+#include "train/config/adapter.h"
 #include "train/config/advice.h"
 #include "train/config/continued_run.h"
 #include "train/config/fields.h"
@@ -260,6 +261,7 @@ void Validate(const JobConfig& job, Violations& violations) {
                    Quoted(job.init_from));
   }
   ValidateFrozen(job, model ? &*model : nullptr, violations);
+  ValidateAdapter(job, model ? &*model : nullptr, violations);
   ValidateContinues(job, violations);
   violations.Check("max_restarts", job.max_restarts, {.least = 0, .most = kMaxRestarts});
   CheckLabels(job, violations);

@@ -8,6 +8,7 @@
 #include "common/status_macros.h"
 #include "models/arch/registry.h"
 #include "models/model.h"
+#include "train/checkpoint/adapter_of.h"
 #include "train/checkpoint/load.h"
 #include "train/generate/tokenizer_of.h"
 #include "train/step/snapshot.h"
@@ -54,6 +55,7 @@ absl::StatusOr<std::unique_ptr<Executable>> LoadModel(const Checkpoint& checkpoi
     return tensor.kind == TensorKind::kParameter && tensor.dtype == DType::kF64;
   });
   options.precision = f64 ? Precision::F64() : Precision::F32();
+  options.adapter = AdapterOf(checkpoint);
   Program program = RecordInference(*CreateModel(checkpoint.state().model), options);
   const MemoryPlan plan = PlanMemory(program);
   ASSIGN_OR_RETURN(std::unique_ptr<Executable> executable,

@@ -1,55 +1,27 @@
 #include "train/hf/export.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/half.h"
 #include "common/json.h"
 #include "common/python_json.h"
 #include "common/status_macros.h"
 #include "models/hf/config.h"
 #include "models/hf/places.h"
 #include "train/hf/carried_files.h"
+#include "train/hf/export_adapter.h"
 #include "train/hf/pending_directory.h"
+#include "train/hf/tensor_writer.h"
 
 namespace trainyard {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr float kHalfOverflow = 65520;       // From here on, F16 rounds to infinity.
-constexpr int64_t kChunkElements = 1 << 23;  // A tensor that lies whole is copied in such parts.
-
-HfDType Stored(DType dtype) {
-  switch (dtype) {
-    case DType::kF64:
-      return HfDType::kF64;
-    case DType::kBF16:
-      return HfDType::kBF16;
-    default:
-      return HfDType::kF32;
-  }
-}
-
-// The dtype in which a checkpoint's numbers are loaded to be written as `dtype`.
-DType Loaded(HfDType dtype) {
-  switch (dtype) {
-    case HfDType::kF64:
-      return DType::kF64;
-    case HfDType::kBF16:
-      return DType::kBF16;
-    default:
-      return DType::kF32;
-  }
-}
 
 // As config.json names it.
 const char* TorchName(HfDType dtype) {
@@ -64,95 +36,6 @@ const char* TorchName(HfDType dtype) {
       return "float32";
   }
 }
-
-struct ExportTensor {
-  HfLayout layout;
-  HfDType dtype = HfDType::kF32;
-
-  SafetensorsEntry entry() const { return {layout.tensor, dtype, layout.shape}; }
-};
-
-// Writes tensors of a checkpoint to files.
-class TensorWriter {
- public:
-  TensorWriter(const Checkpoint& checkpoint, Storage& storage)
-      : checkpoint_(checkpoint), storage_(storage) {}
-
-  Storage& storage() const { return storage_; }
-
-  absl::Status WriteShard(const std::string& path, std::span<const ExportTensor> tensors) {
-    std::vector<SafetensorsEntry> entries;
-    for (const ExportTensor& tensor : tensors) entries.push_back(tensor.entry());
-    const std::string header = SafetensorsHeader(entries);
-    ASSIGN_OR_RETURN(const std::unique_ptr<OutputFile> file, storage_.Create(path));
-    RETURN_IF_ERROR(file->Append(header.data(), header.size()));
-    for (const ExportTensor& tensor : tensors) {
-      const bool one = tensor.layout.parameters.size() == 1;
-      const bool whole = one && !tensor.layout.parameters.front().transposed;
-      RETURN_IF_ERROR(whole ? WriteWhole(tensor, *file) : WriteSlices(tensor, *file));
-    }
-    return file->Sync();
-  }
-
- private:
-  // Reads the box in the tensor's dtype.
-  absl::Status Load(const HfParameter& parameter, const Box& box, HfDType dtype) {
-    const DType loaded = Loaded(dtype);
-    const size_t elements = size_t(box.elements());
-    values_.resize(elements * SizeOf(loaded));
-    const TargetBox target{.name = parameter.name,
-                           .dtype = loaded,
-                           .global_shape = parameter.shape,
-                           .box = box,
-                           .data = values_.data(),
-                           .conversion = Conversion::kRound};
-    RETURN_IF_ERROR(checkpoint_.Load({&target, 1}));
-    if (dtype != HfDType::kF16) return absl::OkStatus();
-    const float* const from = reinterpret_cast<const float*>(values_.data());
-    std::vector<uint16_t> halves(elements);
-    std::transform(from, from + elements, halves.begin(), FloatToHalf);
-    for (size_t i = 0; i < elements; ++i) {
-      if (!std::isfinite(from[i]) || std::abs(from[i]) < kHalfOverflow) continue;
-      return absl::InvalidArgumentError(absl::StrCat(parameter.name, ": wanted numbers below ",
-                                                     kHalfOverflow, " for F16, found ", from[i],
-                                                     "; BF16 has the range of F32"));
-    }
-    values_.resize(elements * sizeof(uint16_t));
-    std::memcpy(values_.data(), halves.data(), values_.size());
-    return absl::OkStatus();
-  }
-
-  absl::Status WriteWhole(const ExportTensor& tensor, OutputFile& file) {
-    const HfParameter& parameter = tensor.layout.parameters.front();
-    const int64_t rows = parameter.shape[0], columns = parameter.shape.elements() / rows;
-    const int64_t chunk = std::clamp<int64_t>(kChunkElements / columns, 1, rows);
-    for (int64_t row = 0; row < rows; row += chunk) {
-      Box box = WholeBox(parameter.shape);
-      box.offset = box.offset.With(0, row);
-      box.extent = box.extent.With(0, std::min(chunk, rows - row));
-      RETURN_IF_ERROR(Load(parameter, box, tensor.dtype));
-      RETURN_IF_ERROR(file.Append(values_.data(), values_.size()));
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status WriteSlices(const ExportTensor& tensor, OutputFile& file) {
-    const HfLayout& layout = tensor.layout;
-    const size_t element = SizeOf(tensor.dtype);
-    slice_.resize(size_t(layout.slice_elements()) * element);
-    for (const HfParameter& parameter : layout.parameters) {
-      RETURN_IF_ERROR(Load(parameter, WholeBox(parameter.shape), tensor.dtype));
-      PutRows(parameter, element, values_.data(), slice_.data());
-      if (parameter.part + 1 < parameter.parts) continue;
-      RETURN_IF_ERROR(file.Append(slice_.data(), slice_.size()));
-    }
-    return absl::OkStatus();
-  }
-
-  const Checkpoint& checkpoint_;
-  Storage& storage_;
-  std::vector<char> values_, slice_;
-};
 
 // The tensors of the directory, with their dtypes.
 absl::StatusOr<std::vector<ExportTensor>> TensorsOf(const Checkpoint& checkpoint,
@@ -170,7 +53,7 @@ absl::StatusOr<std::vector<ExportTensor>> TensorsOf(const Checkpoint& checkpoint
                        ToString(parameter.shape), ", found ",
                        stored == nullptr ? "no such tensor" : ToString(stored->shape)));
     }
-    ExportTensor tensor{.layout = std::move(layout), .dtype = Stored(stored->dtype)};
+    ExportTensor tensor{.layout = std::move(layout), .dtype = HfDTypeOf(stored->dtype)};
     if (origin) tensor.dtype = origin->dtypes.Of(tensor.layout.tensor);
     if (options.dtype) tensor.dtype = *options.dtype;
     tensors.push_back(std::move(tensor));
@@ -209,7 +92,7 @@ absl::Status WriteShards(const std::string& path, const std::vector<ExportTensor
       weight_map[tensor.layout.tensor] = name;
       exported.size_bytes += tensor.entry().bytes();
     }
-    RETURN_IF_ERROR(writer.WriteShard(absl::StrCat(path, "/", name), own));
+    RETURN_IF_ERROR(writer.WriteFile(absl::StrCat(path, "/", name), own));
     exported.files.push_back(name);
     first += counts[shard];
   }
@@ -237,6 +120,13 @@ void SetDType(HfDType dtype, bool imported, Json& config) {
 
 absl::StatusOr<Exported> ExportHf(const Checkpoint& checkpoint, const ExportOptions& options,
                                   Storage& storage) {
+  const std::optional<LoraNumbers>& adapter = checkpoint.state().adapter;
+  if (adapter && !options.merge) return ExportAdapter(checkpoint, options, storage);
+  if (options.merge && !adapter) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--merge: wanted a checkpoint with an adapter, found none in ",
+                     checkpoint.path(), ", which is exported as a whole without it"));
+  }
   const ModelConfig& model = checkpoint.state().model;
   ASSIGN_OR_RETURN(const HfTable* const table, FindHfTable(model));
   ASSIGN_OR_RETURN(const std::optional<HfOrigin> origin, FindOrigin(checkpoint.path()));
@@ -250,8 +140,8 @@ absl::StatusOr<Exported> ExportHf(const Checkpoint& checkpoint, const ExportOpti
   SetDType(exported.dtype, origin.has_value(), config);
   if (origin) exported.changed_keys = ChangedKeys(origin->config, config);
   ASSIGN_OR_RETURN(PendingDirectory pending, PendingDirectory::Create(options.to, storage));
-  RETURN_IF_ERROR(
-      WriteShards(pending.path(), tensors, TensorWriter(checkpoint, storage), options, exported));
+  RETURN_IF_ERROR(WriteShards(pending.path(), tensors,
+                              TensorWriter(checkpoint, storage, options.merge), options, exported));
   const std::string text =
       origin && origin->bare_words ? DumpPythonJson(config, 2) : JsonText(config, 2);
   RETURN_IF_ERROR(

@@ -21,6 +21,9 @@ struct ExportOptions {
   // The dtype of all tensors: F64, F32, BF16 or F16. Absent: that of the imported directory, or
   // that of the checkpoint if no imported directory is known.
   std::optional<HfDType> dtype = {};
+  // Of a checkpoint with an adapter: writes the base with what the adapter adds. False: writes the
+  // adapter alone (export_adapter.h).
+  bool merge = false;
   uint64_t shard_bytes = 5'000'000'000;  // A shard has at most so many bytes, or one tensor.
 };
 
@@ -38,8 +41,9 @@ struct Exported {
 };
 
 // If an error is returned, nothing was changed at `options.to`:
-// - INVALID_ARGUMENT: the family has no such form; or names a field that config.json cannot
-//   express, a parameter that the checkpoint lacks, or one with a number beyond the range of F16.
+// - INVALID_ARGUMENT: options.merge does not suit the checkpoint; the family has no such form; or
+//   names a field that config.json cannot express, a parameter that the checkpoint lacks, or one
+//   with a number beyond the range of F16.
 // - DATA_LOSS: the checkpoint is damaged.
 // - FAILED_PRECONDITION: something is at `options.to`.
 // - NOT_FOUND: the directory of `options.to` is not there.

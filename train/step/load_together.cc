@@ -104,6 +104,33 @@ absl::Status CheckTaken(const InitFrom& from, const Checkpoint& checkpoint) {
       "; submit the job again, or name a checkpoint that stays"));
 }
 
+std::string ToString(const std::optional<LoraNumbers>& adapter) {
+  if (!adapter) return "none";
+  return absl::StrCat("rank ", adapter->rank, ", alpha ", adapter->alpha,
+                      adapter->rslora ? ", rslora" : "");
+}
+
+// A job must not leave out what the checkpoint adds to the base: its adapter has the same numbers
+// (CheckAdapter) and the same layers (CheckTargets). `names` are all parameters of the job.
+absl::Status CheckTargets(const Checkpoint& checkpoint, const std::set<std::string>& names) {
+  for (const StoredTensor& tensor : checkpoint.manifest().tensors) {
+    if (!IsLowRank(tensor.name) || names.contains(tensor.name)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        checkpoint.path(), ": wanted adapters of the layers that the job's adapter has, ", "found ",
+        tensor.name, ", which is none of adapter.lora.targets"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAdapter(const InitFrom& from, const Checkpoint& checkpoint) {
+  const std::optional<LoraNumbers>& found = checkpoint.state().adapter;
+  if (!found || found == from.adapter) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      checkpoint.path(), ": wanted a checkpoint without an adapter or with that of the ", "job (",
+      ToString(from.adapter), "), found an adapter: ", ToString(found),
+      "; `trainyard export --merge` makes one model of it and its base"));
+}
+
 }  // namespace
 
 absl::StatusOr<ChosenCheckpoint> LoadNewest(const std::vector<std::string>& candidates,
@@ -127,11 +154,13 @@ absl::StatusOr<InitialParameters> LoadInitFrom(const InitFrom& from, const Loadi
   std::set<std::string> absent;  // Absent tensors of this rank.
   const auto use = [&](const Checkpoint& checkpoint) -> absl::Status {
     RETURN_IF_ERROR(CheckTaken(from, checkpoint));
+    RETURN_IF_ERROR(CheckAdapter(from, checkpoint));
+    const bool of_base = from.adapter && !checkpoint.state().adapter;
     RETURN_IF_ERROR(checkpoint.CheckModel(
         gang.model, from.subset ? MayDiffer::kInSubset : MayDiffer::kAtStart));
     absent.clear();
-    return LoadSnapshot(checkpoint, LoadWhat::kParameters, gang.executable,
-                        from.subset ? &absent : nullptr);
+    return LoadSnapshot(checkpoint, of_base ? LoadWhat::kBase : LoadWhat::kParameters,
+                        gang.executable, from.subset ? &absent : nullptr);
   };
   const Explain explain = again ? Explain(OfHost) : Explain(AsItIs);
   absl::StatusOr<ChosenCheckpoint> chosen = LoadFirstGood(*candidates, use, explain, gang);
@@ -147,10 +176,12 @@ absl::StatusOr<InitialParameters> LoadInitFrom(const InitFrom& from, const Loadi
   // No rank knows whether other hosts could read one of them.
   if (again && absl::IsDataLoss(chosen.status())) return OfThisHost(chosen.status());
   RETURN_IF_ERROR(chosen.status());
+  const std::set<std::string> names = UnionOf(NamesOf(gang.executable), gang.everyone);
   InitialParameters loaded{.chosen = *std::move(chosen),
-                           .count = UnionOf(NamesOf(gang.executable), gang.everyone).size(),
+                           .count = names.size(),
                            .absent = UnionOf(absent, gang.everyone)};
-  absl::Status some;
+  absl::Status some =
+      gang.everyone.rank() == 0 ? CheckTargets(*loaded.chosen.checkpoint, names) : absl::OkStatus();
   if (loaded.count > 0 && loaded.absent.size() == loaded.count) {
     some = absl::InvalidArgumentError(absl::StrCat(
         loaded.chosen.checkpoint->path(), ": wanted some of the model's ", loaded.count,

@@ -51,6 +51,8 @@ struct InitFrom {
   // The checkpoint that the earlier attempt took, if the attempt said so; only this one is loaded.
   // Only rank 0's value counts.
   std::optional<InitialisedFrom> taken = {};
+  // The job's adapter. A checkpoint without one has the job's base.
+  std::optional<LoraNumbers> adapter = {};
 };
 struct InitialParameters {
   ChosenCheckpoint chosen;
@@ -61,7 +63,8 @@ struct InitialParameters {
 // (FindCheckpoints). Errors:
 // - DATA_LOSS: none of them is good, or `from.taken` is another one by now.
 // - INVALID_ARGUMENT: a parameter is missing or has another shape; or a subset would be empty; or
-//   `from.taken` was removed from a directory that is there.
+//   the checkpoint has another adapter than the job; or `from.taken` was removed from a directory
+//   that is there.
 // - With `from.loaded_before` or `from.taken`, IsStorageFault on the ranks of the host that has
 //   failed, or on all ranks if none of the checkpoints is good.
 absl::StatusOr<InitialParameters> LoadInitFrom(const InitFrom& from, const LoadingGang& gang);

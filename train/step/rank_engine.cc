@@ -9,6 +9,7 @@
 #include "common/status_macros.h"
 #include "models/arch/registry.h"
 #include "models/model.h"
+#include "train/config/adapter.h"
 #include "train/config/frozen.h"
 #include "train/config/precision.h"
 #include "train/step/communication.h"
@@ -37,6 +38,7 @@ TrainingOptions OptionsOf(const JobConfig& job, const Layout& layout,
                      .documents = ResetsAttentionMask(job.data),
                      .restart_positions = FactsOf(job.data).packs,
                      .deterministic = job.deterministic,
+                     .adapter = AdapterOf(job),
                      .fuse = options.fuse},
           .optimizer = job.optimizer.options,
           .bucket_bytes = options.bucket_bytes,

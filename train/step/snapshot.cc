@@ -148,6 +148,7 @@ absl::StatusOr<BaseReference> SaveBase(const std::string& directory, RunState st
                                        Storage& storage) {
   // A base is the same at every step: earlier checkpoints of the attempt may name it.
   state.step = state.data_position = 0;
+  state.adapter.reset();
   BaseReference base{.epoch = state.epoch, .sha256 = {}};
   const SharedDirectory shared{.path = BasePath(directory, state.epoch),
                                .begin = [&] { return BeginBase(directory, state.epoch, storage); },
@@ -170,6 +171,7 @@ std::vector<TargetBox> TargetBoxes(const Executable& executable, LoadWhat what) 
   std::vector<TargetBox> boxes;
   const auto add = [&](const ParameterBox& parameter, TensorKind kind, const Tensor& elements,
                        Conversion conversion) {
+    if (what == LoadWhat::kBase && IsLowRank(parameter.name)) return;
     boxes.push_back({parameter.name,
                      kind,
                      elements.dtype,
@@ -198,7 +200,7 @@ absl::Status LoadSnapshot(const Checkpoint& checkpoint, LoadWhat what, Executabl
 }
 
 absl::Status LoadImported(const HfModel& model, Executable& executable) {
-  return LoadHf(model, TargetBoxes(executable, LoadWhat::kParameters), ToDevice(executable));
+  return LoadHf(model, TargetBoxes(executable, LoadWhat::kBase), ToDevice(executable));
 }
 
 }  // namespace trainyard

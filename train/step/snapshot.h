@@ -45,6 +45,7 @@ absl::StatusOr<BaseReference> SaveBase(const std::string& directory, RunState st
 
 enum class LoadWhat {
   kParameters,  // By name, also from another dtype: widened, or rounded if frozen.
+  kBase,        // The same without low-rank adapters, which keep their values.
   kEverything,  // Also the optimizer's state; all bits are the same.
 };
 
@@ -52,7 +53,7 @@ enum class LoadWhat {
 // `absent`: as in Checkpoint::Load.
 absl::Status LoadSnapshot(const Checkpoint& checkpoint, LoadWhat what, Executable& executable,
                           std::set<std::string>* absent = nullptr);
-// Does the same with the parameters of a Hugging Face directory (LoadHf).
+// Does the same with kBase and the parameters of a Hugging Face directory (LoadHf).
 absl::Status LoadImported(const HfModel& model, Executable& executable);
 
 }  // namespace trainyard

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "train/config/adapter.h"
 #include "train/config/resolved_job.h"
 #include "train/data/token_check.h"
 #include "train/step/agree.h"
@@ -106,8 +107,12 @@ std::optional<InitialisedFrom> StartState::TakenBefore() const {
 }
 
 absl::Status StartState::FillFromInitFrom() {
-  const absl::StatusOr<InitialParameters> loaded =
-      LoadInitFrom({job_.init_from, job_.init_from_subset, rank_.claimed, TakenBefore()}, gang_);
+  const absl::StatusOr<InitialParameters> loaded = LoadInitFrom({.path = job_.init_from,
+                                                                 .subset = job_.init_from_subset,
+                                                                 .loaded_before = rank_.claimed,
+                                                                 .taken = TakenBefore(),
+                                                                 .adapter = LoraNumbersOf(job_)},
+                                                                gang_);
   if (!loaded.ok()) {
     return absl::Status(loaded.status().code(),
                         absl::StrCat("init_from: ", loaded.status().message()));

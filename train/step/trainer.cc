@@ -18,6 +18,7 @@
 #include "train/checkpoint/load.h"
 #include "train/checkpoint/paths.h"
 #include "train/checkpoint/save.h"
+#include "train/config/adapter.h"
 #include "train/config/frozen.h"
 #include "train/config/resolve_model.h"
 #include "train/data/batch_reader.h"
@@ -260,7 +261,7 @@ absl::Status RankTrainer::MakeEngine() {
 }
 
 void RankTrainer::WatchEngine() {
-  if (HasPatterns(job_)) {
+  if (Freezes(job_)) {
     int64_t frozen = executable().program().FrozenParameters().empty() ? 0 : 1;
     everyone_->AllReduceMax(Tensor{{&frozen, DType::kI64, Shape{1}}});
     freezes_ = frozen != 0;
@@ -517,7 +518,8 @@ absl::StatusOr<CheckpointRecord> RankTrainer::Save(int64_t step) {
                  .layout = RecordedLayout(job_, rank_.threads),
                  .sequence = job_.batch.sequence,
                  .deterministic = job_.deterministic,
-                 .build = absl::StrCat(Version(), "+", Revision())};
+                 .build = absl::StrCat(Version(), "+", Revision()),
+                 .adapter = LoraNumbersOf(job_)};
   RETURN_IF_ERROR(AgreeOnStatus(*everyone_, SaveHistory()));
   if (freezes_ && BaseIsLost()) base_.reset();
   if (freezes_ && !base_) {

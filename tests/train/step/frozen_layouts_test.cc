@@ -1,5 +1,6 @@
-// Proves that layouts with frozen parameters compute what one rank does, in f64, under every axis,
-// ZeRO and schedule, send what the formula says, and leave what is frozen as it was.
+// Proves that layouts with frozen parameters, or with adapters, compute what one rank does, in f64,
+// under every axis, ZeRO and schedule, send what the formula says, and leave what is frozen as it
+// was.
 
 #include <gmock/gmock.h>
 
@@ -31,6 +32,14 @@ INSTANTIATE_TEST_SUITE_P(Families, FrozenLayoutsTest,
                                                  : family == "qwen3_moe" ? 23
                                                                          : 37;
                            return FrozenLayouts(family, 8, stride);
+                         })),
+                         NameOf);
+
+// All of up to four ranks for one family.
+INSTANTIATE_TEST_SUITE_P(Adapters, FrozenLayoutsTest,
+                         ::testing::ValuesIn(OfEveryFamily([](const std::string& family) {
+                           if (family == "llama") return AdaptedLayouts(family, 4, 1);
+                           return AdaptedLayouts(family, 8, 43);
                          })),
                          NameOf);
 

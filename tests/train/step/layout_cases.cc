@@ -375,6 +375,26 @@ std::vector<LayoutCase> FrozenLayouts(const std::string& model, int64_t max_rank
   return cases;
 }
 
+std::vector<LayoutCase> AdaptedLayouts(const std::string& model, int64_t max_ranks, size_t stride) {
+  const std::pair<const char*, LoraConfig> kinds[] = {
+      {"all_linear", {.rank = 2, .alpha = 3}},
+      {"of_a_product",
+       {.rank = 3,
+        .targets = {"*q_proj", "*.up_proj", "*down_proj", "*c_*", "*to_v", "*in_proj"},
+        .rslora = true}},
+      {"beside_modules",
+       {.rank = 1, .modules_to_save = {"*norm*", "*ln_*", "lm_head", "*conv1d", "*proj_out_2"}}}};
+  const std::vector<LayoutCase> all = AllLayouts(model, max_ranks);
+  std::vector<LayoutCase> cases;
+  for (size_t i = 0; i < all.size(); i += stride) {
+    const auto& [name, lora] = kinds[cases.size() % std::size(kinds)];
+    LayoutCase& c = cases.emplace_back(all[i]);
+    c.frozen = absl::StrCat("base_of_", name);
+    c.job.adapter = AdapterConfig{.lora = lora};
+  }
+  return cases;
+}
+
 std::vector<LayoutCase> OfEveryFamily(
     const std::function<std::vector<LayoutCase>(const std::string& family)>& layouts) {
   std::vector<LayoutCase> cases;

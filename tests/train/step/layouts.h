@@ -63,6 +63,10 @@ std::vector<LayoutCase> RecomputedLayouts(const std::string& model, size_t count
 // Every `stride`th of AllLayouts, with a part of the model frozen: in turn each of several parts.
 std::vector<LayoutCase> FrozenLayouts(const std::string& model, int64_t ranks, size_t stride);
 
+// Every `stride`th of AllLayouts with low-rank adapters: in turn of all linear layers, of parts of
+// products, and beside modules that are trained as a whole.
+std::vector<LayoutCase> AdaptedLayouts(const std::string& model, int64_t ranks, size_t stride);
+
 // What `layouts` returns for each family of the registry, one family after another.
 std::vector<LayoutCase> OfEveryFamily(
     const std::function<std::vector<LayoutCase>(const std::string& family)>& layouts);

@@ -111,6 +111,11 @@ INSTANTIATE_TEST_SUITE_P(FrozenFamilies, OrderTest,
                            return Varied(FrozenLayouts(family, 8, 11));
                          })),
                          NameOf);
+INSTANTIATE_TEST_SUITE_P(Adapters, OrderTest,
+                         ::testing::ValuesIn(OfEveryFamily([](const std::string& family) {
+                           return Varied(AdaptedLayouts(family, 8, 29));
+                         })),
+                         NameOf);
 
 // The programs that people run: at their sizes, on their numbers of GPUs.
 TEST(OrderCheckTest, NothingIsLeftToLuckInPublishedRuns) {

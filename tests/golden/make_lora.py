@@ -1,0 +1,102 @@
+"""Writes lora/CASE/ beside itself: low-rank adapters of PEFT on the models of hf/, trained by `transformers` in f64.
+
+  lora/CASE/adapter_config.json, adapter_model.safetensors   the adapter after the last step, as save_pretrained writes it
+  lora/CASE/golden.safetensors                               tokens, loss and gradient norm of each step, logits at the end
+
+tests/train/hf/golden_lora_test.cc runs whatever is there.
+
+pip install "peft==0.21.2" "transformers==5.24.0" "torch==2.15.0" "safetensors==0.8.0"
+make_lora.py [CASE...]
+"""
+import math
+import pathlib
+import shutil
+import sys
+
+import golden
+import safetensors.torch  # Before torch's types are replaced.
+import torch
+
+# What that code takes in f32 (norms, softmax, rotary tables, the routers' scores) is taken in f64 here.
+torch.float32 = torch.float = torch.float64
+torch.Tensor.float = torch.Tensor.double
+torch.set_default_dtype(torch.float64)
+
+import peft  # noqa: E402
+import transformers  # noqa: E402
+
+HERE = pathlib.Path(__file__).parent
+SEED = 11  # Of the job whose first values the adapters have.
+SAMPLES, SEQUENCE, STEPS, VOCABULARY = 4, 9, 20, 13
+# As in make_hf.py.
+RATE, BETAS, EPSILON, DECAY, CLIP = 1e-2, (0.9, 0.95), 1e-3, 0.1, 0.05
+
+# Name: the directory of hf/, and the adapter.
+CASES = {
+    "llama": ("llama", {"r": 3, "lora_alpha": 6, "target_modules": "all-linear"}),
+    "llama_of_queries": ("llama_tied", {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj", "down_proj"],
+                                        "use_rslora": True}),
+    "gpt3": ("gpt3", {"r": 2, "target_modules": "all-linear", "modules_to_save": ["ln_f", "lm_head"]}),
+    # PEFT's all-linear takes routers and experts, too.
+    "deepseek_v3": ("deepseek_v3", {"r": 2, "lora_alpha": 3,
+                                    "target_modules": r".*self_attn\.(\w+_proj|kv_a_proj_with_mqa)"}),
+}
+
+
+def first_values(name, shape):
+    """What a job's seed gives the narrow matrix: uniform within 1 / sqrt(inputs), as PEFT's own values."""
+    stream, limit = golden.hash_name(name), 1 / math.sqrt(shape[1])
+    values = [limit * (2 * golden.uniform(SEED, stream, i) - 1) for i in range(math.prod(shape))]
+    return torch.tensor(values).reshape(shape)
+
+
+def write(name, base, options):
+    path = HERE / "lora" / name
+    shutil.rmtree(path, ignore_errors=True)
+    model = transformers.AutoModelForCausalLM.from_pretrained(HERE / "hf" / base, attn_implementation="eager").eval()
+    assert model.dtype == torch.float64
+    model.config._experts_implementation = "eager"
+    model = peft.get_peft_model(model, peft.LoraConfig(**options, task_type="CAUSAL_LM"), autocast_adapter_dtype=False)
+    trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    with torch.no_grad():
+        for parameter_name, parameter in trained.items():
+            if "lora_A" not in parameter_name:
+                assert "lora_B" not in parameter_name or (parameter == 0).all()
+                continue
+            limit = 1 / math.sqrt(parameter.shape[1])
+            assert 0.8 * limit < parameter.abs().max() <= limit, f"{parameter_name}: PEFT draws other values"
+            ours = parameter_name.removeprefix("base_model.model.").replace(".default", "")
+            parameter.copy_(first_values(ours, tuple(parameter.shape)))
+    tokens = torch.randint(0, VOCABULARY, (SAMPLES * SEQUENCE + 1,), generator=torch.Generator().manual_seed(SEED))
+    groups = [{"params": [p for p in trained.values() if (p.dim() > 1) == decays], "weight_decay": DECAY * decays}
+              for decays in (False, True)]
+    update = torch.optim.AdamW(groups, lr=RATE, betas=BETAS, eps=EPSILON, foreach=False)
+    losses, norms = [], []
+
+    def logits_now():
+        logits = model(tokens[:-1].reshape(SAMPLES, SEQUENCE)).logits
+        assert logits.dtype == torch.float64
+        return logits
+
+    for _ in range(STEPS):
+        update.zero_grad()
+        loss = torch.nn.functional.cross_entropy(logits_now().flatten(0, 1), tokens[1:])
+        loss.backward()
+        norm = torch.sqrt(sum((p.grad ** 2).sum() for p in trained.values()))
+        assert norm > CLIP, f"{name}: a step is not clipped"
+        for parameter in trained.values():
+            parameter.grad *= CLIP / (norm + 1e-6)  # As torch.nn.utils.clip_grad_norm_, which takes the norm in f32.
+        update.step()
+        losses.append(loss.detach())
+        norms.append(norm)
+    model.peft_config["default"].base_model_name_or_path = f"hf/{base}"
+    model.save_pretrained(path)
+    (path / "README.md").unlink(missing_ok=True)
+    with torch.no_grad():
+        safetensors.torch.save_file({"tokens": tokens, "losses": torch.stack(losses), "grad_norms": torch.stack(norms),
+                                     "logits": logits_now().clone()}, path / "golden.safetensors")
+    print(name, sum(p.numel() for p in trained.values()), "parameters, loss", losses[0].item(), "to", losses[-1].item())
+
+
+for case in sys.argv[1:] or CASES:
+    write(case, *CASES[case])

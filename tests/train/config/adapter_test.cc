@@ -1,0 +1,150 @@
+// Proves which layers a job's adapters belong to, what else such a job trains, and what is refused
+// of it, with which words.
+
+#include "train/config/adapter.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "models/arch/flops.h"
+#include "train/config/frozen.h"
+#include "train/config/resolve_model.h"
+#include "train/config/resolved_job.h"
+#include "train/config/validate.h"
+
+namespace trainyard {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// `more` is of the adapter's options; `lines` of the job.
+std::string Spec(absl::string_view more, absl::string_view lines = "init_from: base") {
+  return absl::StrCat(R"(
+name: tuned
+model: {architecture: {family: llama, layers: 2, hidden: 16, ffn: 24, heads: 4, kv_heads: 2,
+                       vocab: 256, max_seq: 64}}
+batch: {global: 2, micro: 1, sequence: 32}
+data: {synthetic: {}}
+optimizer: {adamw: {learning_rate: 0.001}}
+steps: 2
+adapter: {lora: {)",
+                      more, "}}\n", lines, "\n");
+}
+
+JobConfig Job(absl::string_view more) {
+  const absl::StatusOr<JobConfig> job = ParseAndValidateJob(Spec(more));
+  EXPECT_TRUE(job.ok()) << job.status();
+  return *job;
+}
+
+std::string Refusal(absl::string_view more, absl::string_view lines = "init_from: base") {
+  return std::string(ParseAndValidateJob(Spec(more, lines)).status().message());
+}
+
+constexpr char kQuery[] = "model.layers.0.self_attn.q_proj";
+
+TEST(Adapter, HasTheDefaultsOfPeft) {
+  const LowRank adapter = AdapterOf(Job(""));
+  EXPECT_EQ(adapter.rank, 8);
+  EXPECT_EQ(adapter.scale, 1);
+  EXPECT_EQ(adapter.adapts, nullptr) << "all linear layers";
+  EXPECT_EQ(AdapterOf(Job("rank: 16")).scale, 0.5) << "alpha stays 8";
+  EXPECT_EQ(AdapterOf(Job("rank: 16, alpha: 32")).scale, 2);
+  EXPECT_EQ(AdapterOf(Job("rank: 16, alpha: 32, rslora: true")).scale, 8);
+  EXPECT_EQ(AdapterOf(JobConfig()).rank, 0);
+}
+
+TEST(Adapter, BelongsToTheLayersThatPatternsMatch) {
+  const LowRank adapter = AdapterOf(Job("targets: ['*.q_proj', 'model.layers.1.*']"));
+  EXPECT_TRUE(adapter.adapts(kQuery));
+  EXPECT_FALSE(adapter.adapts("model.layers.0.self_attn.k_proj"));
+  EXPECT_TRUE(adapter.adapts("model.layers.1.mlp.up_proj"));
+}
+
+TEST(Adapter, IsTrainedWithTheModulesToSaveAlone) {
+  const Recorder::IsFrozen frozen =
+      FrozenBy(Job("modules_to_save: [lm_head, '*.input_layernorm']"));
+  const auto is_frozen = [&](std::string name) { return frozen({.name = name, .shape = {1}}); };
+  EXPECT_FALSE(is_frozen(absl::StrCat(kQuery, kLowRankDown)));
+  EXPECT_FALSE(is_frozen(absl::StrCat(kQuery, kLowRankUp)));
+  EXPECT_FALSE(is_frozen("lm_head.weight"));
+  EXPECT_FALSE(is_frozen("model.layers.1.input_layernorm.weight"));
+  EXPECT_TRUE(is_frozen(absl::StrCat(kQuery, ".weight")));
+  EXPECT_TRUE(is_frozen("model.norm.weight"));
+}
+
+TEST(Adapter, RefusesPatternsThatMatchNothing) {
+  EXPECT_THAT(Refusal("targets: ['*.k_proj', q_proj]"),
+              AllOf(HasSubstr("adapter.lora.targets[1]: wanted a pattern that matches a linear "
+                              "layer of the model, found \"q_proj\"; nearest \"*.q_proj\""),
+                    ::testing::Not(HasSubstr("targets[0]"))));
+  EXPECT_THAT(Refusal("targets: [model.layers.0.self_attn.qproj]"),
+              HasSubstr(absl::StrCat("nearest \"", kQuery, "\"")));
+  EXPECT_THAT(Refusal("targets: [lm_head]"), HasSubstr("targets[0]: wanted a pattern"));
+  EXPECT_THAT(
+      Refusal("modules_to_save: [lm_heat]"),
+      HasSubstr("adapter.lora.modules_to_save[0]: wanted a pattern that matches a module of "
+                "the model, found \"lm_heat\"; nearest \"lm_head\""));
+}
+
+TEST(Adapter, RefusesContradictions) {
+  EXPECT_THAT(Refusal("", "seed: 1"),
+              HasSubstr("adapter: wanted a base whose parameters are trained already: model.import "
+                        "or init_from, found neither"));
+  EXPECT_THAT(Refusal("", "init_from: base\nfrozen: ['*norm*']"),
+              HasSubstr("frozen: wanted none beside an adapter"));
+  EXPECT_THAT(Refusal("", "init_from: base\ntrainable: ['*norm*']"),
+              HasSubstr("trainable: wanted none beside an adapter"));
+  EXPECT_THAT(Refusal("", "init_from: base\ninit_from_subset: true"),
+              HasSubstr("init_from_subset: wanted false beside an adapter"));
+  EXPECT_THAT(Refusal("targets: [all-linear, '*.q_proj']"),
+              HasSubstr("all-linear alone, found both"));
+  EXPECT_THAT(Refusal("targets: []"),
+              HasSubstr("adapter.lora.targets: wanted a pattern, found none"));
+  EXPECT_THAT(Refusal("modules_to_save: ['*.q_proj']"),
+              HasSubstr(absl::StrCat("modules that are no targets, found \"", kQuery, "\"")));
+}
+
+TEST(Adapter, RefusesNumbersOutOfRange) {
+  EXPECT_THAT(
+      Refusal("rank: 1025"),
+      HasSubstr("adapter.lora.rank: wanted 1 to 1024 (usual: 8 to 64), found 1025; nearest 1024"));
+  EXPECT_THAT(Refusal("rank: -1"), HasSubstr("adapter.lora.rank"));
+  EXPECT_THAT(Refusal("alpha: 0"), HasSubstr("adapter.lora.alpha: wanted"));
+  EXPECT_THAT(Refusal("ranks: 4"), HasSubstr("adapter.lora.ranks"));
+  EXPECT_THAT(std::string(ParseAndValidateJob("name: a\nadapter: {}").status().message()),
+              HasSubstr("adapter.lora: wanted the adapter's options, found none"));
+}
+
+TEST(Adapter, IsInTheResolvedJob) {
+  const JobConfig job = Job("rank: 4, targets: ['*.q_proj'], modules_to_save: [lm_head]");
+  const absl::StatusOr<JobConfig> read = ParseAndValidateJob(ResolvedJobText(job));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(ResolvedJobText(*read), ResolvedJobText(job));
+  EXPECT_EQ(read->adapter->lora->targets, job.adapter->lora->targets);
+  EXPECT_EQ(read->adapter->lora->rank, 4);
+}
+
+// Two products of each narrow matrix forward, and two each backward; of the base, the gradients of
+// weights are missing.
+TEST(Adapter, CountsItsFlops) {
+  const JobConfig job = Job("rank: 4, targets: ['*.up_proj']");
+  const ModelConfig model = *ResolveModel(job.model);
+  // The first layer's backward pass ends at its adapter, so only an upper limit is simple.
+  const double all = FlopsPerToken(model, job.batch.sequence).total();
+  const double trained = TrainedFlopsPerToken(job, model);
+  EXPECT_LT(trained, all);
+  EXPECT_GT(trained, all / 3);
+  JobConfig wider = job;
+  wider.adapter->lora->rank = 5;
+  // One more column: 2 products forward and 3 backward of the first layer's, which has no input
+  // gradient, and 4 of the second's, for two multiplications and additions each.
+  const double column = 2.0 * (2 * 3 * (16 + 24)) - 2.0 * 16;
+  EXPECT_NEAR(TrainedFlopsPerToken(wider, model) - trained, column, 1e-6 * all);
+}
+
+}  // namespace
+}  // namespace trainyard

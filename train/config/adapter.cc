@@ -1,0 +1,157 @@
+#include "train/config/adapter.h"
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "models/arch/registry.h"
+#include "models/model.h"
+#include "train/config/fields.h"
+#include "train/config/name_pattern.h"
+#include "train/config/patterns.h"
+
+namespace trainyard {
+namespace {
+
+constexpr char kTargets[] = "adapter.lora.targets", kSaved[] = "adapter.lora.modules_to_save";
+
+bool IsAllLinear(const std::vector<std::string>& targets) {
+  return targets == std::vector<std::string>{kAllLinear};
+}
+
+// Whether one of the patterns matches a name. Copies share the patterns.
+class AnyOf {
+ public:
+  explicit AnyOf(const std::vector<std::string>& texts) {
+    for (const std::string& text : texts) patterns_->emplace_back(text);
+  }
+  bool operator()(absl::string_view name) const {
+    return std::any_of(patterns_->begin(), patterns_->end(),
+                       [&](const NamePattern& pattern) { return pattern.Matches(name); });
+  }
+
+ private:
+  std::shared_ptr<std::vector<NamePattern>> patterns_ =
+      std::make_shared<std::vector<NamePattern>>();
+};
+
+// Returns "lm_head" for "lm_head.weight".
+absl::string_view ModuleOfParameter(absl::string_view name) {
+  return name.substr(0, name.rfind('.'));
+}
+
+// The modules of a model, by what the two lists may name.
+struct Modules {
+  std::vector<std::string> linear;  // May have an adapter.
+  std::vector<std::string> whole;   // May be trained as a whole. Experts, one tensor, may not.
+};
+
+Modules ModulesOf(const ModelConfig& model) {
+  Modules modules;
+  std::set<std::string> whole;
+  for (const ParameterStorage& storage : DeclareParameters(*CreateModel(model), {.rank = 1})) {
+    for (const ParameterSpec& spec : storage.parameters) {
+      absl::string_view module = spec.name;
+      if (absl::ConsumeSuffix(&module, kLowRankDown)) {
+        modules.linear.emplace_back(module);
+      } else if (!spec.stacked && !IsLowRank(spec.name)) {
+        whole.emplace(ModuleOfParameter(spec.name));
+      }
+    }
+  }
+  modules.whole.assign(whole.begin(), whole.end());
+  return modules;
+}
+
+// Adds a violation for each pattern that matches no name. A name's last part alone, as PEFT takes
+// it, gets the pattern that says the same here.
+void CheckMatches(const std::vector<std::string>& patterns, const std::vector<std::string>& names,
+                  absl::string_view field, absl::string_view what, Violations& violations) {
+  for (size_t i = 0; i < patterns.size(); ++i) {
+    const auto matches = [&](const std::string& text) {
+      return std::any_of(names.begin(), names.end(), [pattern = NamePattern(text)](const auto& n) {
+        return pattern.Matches(n);
+      });
+    };
+    if (matches(patterns[i])) continue;
+    const std::string ending = absl::StrCat("*.", patterns[i]);
+    const bool by_ending = ending.size() <= kMaxPatternBytes && matches(ending);
+    violations.Add(absl::StrCat(field, "[", i, "]"), absl::StrCat("a pattern that matches ", what),
+                   Quoted(patterns[i]),
+                   Quoted(by_ending ? ending : NearestOfNames(patterns[i], names, true)));
+  }
+}
+
+void CheckModules(const LoraConfig& lora, const ModelConfig& model, Violations& violations) {
+  const Modules modules = ModulesOf(model);
+  if (!IsAllLinear(lora.targets)) {
+    CheckMatches(lora.targets, modules.linear, kTargets, "a linear layer of the model", violations);
+  }
+  CheckMatches(lora.modules_to_save, modules.whole, kSaved, "a module of the model", violations);
+  const AnyOf target(lora.targets), saved(lora.modules_to_save);
+  for (const std::string& module : modules.linear) {
+    if (!saved(module) || !(IsAllLinear(lora.targets) || target(module))) continue;
+    return violations.Add(kSaved, "modules that are no targets", Quoted(module));
+  }
+}
+
+}  // namespace
+
+std::optional<LoraNumbers> LoraNumbersOf(const JobConfig& job) {
+  if (!job.adapter || !job.adapter->lora) return std::nullopt;
+  const LoraConfig& lora = *job.adapter->lora;
+  return LoraNumbers{.rank = lora.rank, .alpha = lora.alpha, .rslora = lora.rslora};
+}
+
+LowRank AdapterOf(const JobConfig& job) {
+  const std::optional<LoraNumbers> numbers = LoraNumbersOf(job);
+  if (!numbers) return {};
+  const LoraConfig& lora = *job.adapter->lora;
+  LowRank adapter{.rank = numbers->rank, .scale = numbers->scale()};
+  if (!IsAllLinear(lora.targets)) adapter.adapts = AnyOf(lora.targets);
+  return adapter;
+}
+
+Recorder::IsFrozen FrozenBeside(const LoraConfig& lora) {
+  return [saved = AnyOf(lora.modules_to_save)](const ParameterSpec& spec) {
+    return !IsLowRank(spec.name) && (spec.stacked || !saved(ModuleOfParameter(spec.name)));
+  };
+}
+
+void ValidateAdapter(const JobConfig& job, const ModelConfig* model, Violations& violations) {
+  if (!job.adapter) return;
+  if (!job.adapter->lora) return violations.Add("adapter.lora", "the adapter's options", "none");
+  const LoraConfig& lora = *job.adapter->lora;
+  violations.Check("adapter.lora.rank", lora.rank,
+                   {.most = kMaxLoraRank, .note = "usual: 8 to 64"});
+  violations.Check("adapter.lora.alpha", lora.alpha,
+                   {.above = 0, .most = 1e6, .note = "usual: 1 or 2 times the rank"});
+  for (const auto& [field, patterns] :
+       {std::pair("frozen", &job.frozen), std::pair("trainable", &job.trainable)}) {
+    if (patterns->empty()) continue;
+    violations.Add(field, "none beside an adapter; modules_to_save names what else is trained",
+                   Quoted(patterns->front()));
+  }
+  if (job.init_from.empty() && job.model.import_path.empty()) {
+    violations.Add("adapter",
+                   "a base whose parameters are trained already: model.import or init_from",
+                   "neither");
+  }
+  if (job.init_from_subset) {
+    violations.Add("init_from_subset", "false beside an adapter, whose base must be complete",
+                   "true", "false");
+  }
+  if (lora.targets.empty()) violations.Add(kTargets, "a pattern", "none", kAllLinear);
+  if (lora.targets.size() > 1 && std::count(lora.targets.begin(), lora.targets.end(), kAllLinear)) {
+    return violations.Add(kTargets, "patterns of layers, or all-linear alone", "both", kAllLinear);
+  }
+  const bool legal = CheckPatterns(lora.targets, kTargets, violations) &
+                     CheckPatterns(lora.modules_to_save, kSaved, violations);
+  if (legal && model != nullptr) CheckModules(lora, *model, violations);
+}
+
+}  // namespace trainyard

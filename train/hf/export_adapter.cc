@@ -1,0 +1,146 @@
+#include "train/hf/export_adapter.h"
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/json.h"
+#include "common/status_macros.h"
+#include "models/hf/config.h"
+#include "models/program/low_rank.h"
+#include "train/hf/carried_files.h"
+#include "train/hf/pending_directory.h"
+#include "train/hf/tensor_writer.h"
+
+namespace trainyard {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kPrefix[] = "base_model.model.";  // What PEFT wraps a model in.
+
+// What a PEFT directory says.
+struct Adapter {
+  std::vector<ExportTensor> tensors;
+  std::set<std::string> targets, saved;  // Names of modules in the directory of the base.
+  bool transposed = false;               // Layers of the base have [in, out] matrices.
+};
+
+// Names a tensor that `transformers` has in another form, so that PEFT has no name for it.
+absl::Status NoName(const Checkpoint& checkpoint, absl::string_view parameter) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(checkpoint.path(), ": ", parameter, ": PEFT has no name for an adapter of it, ",
+                   "because `transformers` keeps it together with others; --merge writes the whole "
+                   "model"));
+}
+
+class AdapterReader {
+ public:
+  AdapterReader(const Checkpoint& checkpoint, const HfTable& table) : checkpoint_(checkpoint) {
+    for (HfLayout& layout : HfLayoutsOf(checkpoint.state().model, table)) {
+      const bool whole = layout.parameters.size() == 1 && !layout.parameters.front().index;
+      for (const HfParameter& parameter : layout.parameters) {
+        layouts_.emplace(parameter.name, whole ? layout : HfLayout());
+      }
+    }
+  }
+
+  absl::StatusOr<Adapter> Read(std::optional<HfDType> dtype) {
+    Adapter adapter;
+    for (const StoredTensor& stored : checkpoint_.manifest().tensors) {
+      if (stored.kind != TensorKind::kParameter) continue;
+      ASSIGN_OR_RETURN(HfLayout layout, IsLowRank(stored.name) ? OfMatrix(stored, adapter)
+                                                               : OfModule(stored, adapter));
+      layout.tensor = kPrefix + layout.tensor;
+      adapter.tensors.push_back(
+          {.layout = std::move(layout), .dtype = dtype.value_or(HfDTypeOf(stored.dtype))});
+    }
+    return adapter;
+  }
+
+ private:
+  absl::StatusOr<HfLayout> Find(const std::string& parameter) const {
+    const auto found = layouts_.find(parameter);
+    if (found == layouts_.end() || found->second.tensor.empty()) {
+      return NoName(checkpoint_, parameter);
+    }
+    return found->second;
+  }
+
+  absl::StatusOr<HfLayout> OfMatrix(const StoredTensor& stored, Adapter& adapter) const {
+    const bool down = absl::EndsWith(stored.name, kLowRankDown);
+    const char* const ending = down ? kLowRankDown : kLowRankUp;
+    const std::string module(absl::StripSuffix(stored.name, ending));
+    ASSIGN_OR_RETURN(const HfLayout weight, Find(module + ".weight"));
+    const std::string name(ModuleOf(weight.tensor));
+    adapter.targets.insert(name);
+    adapter.transposed |= weight.parameters.front().transposed;
+    HfLayout layout{
+        .tensor = name + ending, .shape = {stored.shape[0], stored.shape[1]}, .parameters = {}};
+    layout.parameters.push_back(
+        {.name = stored.name, .shape = stored.shape, .tensor = layout.tensor});
+    return layout;
+  }
+
+  absl::StatusOr<HfLayout> OfModule(const StoredTensor& stored, Adapter& adapter) const {
+    ASSIGN_OR_RETURN(HfLayout layout, Find(stored.name));
+    adapter.saved.insert(layout.tensor.substr(0, layout.tensor.rfind('.')));
+    return layout;
+  }
+
+  const Checkpoint& checkpoint_;
+  std::map<std::string, HfLayout> layouts_;  // By parameter. Without a name: not a tensor alone.
+};
+
+Json ConfigOf(const LoraNumbers& numbers, const Adapter& adapter) {
+  Json json = {{"peft_type", "LORA"},
+               {"task_type", "CAUSAL_LM"},
+               {"base_model_name_or_path", nullptr},
+               {"r", numbers.rank},
+               {"lora_alpha", numbers.alpha},
+               {"use_rslora", numbers.rslora},
+               {"target_modules", adapter.targets},
+               {"modules_to_save", nullptr},
+               {"fan_in_fan_out", adapter.transposed},
+               {"lora_dropout", 0.0},
+               {"bias", "none"},
+               {"init_lora_weights", true},
+               {"inference_mode", true}};
+  if (!adapter.saved.empty()) json["modules_to_save"] = adapter.saved;
+  return json;
+}
+
+}  // namespace
+
+absl::StatusOr<Exported> ExportAdapter(const Checkpoint& checkpoint, const ExportOptions& options,
+                                       Storage& storage) {
+  ASSIGN_OR_RETURN(const HfTable* const table, FindHfTable(checkpoint.state().model));
+  ASSIGN_OR_RETURN(const std::optional<HfOrigin> origin, FindOrigin(checkpoint.path()));
+  ASSIGN_OR_RETURN(const Adapter adapter, AdapterReader(checkpoint, *table).Read(options.dtype));
+  ASSIGN_OR_RETURN(PendingDirectory pending, PendingDirectory::Create(options.to, storage));
+  Exported exported{.files = {kAdapterWeightsName}, .dtype = adapter.tensors.front().dtype};
+  for (const ExportTensor& tensor : adapter.tensors) exported.size_bytes += tensor.entry().bytes();
+  RETURN_IF_ERROR(
+      TensorWriter(checkpoint, storage)
+          .WriteFile(absl::StrCat(pending.path(), "/", kAdapterWeightsName), adapter.tensors));
+  RETURN_IF_ERROR(WriteFile(absl::StrCat(pending.path(), "/", kAdapterConfigName),
+                            JsonText(ConfigOf(*checkpoint.state().adapter, adapter), 2) + "\n",
+                            storage));
+  if (origin) {
+    exported.origin = origin->path;
+    exported.carried = CarriedOf(origin->files);
+    for (const std::string& name : exported.carried) {
+      RETURN_IF_ERROR(
+          WriteFile(absl::StrCat(pending.path(), "/", name), origin->files.at(name), storage));
+    }
+  }
+  exported.left = pending.left();
+  RETURN_IF_ERROR(pending.Commit());
+  return exported;
+}
+
+}  // namespace trainyard

@@ -1,0 +1,20 @@
+// Writes the adapter of a checkpoint as a directory that PEFT loads beside the base:
+//
+//   adapter_config.json          rank, alpha, the names of the layers
+//   adapter_model.safetensors    the narrow matrices, and the modules that were trained as a whole
+
+#pragma once
+
+#include "train/hf/export.h"
+
+namespace trainyard {
+
+inline constexpr char kAdapterConfigName[] = "adapter_config.json";
+inline constexpr char kAdapterWeightsName[] = "adapter_model.safetensors";
+
+// The checkpoint must have an adapter (RunState::adapter). Options and errors are those of
+// ExportHf; without a dtype, tensors have that of the checkpoint.
+absl::StatusOr<Exported> ExportAdapter(const Checkpoint& checkpoint, const ExportOptions& options,
+                                       Storage& storage);
+
+}  // namespace trainyard

@@ -25,6 +25,14 @@ ParameterSpec Up(const ParameterSpec& weight, int64_t rank) {
           .decay = true};
 }
 
+// Returns y plus the product of the narrow rows with b.
+Value AddUp(Recorder& recorder, const ParameterSpec& weight, Value narrow, Value y) {
+  const LowRank& adapter = recorder.adapter();
+  narrow = ops::Scale(recorder, narrow, adapter.scale);
+  return ops::Add(recorder, y,
+                  ops::Linear(recorder, narrow, recorder.Parameter(Up(weight, adapter.rank))));
+}
+
 }  // namespace
 
 Value AddToColumns(Recorder& recorder, const std::vector<ParameterSpec>& weights, Value x,
@@ -33,12 +41,12 @@ Value AddToColumns(Recorder& recorder, const std::vector<ParameterSpec>& weights
   const LowRank& adapter = recorder.adapter();
   std::vector<ParameterSpec> down;
   for (const ParameterSpec& weight : weights) down.push_back(Down(weight, adapter.rank));
-  Value narrow = ops::Linear(recorder, x, recorder.Parameters(down));
-  narrow = ops::Scale(recorder, narrow, adapter.scale);
-  narrow = ops::AllGather(recorder, narrow, kTensorAxes);
-  std::vector<Value> parts = {narrow};
+  const Value own_rows = ops::Linear(recorder, x, recorder.Parameters(down));
+  const Value scaled = ops::Scale(recorder, own_rows, adapter.scale);
+  std::vector<Value> parts = {ops::AllGather(recorder, scaled, kTensorAxes)};
   if (weights.size() > 1) {
-    parts = ops::SplitColumns(recorder, narrow, std::vector<int64_t>(weights.size(), adapter.rank));
+    parts =
+        ops::SplitColumns(recorder, parts[0], std::vector<int64_t>(weights.size(), adapter.rank));
   }
   for (size_t i = 0; i < weights.size(); ++i) {
     parts[i] = ops::Linear(recorder, parts[i], recorder.Parameter(Up(weights[i], adapter.rank)));
@@ -48,22 +56,15 @@ Value AddToColumns(Recorder& recorder, const std::vector<ParameterSpec>& weights
 
 Value AddToRows(Recorder& recorder, const ParameterSpec& weight, Value x, Value y) {
   if (!recorder.Adapts(weight)) return y;
-  const LowRank& adapter = recorder.adapter();
-  Value narrow =
-      ops::LinearScatter(recorder, x, recorder.Parameter(Down(weight, adapter.rank)), kTensorAxes);
-  narrow = ops::Scale(recorder, narrow, adapter.scale);
-  return ops::Add(recorder, y,
-                  ops::Linear(recorder, narrow, recorder.Parameter(Up(weight, adapter.rank))));
+  const Value down = recorder.Parameter(Down(weight, recorder.adapter().rank));
+  return AddUp(recorder, weight, ops::LinearScatter(recorder, x, down, kTensorAxes), y);
 }
 
 Value AdaptedLinear(Recorder& recorder, Value x, const ParameterSpec& weight, Value bias) {
   const Value y = ops::Linear(recorder, x, recorder.Parameter(weight), bias);
   if (!recorder.Adapts(weight)) return y;
-  const LowRank& adapter = recorder.adapter();
-  Value narrow = ops::Linear(recorder, x, recorder.Parameter(Down(weight, adapter.rank)));
-  narrow = ops::Scale(recorder, narrow, adapter.scale);
-  return ops::Add(recorder, y,
-                  ops::Linear(recorder, narrow, recorder.Parameter(Up(weight, adapter.rank))));
+  const Value down = recorder.Parameter(Down(weight, recorder.adapter().rank));
+  return AddUp(recorder, weight, ops::Linear(recorder, x, down), y);
 }
 
 }  // namespace trainyard

@@ -93,7 +93,7 @@ TEST(Interface, TheVerbsAndTheirOptionsStay) {
           "import DIR --to=CKPT --ignore=KEY" +
           kFormats + kQuiet +
           "\n"
-          "export CKPT --to=DIR --dtype=DTYPE" +
+          "export CKPT --to=DIR --dtype=DTYPE --merge" +
           kFormats + kQuiet +
           "\n"
           "checkpoint list DIR" +

@@ -48,6 +48,28 @@ TEST(SaveLoad, SavingAgainReplaces) {
   ExpectHolds(*Checkpoint::Open(directory + "/epoch-0/step-40"), 40);
 }
 
+// Programs of before there were adapters must refuse the manifest: they would leave adapters out.
+TEST(SaveLoad, AnAdapterIsInTheManifestWithAVersionOfItsOwn) {
+  const std::vector<float> values(8);
+  const SourceBox down{"layer.lora_A.weight", TensorKind::kParameter, DType::kF32, {2, 4},
+                       WholeBox({2, 4}),      values.data()};
+  RunState state = State(1, 1);
+  state.adapter = LoraNumbers{.rank = 2, .alpha = 3.5, .rslora = true};
+  const std::string directory = TestDirectory();
+  const auto saved = SaveCheckpoint(directory, state, {&down, 1}, LocalStorage());
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  EXPECT_THAT(ToJson(*saved), HasSubstr("\"version\": 4"));
+  EXPECT_EQ(Checkpoint::Open(directory + "/epoch-1/step-1")->state().adapter, state.adapter);
+
+  state.adapter.reset();
+  EXPECT_THAT(Text(SaveCheckpoint(directory, state, {&down, 1}, LocalStorage()).status()),
+              HasSubstr("is of an adapter, and no adapter is named"));
+  state.adapter = LoraNumbers{.rank = 0, .alpha = 1};
+  EXPECT_THAT(Text(SaveCheckpoint(directory, state, {&down, 1}, LocalStorage()).status()),
+              HasSubstr("adapter: wanted a rank above 0"));
+  EXPECT_THAT(ToJson(*Save(directory, 1, 1)), HasSubstr("\"version\": 2"));
+}
+
 // Catches a tensor of several chunks of which one is saved again and again.
 TEST(SaveLoad, ATensorOfManyChunksIsSavedWhole) {
   const std::string directory = TestDirectory();

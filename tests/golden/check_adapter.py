@@ -1,0 +1,62 @@
+"""Lets PEFT load exported adapters beside their base, and `transformers` the merged model: both must have the same logits
+(1e-5, in f32). For people: no test runs it, as it needs the packages below.
+
+pip install "peft==0.21.2" "transformers==5.24.0" "torch==2.15.0" pyyaml
+check_adapter.py DIRECTORY_OF_PROGRAMS
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import peft
+import torch
+import transformers
+import yaml
+
+HERE = pathlib.Path(__file__).parent
+# The adapters of make_lora.py as specs, by the base's directory in hf/.
+CASES = {
+    "llama": {"rank": 3, "alpha": 6},
+    "llama_tied": {"rank": 4, "rslora": True, "targets": ["*.q_proj", "*.v_proj", "*.down_proj"]},
+    "gpt3": {"rank": 2, "modules_to_save": ["*.ln_f", "lm_head"]},
+    "qwen3_moe": {"rank": 2},
+    "deepseek_v3": {"rank": 2},
+    "gemma3": {"rank": 2},
+    "nemotron_h": {"rank": 2},
+}
+
+
+def run(programs, directory, *words):
+    return subprocess.run([programs / words[0], *words[1:]], cwd=directory, check=True, stdout=subprocess.PIPE).stdout
+
+
+def check(programs, name, lora):
+    base = HERE / "hf" / name
+    with tempfile.TemporaryDirectory() as directory:
+        imported = json.loads(run(programs, directory, "trainyard", "import", base, "--to", "base", "-o", "json"))
+        spec = {"name": "tuned", "model": imported["model"], "init_from": "base", "precision": "F64",
+                "adapter": {"lora": lora}, "batch": {"global": 4, "micro": 4, "sequence": 9}, "data": {"synthetic": {}}, "steps": 5,
+                "optimizer": {"adamw": {"learning_rate": 0.02}}, "checkpoint": {"directory": "run"}, "devices": 1}
+        (pathlib.Path(directory) / "spec.yaml").write_text(yaml.safe_dump(spec))
+        run(programs, directory, "trainyard-trainer", "spec.yaml")
+        run(programs, directory, "trainyard", "export", "run", "--to", "adapter")
+        run(programs, directory, "trainyard", "export", "run", "--to", "merged", "--merge")
+        tokens = torch.randint(0, 13, (4, 9), generator=torch.Generator().manual_seed(1))
+
+        def load(path):
+            return transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+
+        with torch.no_grad():
+            of_base = load(base)(tokens).logits
+            tuned = peft.PeftModel.from_pretrained(load(base), f"{directory}/adapter")(tokens).logits
+            merged = load(f"{directory}/merged")(tokens).logits
+        difference = (tuned - merged).abs().max().item()
+        moved = (tuned - of_base).abs().max().item()
+        assert difference < 1e-5 * merged.abs().max().item() + 1e-5 and moved > 1e-3, (name, difference, moved)
+        print(f"{name}: PEFT and the merged model differ by {difference:.1e}, the base by {moved:.1e}")
+
+
+for case, options in CASES.items():
+    check(pathlib.Path(sys.argv[1]).resolve(), case, options)

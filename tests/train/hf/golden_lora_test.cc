@@ -1,0 +1,251 @@
+// Proves low-rank adapters against PEFT, in f64. Each directory of tests/golden/lora is an adapter
+// that make_lora.py trained on a model of tests/golden/hf. A job with the same adapter, on one rank
+// or divided over four, has the same losses, norms and adapters after twenty steps with clipping
+// (1e-7), whether its base is a checkpoint or a directory. Its checkpoints have the adapter alone.
+// What it exports is PEFT's directory, whose config.json names the same layers; the model with both
+// merged has PEFT's logits (1e-8). Another base or another adapter is refused.
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "gmock/gmock.h"
+#include "models/hf/model.h"
+#include "models/hf/safetensors.h"
+#include "models/model.h"
+#include "tests/models/hf/files.h"
+#include "tests/models/tiny.h"
+#include "tests/train/step/run_job.h"
+#include "tests/train/step/tensors.h"
+#include "train/checkpoint/adapter_of.h"
+#include "train/data/indexed_writer.h"
+#include "train/hf/export.h"
+#include "train/hf/import.h"
+#include "train/step/snapshot.h"
+
+namespace trainyard::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+// As in make_lora.py.
+constexpr int64_t kSamples = 4, kSequence = 9, kSteps = 20;
+constexpr char kPrefix[] = "base_model.model.";
+
+struct LoraCase {
+  const char* name;
+  const char* base;
+  LoraConfig lora;
+  friend void PrintTo(const LoraCase& c, std::ostream* out) { *out << c.name; }
+};
+
+const LoraCase kCases[] = {
+    {"llama", "llama", {.rank = 3, .alpha = 6}},
+    {"llama_of_queries",
+     "llama_tied",
+     {.rank = 4, .alpha = 8, .targets = {"*.q_proj", "*.v_proj", "*.down_proj"}, .rslora = true}},
+    {"gpt3", "gpt3", {.rank = 2, .modules_to_save = {"*.ln_f", "lm_head"}}},
+    {"deepseek_v3",
+     "deepseek_v3",
+     {.rank = 2, .alpha = 3, .targets = {"*.self_attn.*_proj", "*.kv_a_proj_with_mqa"}}}};
+
+SafetensorsFile Open(const std::string& path) {
+  absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path);
+  CHECK(file.ok()) << file.status();
+  return *std::move(file);
+}
+
+template <typename T>
+std::vector<T> Read(const SafetensorsFile& file, const std::string& name) {
+  const SafetensorsTensor& tensor = file.tensors().at(name);
+  CHECK(SizeOf(tensor.dtype) == sizeof(T)) << name;
+  std::vector<T> values(tensor.bytes / sizeof(T));
+  CHECK(file.Read(tensor, 0, values.data(), tensor.bytes).ok());
+  return values;
+}
+
+// The tensors of a file of f64, without PEFT's prefix.
+Tensors ReadAdapter(const std::string& path) {
+  const SafetensorsFile file = Open(path);
+  Tensors tensors;
+  for (const auto& [name, tensor] : file.tensors()) {
+    CHECK(name.starts_with(kPrefix)) << name;
+    tensors[name.substr(sizeof(kPrefix) - 1)] = Read<double>(file, name);
+  }
+  return tensors;
+}
+
+Json ReadJson(const std::string& path) { return Json::parse(std::ifstream(path)); }
+
+class GoldenLora : public ::testing::TestWithParam<LoraCase> {
+ protected:
+  void SetUp() override {
+    const auto imported = ImportHf({Base(), scratch_ + "/base"});
+    ASSERT_TRUE(imported.ok()) << imported.status();
+    model_ = imported->model;
+  }
+  static std::string Base() {
+    return SourceFile(absl::StrCat("tests/golden/hf/", GetParam().base));
+  }
+
+  JobConfig Job(const std::string& name) const {
+    const std::string prefix = absl::StrCat(scratch_, "/", name, "-tokens");
+    const auto writer = IndexedWriter::Create(prefix, IndexDType::kInt32);
+    CHECK(writer.ok()) << writer.status();
+    CHECK((*writer)->AddDocument({tokens_.begin(), tokens_.end()}).ok());
+    CHECK((*writer)->Finish().ok());
+    JobConfig job = TinyJob(absl::StrCat(scratch_, "/", name));
+    job.model.architecture = GivenModel{.family = model_.family()};
+    for (const Field& field : FieldsOf(model_)) {
+      job.model.architecture->fields[field.rule.name] = field.value;
+    }
+    job.batch = {.global = kSamples, .micro = 1, .sequence = kSequence};
+    job.data = IndexedData{.prefix = prefix};
+    job.steps = kSteps;
+    job.seed = 11;
+    job.init_from = scratch_ + "/base";
+    job.adapter = AdapterConfig{.lora = GetParam().lora};
+    return job;
+  }
+
+  void ExpectGolden(const std::vector<RankRun>& runs, const JobConfig& job) const {
+    for (const RankRun& run : runs) ASSERT_TRUE(run.status.ok()) << run.status;
+    std::vector<double> losses, norms;
+    for (const StepRecord& record : runs[0].records) {
+      losses.push_back(record.loss);
+      norms.push_back(record.grad_norm);
+    }
+    EXPECT_LE(LargestDifference({{"losses", losses}, {"norms", norms}},
+                                {{"losses", Read<double>(golden_, "losses")},
+                                 {"norms", Read<double>(golden_, "grad_norms")}}),
+              1e-7);
+    Tensors found;
+    for (auto& [name, values] : ReadTensors(Newest(job.checkpoint->directory))) {
+      constexpr absl::string_view kKind = "/parameter";
+      if (name.ends_with(kKind)) found[name.substr(0, name.size() - kKind.size())] = values;
+    }
+    EXPECT_LE(LargestDifference(found, ReadAdapter(directory_ + "/adapter_model.safetensors")),
+              1e-7);
+  }
+
+  // The logits of the checkpoint, with its adapter if it has one.
+  std::vector<double> Logits(const Checkpoint& checkpoint) const {
+    const auto executable =
+        Bind(RecordInference(*CreateModel(model_), {.precision = Precision::F64(),
+                                                    .micro_batch = kSamples,
+                                                    .sequence = kSequence,
+                                                    .adapter = AdapterOf(checkpoint)}));
+    const absl::Status loaded = LoadSnapshot(checkpoint, LoadWhat::kParameters, *executable);
+    CHECK(loaded.ok()) << loaded;
+    executable->Run(Action::kPrepare);
+    executable->WriteInput("tokens", 0, std::vector<int32_t>(tokens_.begin(), tokens_.end() - 1));
+    executable->Run(Action::kForward);
+    std::vector<double> logits(Read<double>(golden_, "logits").size());
+    executable->ReadOutput("logits", 0, logits.data(), logits.size() * sizeof(double));
+    return logits;
+  }
+
+  const std::string scratch_ = EmptyDirectory(absl::StrCat("lora-", GetParam().name));
+  const std::string directory_ = SourceFile(absl::StrCat("tests/golden/lora/", GetParam().name));
+  const SafetensorsFile golden_ = Open(directory_ + "/golden.safetensors");
+  const std::vector<int64_t> tokens_ = Read<int64_t>(golden_, "tokens");
+  ModelConfig model_;
+};
+
+TEST_P(GoldenLora, TwentyStepsAreThoseOfPeft) {
+  JobConfig job = Job("run");
+  ExpectGolden(RunJob(job), job);
+  const Checkpoint trained = Newest(job.checkpoint->directory);
+  ASSERT_NE(trained.base(), nullptr);
+  for (const StoredTensor& tensor : trained.base()->tensors) {
+    EXPECT_EQ(trained.manifest().Find(tensor.name, TensorKind::kParameter), nullptr) << tensor.name;
+  }
+
+  const std::string to = scratch_ + "/exported";
+  const auto exported = ExportHf(trained, {.to = to});
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  const Tensors adapter = ReadAdapter(to + "/adapter_model.safetensors");
+  EXPECT_LE(LargestDifference(adapter, ReadAdapter(directory_ + "/adapter_model.safetensors")),
+            1e-7);
+  Json config = ReadJson(to + "/adapter_config.json");
+  const Json of_peft = ReadJson(directory_ + "/adapter_config.json");
+  for (const char* key : {"peft_type", "task_type", "r", "lora_alpha", "use_rslora", "bias",
+                          "fan_in_fan_out", "inference_mode", "lora_dropout"}) {
+    EXPECT_EQ(config.at(key), of_peft.at(key)) << key;
+  }
+  std::set<std::string> layers;
+  for (const auto& [name, values] : adapter) {
+    absl::string_view layer = name;
+    if (absl::ConsumeSuffix(&layer, ".lora_A.weight")) layers.emplace(layer);
+  }
+  EXPECT_EQ(config.at("target_modules").get<std::set<std::string>>(), layers);
+
+  const std::string merged = scratch_ + "/merged";
+  const auto whole = ExportHf(trained, {.to = merged, .merge = true});
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  ASSERT_TRUE(ImportHf({merged, scratch_ + "/again"}).ok());
+  const Tensors wanted = {{"logits", Read<double>(golden_, "logits")}};
+  EXPECT_LE(LargestDifference({{"logits", Logits(trained)}}, wanted), 1e-8);
+  EXPECT_LE(LargestDifference({{"logits", Logits(*Checkpoint::Open(scratch_ + "/again"))}}, wanted),
+            1e-8);
+}
+
+TEST_P(GoldenLora, TwentyStepsOnFourRanksFromTheDirectoryAreThose) {
+  JobConfig job = Job("four");
+  job.init_from = "";
+  job.model.import_path = Base();
+  job.parallelism.pipeline = 2;
+  job.parallelism.zero = Zero::kFull;
+  ExpectGolden(RunJob(job, {.ranks = 4}), job);
+}
+
+TEST_P(GoldenLora, AStoppedRunGoesOnToTheBit) {
+  JobConfig job = Job("whole");
+  ASSERT_TRUE(RunJob(job)[0].status.ok());
+  const std::string whole = NewestDigest(job.checkpoint->directory);
+  job = Job("stopped");
+  RunOptions options;
+  options.stop = [](int, int64_t finished) { return finished >= 7; };
+  ASSERT_TRUE(RunJob(job, options)[0].status.ok());
+  std::filesystem::remove_all(scratch_ + "/base");  // The run has a copy.
+  const RankRun rest = RunJob(job, {.epoch = 2, .resume = true})[0];
+  ASSERT_TRUE(rest.status.ok()) << rest.status;
+  EXPECT_EQ(rest.records.front().step, 8);
+  EXPECT_EQ(NewestDigest(job.checkpoint->directory), whole);
+}
+
+TEST_P(GoldenLora, AnAdapterIsTakenAsItIsOrRefused) {
+  JobConfig job = Job("first");
+  job.steps = 2;
+  ASSERT_TRUE(RunJob(job)[0].status.ok());
+  const std::string trained = job.checkpoint->directory;
+
+  JobConfig next = Job("next");
+  next.init_from = trained;
+  next.steps = 1;
+  const RankRun run = RunJob(next)[0];
+  ASSERT_TRUE(run.status.ok()) << run.status;
+  EXPECT_LT(run.records[0].loss, Read<double>(golden_, "losses")[0]);
+
+  const auto refusal = [&](const std::optional<AdapterConfig>& adapter) {
+    JobConfig other = Job("other");
+    other.init_from = trained;
+    other.adapter = adapter;
+    return std::string(RunJob(other)[0].status.message());
+  };
+  EXPECT_THAT(refusal(std::nullopt),
+              HasSubstr(absl::StrCat("with that of the job (none), found an adapter: rank ",
+                                     GetParam().lora.rank)));
+  AdapterConfig adapter{.lora = GetParam().lora};
+  adapter.lora->alpha *= 2;
+  EXPECT_THAT(refusal(adapter), HasSubstr("found an adapter: rank "));
+  adapter = {.lora = GetParam().lora};
+  adapter.lora->targets = {"*.q_proj", "*.attn.c_attn", "*.q_a_proj"};
+  EXPECT_THAT(refusal(adapter), HasSubstr("which is none of adapter.lora.targets"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Peft, GoldenLora, ::testing::ValuesIn(kCases),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace trainyard::testing

@@ -1,5 +1,5 @@
 // Proves the way from a Hugging Face directory to a fine-tuned one through the real binaries: a job
-// on chats, an answer, an export that can be imported again. And that chats which cannot be trained
+// on chats, an answer, an export that can be imported again, an adapter on top. And that chats which cannot be trained
 // on are refused before anything is trained, with file and line.
 
 #include <gmock/gmock.h>
@@ -17,10 +17,11 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-std::string Chats(int count) {
+std::string Chats(int count, const std::string& answer = "a number") {
   std::string lines;
   for (int i = 0; i < count; ++i) {
-    absl::StrAppend(&lines, R"({"prompt": "What is )", i, R"(?", "completion": "a number"})", "\n");
+    absl::StrAppend(&lines, R"({"prompt": "What is )", i, R"(?", "completion": ")", answer,
+                    "\"}\n");
   }
   return lines;
 }
@@ -46,9 +47,10 @@ class ChatService : public ::testing::Test {
     service_.Write("mine.jsonl", Chats(40));
   }
 
-  Finished Submit(const std::vector<std::string>& sets) {
+  Finished Submit(const std::vector<std::string>& sets, const std::string& recipe = "sft") {
     std::vector<std::string> words = {
-        "submit", absl::StrCat(std::getenv("TRAINYARD_SOURCE"), "/recipes/finetune/sft.yaml"),
+        "submit",
+        absl::StrCat(std::getenv("TRAINYARD_SOURCE"), "/recipes/finetune/", recipe, ".yaml"),
         "--watch"};
     for (const char* set :
          {"model.import=base", "data.chat.path=mine.jsonl", "data.chat.format=chatml",
@@ -78,6 +80,16 @@ TEST_F(ChatService, TeachesAModelToAnswer) {
   const Finished same = service_.Trainyard(
       {"generate", "again", "--chat", "What is 77?", "--temperature", "0", "--format", "chatml"});
   EXPECT_EQ(same.output, answer.output) << same;
+
+  // An adapter gives another answer, and the model that it lies on stays as it was.
+  service_.Write("mine.jsonl", Chats(40, "the end"));
+  const Finished adapted = Submit({"model.import=out", "steps=60"}, "lora");
+  ASSERT_EQ(adapted.exit_code, 0) << adapted;
+  const Finished other =
+      service_.Trainyard({"generate", "runs/lora", "--chat", "What is 77?", "--temperature", "0"});
+  EXPECT_EQ(other.output, "the end\n") << other;
+  EXPECT_EQ(service_.Trainyard({"export", "runs/lora", "--to", "adapter"}).exit_code, 0);
+  EXPECT_TRUE(Exists(service_.directory() + "/adapter/adapter_model.safetensors"));
 }
 
 TEST_F(ChatService, RefusesWhatCannotBeTrainedOn) {

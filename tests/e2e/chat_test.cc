@@ -1,6 +1,6 @@
 // Proves the way from a Hugging Face directory to a fine-tuned one through the real binaries: a job
-// on chats, an answer, an export that can be imported again, an adapter on top. And that chats which cannot be trained
-// on are refused before anything is trained, with file and line.
+// on chats, an answer, an export that can be imported again, an adapter on top. And that chats
+// which cannot be trained on are refused before anything is trained, with file and line.
 
 #include <gmock/gmock.h>
 

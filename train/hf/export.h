@@ -33,8 +33,8 @@ struct Exported {
   HfDType dtype = HfDType::kF32;   // Of most tensors.
   // What the checkpoint, or the one from which its job began, keeps of the imported directory.
   // Empty: no imported directory is known.
-  std::string origin;
-  std::vector<std::string> carried;
+  std::string origin = {};
+  std::vector<std::string> carried = {};
   // Keys of config.json that are not as in the imported directory: changed, added or left out.
   std::vector<std::string> changed_keys = {};
   std::vector<std::string> left = {};  // As PendingDirectory::left.

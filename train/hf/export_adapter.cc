@@ -19,7 +19,7 @@
 namespace trainyard {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr char kPrefix[] = "base_model.model.";  // What PEFT wraps a model in.
 
@@ -96,20 +96,20 @@ class AdapterReader {
   std::map<std::string, HfLayout> layouts_;  // By parameter. Without a name: not a tensor alone.
 };
 
-Json ConfigOf(const LoraNumbers& numbers, const Adapter& adapter) {
-  Json json = {{"peft_type", "LORA"},
-               {"task_type", "CAUSAL_LM"},
-               {"base_model_name_or_path", nullptr},
-               {"r", numbers.rank},
-               {"lora_alpha", numbers.alpha},
-               {"use_rslora", numbers.rslora},
-               {"target_modules", adapter.targets},
-               {"modules_to_save", nullptr},
-               {"fan_in_fan_out", adapter.transposed},
-               {"lora_dropout", 0.0},
-               {"bias", "none"},
-               {"init_lora_weights", true},
-               {"inference_mode", true}};
+OrderedJson ConfigOf(const LoraNumbers& numbers, const Adapter& adapter) {
+  OrderedJson json = {{"peft_type", "LORA"},
+                      {"task_type", "CAUSAL_LM"},
+                      {"base_model_name_or_path", nullptr},
+                      {"r", numbers.rank},
+                      {"lora_alpha", numbers.alpha},
+                      {"use_rslora", numbers.rslora},
+                      {"target_modules", adapter.targets},
+                      {"modules_to_save", nullptr},
+                      {"fan_in_fan_out", adapter.transposed},
+                      {"lora_dropout", 0.0},
+                      {"bias", "none"},
+                      {"init_lora_weights", true},
+                      {"inference_mode", true}};
   if (!adapter.saved.empty()) json["modules_to_save"] = adapter.saved;
   return json;
 }

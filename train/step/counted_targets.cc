@@ -29,11 +29,11 @@ int64_t SumUncounted(const StepBatch& batch, const Mesh& mesh, Collective& every
   return uncounted;
 }
 
-absl::Status CheckCounted(int64_t tokens, int64_t uncounted) {
+absl::Status CheckCounted(absl::string_view field, int64_t tokens, int64_t uncounted) {
   if (uncounted < tokens) return absl::OkStatus();
   return absl::OutOfRangeError(
-      absl::StrCat("wanted a target that is counted in every global batch, found none of ", tokens,
-                   "; with eod_mask_loss, a document of one token has none"));
+      absl::StrCat(field, ": wanted a target that is counted in every global batch, found none of ",
+                   tokens, "; with eod_mask_loss, a document of one token has none"));
 }
 
 }  // namespace trainyard

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "kernels/collective/collective.h"
 #include "models/parallel/mesh.h"
 #include "train/step/prefetch.h"
@@ -20,7 +21,8 @@ int64_t UncountedTargets(const StepBatch& batch, const Mesh& mesh);
 // The sum over all ranks of `everyone`, which must call this together.
 int64_t SumUncounted(const StepBatch& batch, const Mesh& mesh, Collective& everyone);
 
-// OK if some of the targets are counted. Otherwise there is no loss: OUT_OF_RANGE.
-absl::Status CheckCounted(int64_t tokens, int64_t uncounted);
+// OK if some of the targets are counted. Otherwise there is no loss: OUT_OF_RANGE, with the field
+// that names the data.
+absl::Status CheckCounted(absl::string_view field, int64_t tokens, int64_t uncounted);
 
 }  // namespace trainyard

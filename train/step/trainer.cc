@@ -51,11 +51,6 @@ constexpr size_t kMaxUnsavedHistory = 4 << 20;  // Bytes.
 
 constexpr int kAttempts = 2;  // Attempts at a step whose loss or gradient is not finite.
 
-absl::Status OfField(absl::string_view field, const absl::Status& status) {
-  if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat(field, ": ", status.message()));
-}
-
 // As Megatron logs it, so that models of any depth and coefficient can be compared.
 std::optional<double> LoadBalancingLoss(const ModelConfig& model, const StepState& state) {
   const std::optional<ExpertFacts> experts = FactsOf(model).experts;
@@ -276,7 +271,10 @@ void RankTrainer::WatchEngine() {
 absl::Status RankTrainer::MakeProfiler() {
   if (!Traces(job_, rank_.rank)) return absl::OkStatus();
   const auto directory = roots_.MakeDirectory(job_.profile->directory);
-  RETURN_IF_ERROR(OfField("profile.directory", directory.status()));
+  if (!directory.ok()) {
+    return absl::Status(directory.status().code(),
+                        absl::StrCat("profile.directory: ", directory.status().message()));
+  }
   profiler_.emplace(*job_.profile, rank_, *directory, executable());
   return absl::OkStatus();
 }
@@ -393,7 +391,7 @@ absl::StatusOr<StepRecord> RankTrainer::Step(int64_t step) {
                                             : SumUncounted(*batch, engine_->mesh(), *everyone_),
                            .seed = job_.seed};
   record.phases.data = step_clock_.Resume();
-  RETURN_IF_ERROR(OfField(data_.field, CheckCounted(input.tokens, input.uncounted)));
+  RETURN_IF_ERROR(CheckCounted(data_.field, input.tokens, input.uncounted));
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const Agreement agreed = Attempt(attempt, *batch, input, record);
     if (const absl::Status state = state_check_->AfterUpdate(left_); !state.ok()) {
@@ -466,7 +464,7 @@ absl::Status RankTrainer::Validate(StepRecord& record) {
   if (!status.ok()) return Leave(status);
   everyone_->AllReduceSum(Tensor{{sums.data(), DType::kF64, Shape{2}}});
   record.phases.validation = step_clock_.Resume();
-  RETURN_IF_ERROR(OfField(data_.field, CheckCounted(tokens, int64_t(sums[1]))));
+  RETURN_IF_ERROR(CheckCounted(data_.field, tokens, int64_t(sums[1])));
   record.validation_loss = sums[0] / (1 - sums[1] / double(tokens));
   return absl::OkStatus();
 }

@@ -89,7 +89,8 @@ void CheckMatches(const std::vector<std::string>& patterns, const std::vector<st
 void CheckModules(const LoraConfig& lora, const ModelConfig& model, Violations& violations) {
   const Modules modules = ModulesOf(model);
   if (!IsAllLinear(lora.targets)) {
-    CheckMatches(lora.targets, modules.linear, kTargets, "a linear layer of the model", violations);
+    CheckMatches(lora.targets, modules.linear, kTargets,
+                 "a linear layer that is no head, router or expert", violations);
   }
   CheckMatches(lora.modules_to_save, modules.whole, kSaved, "a module of the model", violations);
   const AnyOf target(lora.targets), saved(lora.modules_to_save);

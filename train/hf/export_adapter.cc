@@ -11,6 +11,7 @@
 #include "common/json.h"
 #include "common/status_macros.h"
 #include "models/hf/config.h"
+#include "models/hf/field_json.h"
 #include "models/program/low_rank.h"
 #include "train/hf/carried_files.h"
 #include "train/hf/pending_directory.h"
@@ -40,7 +41,8 @@ absl::Status NoName(const Checkpoint& checkpoint, absl::string_view parameter) {
 
 class AdapterReader {
  public:
-  AdapterReader(const Checkpoint& checkpoint, const HfTable& table) : checkpoint_(checkpoint) {
+  AdapterReader(const Checkpoint& checkpoint, const HfTable& table)
+      : checkpoint_(checkpoint), embedding_(table.embedding) {
     for (HfLayout& layout : HfLayoutsOf(checkpoint.state().model, table)) {
       const bool whole = layout.parameters.size() == 1 && !layout.parameters.front().index;
       for (const HfParameter& parameter : layout.parameters) {
@@ -88,11 +90,19 @@ class AdapterReader {
 
   absl::StatusOr<HfLayout> OfModule(const StoredTensor& stored, Adapter& adapter) const {
     ASSIGN_OR_RETURN(HfLayout layout, Find(stored.name));
+    const std::optional<FieldValue> tied = FindValue(checkpoint_.state().model, "tied");
+    if (layout.tensor == embedding_ && tied && !IsZero(*tied)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(checkpoint_.path(), ": ", stored.name, ": PEFT would train a copy of the ",
+                       "embedding, and leave the head that is tied to it as it was; --merge ",
+                       "writes the whole model"));
+    }
     adapter.saved.insert(layout.tensor.substr(0, layout.tensor.rfind('.')));
     return layout;
   }
 
   const Checkpoint& checkpoint_;
+  const std::string embedding_;
   std::map<std::string, HfLayout> layouts_;  // By parameter. Without a name: not a tensor alone.
 };
 
@@ -122,7 +132,9 @@ absl::StatusOr<Exported> ExportAdapter(const Checkpoint& checkpoint, const Expor
   ASSIGN_OR_RETURN(const std::optional<HfOrigin> origin, FindOrigin(checkpoint.path()));
   ASSIGN_OR_RETURN(const Adapter adapter, AdapterReader(checkpoint, *table).Read(options.dtype));
   ASSIGN_OR_RETURN(PendingDirectory pending, PendingDirectory::Create(options.to, storage));
-  Exported exported{.files = {kAdapterWeightsName}, .dtype = adapter.tensors.front().dtype};
+  Exported exported;
+  exported.files = {kAdapterWeightsName};
+  exported.dtype = adapter.tensors.front().dtype;
   for (const ExportTensor& tensor : adapter.tensors) exported.size_bytes += tensor.entry().bytes();
   RETURN_IF_ERROR(
       TensorWriter(checkpoint, storage)

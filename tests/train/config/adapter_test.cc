@@ -40,7 +40,7 @@ JobConfig Job(absl::string_view more) {
   return *job;
 }
 
-std::string Refusal(absl::string_view more, absl::string_view lines = "init_from: base") {
+std::string AdapterRefusal(absl::string_view more, absl::string_view lines = "init_from: base") {
   return std::string(ParseAndValidateJob(Spec(more, lines)).status().message());
 }
 
@@ -77,44 +77,46 @@ TEST(Adapter, IsTrainedWithTheModulesToSaveAlone) {
 }
 
 TEST(Adapter, RefusesPatternsThatMatchNothing) {
-  EXPECT_THAT(Refusal("targets: ['*.k_proj', q_proj]"),
-              AllOf(HasSubstr("adapter.lora.targets[1]: wanted a pattern that matches a linear "
-                              "layer of the model, found \"q_proj\"; nearest \"*.q_proj\""),
-                    ::testing::Not(HasSubstr("targets[0]"))));
-  EXPECT_THAT(Refusal("targets: [model.layers.0.self_attn.qproj]"),
-              HasSubstr(absl::StrCat("nearest \"", kQuery, "\"")));
-  EXPECT_THAT(Refusal("targets: [lm_head]"), HasSubstr("targets[0]: wanted a pattern"));
   EXPECT_THAT(
-      Refusal("modules_to_save: [lm_heat]"),
+      AdapterRefusal("targets: ['*.k_proj', q_proj]"),
+      AllOf(HasSubstr(
+                "adapter.lora.targets[1]: wanted a pattern that matches a linear "
+                "layer that is no head, router or expert, found \"q_proj\"; nearest \"*.q_proj\""),
+            ::testing::Not(HasSubstr("targets[0]"))));
+  EXPECT_THAT(AdapterRefusal("targets: [model.layers.0.self_attn.qproj]"),
+              HasSubstr(absl::StrCat("nearest \"", kQuery, "\"")));
+  EXPECT_THAT(AdapterRefusal("targets: [lm_head]"), HasSubstr("targets[0]: wanted a pattern"));
+  EXPECT_THAT(
+      AdapterRefusal("modules_to_save: [lm_heat]"),
       HasSubstr("adapter.lora.modules_to_save[0]: wanted a pattern that matches a module of "
                 "the model, found \"lm_heat\"; nearest \"lm_head\""));
 }
 
 TEST(Adapter, RefusesContradictions) {
-  EXPECT_THAT(Refusal("", "seed: 1"),
+  EXPECT_THAT(AdapterRefusal("", "seed: 1"),
               HasSubstr("adapter: wanted a base whose parameters are trained already: model.import "
                         "or init_from, found neither"));
-  EXPECT_THAT(Refusal("", "init_from: base\nfrozen: ['*norm*']"),
+  EXPECT_THAT(AdapterRefusal("", "init_from: base\nfrozen: ['*norm*']"),
               HasSubstr("frozen: wanted none beside an adapter"));
-  EXPECT_THAT(Refusal("", "init_from: base\ntrainable: ['*norm*']"),
+  EXPECT_THAT(AdapterRefusal("", "init_from: base\ntrainable: ['*norm*']"),
               HasSubstr("trainable: wanted none beside an adapter"));
-  EXPECT_THAT(Refusal("", "init_from: base\ninit_from_subset: true"),
+  EXPECT_THAT(AdapterRefusal("", "init_from: base\ninit_from_subset: true"),
               HasSubstr("init_from_subset: wanted false beside an adapter"));
-  EXPECT_THAT(Refusal("targets: [all-linear, '*.q_proj']"),
+  EXPECT_THAT(AdapterRefusal("targets: [all-linear, '*.q_proj']"),
               HasSubstr("all-linear alone, found both"));
-  EXPECT_THAT(Refusal("targets: []"),
+  EXPECT_THAT(AdapterRefusal("targets: []"),
               HasSubstr("adapter.lora.targets: wanted a pattern, found none"));
-  EXPECT_THAT(Refusal("modules_to_save: ['*.q_proj']"),
+  EXPECT_THAT(AdapterRefusal("modules_to_save: ['*.q_proj']"),
               HasSubstr(absl::StrCat("modules that are no targets, found \"", kQuery, "\"")));
 }
 
 TEST(Adapter, RefusesNumbersOutOfRange) {
   EXPECT_THAT(
-      Refusal("rank: 1025"),
+      AdapterRefusal("rank: 1025"),
       HasSubstr("adapter.lora.rank: wanted 1 to 1024 (usual: 8 to 64), found 1025; nearest 1024"));
-  EXPECT_THAT(Refusal("rank: -1"), HasSubstr("adapter.lora.rank"));
-  EXPECT_THAT(Refusal("alpha: 0"), HasSubstr("adapter.lora.alpha: wanted"));
-  EXPECT_THAT(Refusal("ranks: 4"), HasSubstr("adapter.lora.ranks"));
+  EXPECT_THAT(AdapterRefusal("rank: -1"), HasSubstr("adapter.lora.rank"));
+  EXPECT_THAT(AdapterRefusal("alpha: 0"), HasSubstr("adapter.lora.alpha: wanted"));
+  EXPECT_THAT(AdapterRefusal("ranks: 4"), HasSubstr("adapter.lora.ranks"));
   EXPECT_THAT(std::string(ParseAndValidateJob("name: a\nadapter: {}").status().message()),
               HasSubstr("adapter.lora: wanted the adapter's options, found none"));
 }

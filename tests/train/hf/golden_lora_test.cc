@@ -8,6 +8,7 @@
 #include <fstream>
 #include <set>
 
+#include "absl/strings/strip.h"
 #include "gmock/gmock.h"
 #include "models/hf/model.h"
 #include "models/hf/safetensors.h"
@@ -92,7 +93,8 @@ class GoldenLora : public ::testing::TestWithParam<LoraCase> {
     const std::string prefix = absl::StrCat(scratch_, "/", name, "-tokens");
     const auto writer = IndexedWriter::Create(prefix, IndexDType::kInt32);
     CHECK(writer.ok()) << writer.status();
-    CHECK((*writer)->AddDocument({tokens_.begin(), tokens_.end()}).ok());
+    const std::vector<int32_t> tokens(tokens_.begin(), tokens_.end());
+    CHECK((*writer)->AddDocument(tokens).ok());
     CHECK((*writer)->Finish().ok());
     JobConfig job = TinyJob(absl::StrCat(scratch_, "/", name));
     job.model.architecture = GivenModel{.family = model_.family()};
@@ -121,8 +123,8 @@ class GoldenLora : public ::testing::TestWithParam<LoraCase> {
               1e-7);
     Tensors found;
     for (auto& [name, values] : ReadTensors(Newest(job.checkpoint->directory))) {
-      constexpr absl::string_view kKind = "/parameter";
-      if (name.ends_with(kKind)) found[name.substr(0, name.size() - kKind.size())] = values;
+      absl::string_view parameter = name;
+      if (absl::ConsumeSuffix(&parameter, "/parameter")) found[std::string(parameter)] = values;
     }
     EXPECT_LE(LargestDifference(found, ReadAdapter(directory_ + "/adapter_model.safetensors")),
               1e-7);

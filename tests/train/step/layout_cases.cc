@@ -376,6 +376,8 @@ std::vector<LayoutCase> FrozenLayouts(const std::string& model, int64_t max_rank
 }
 
 std::vector<LayoutCase> AdaptedLayouts(const std::string& model, int64_t max_ranks, size_t stride) {
+  // Not of rank 1: beside new weights, which are small, the adapters would make all heads parallel,
+  // and a norm behind them would leave rounding alone of their gradients.
   const std::pair<const char*, LoraConfig> kinds[] = {
       {"all_linear", {.rank = 2, .alpha = 3}},
       {"of_a_product",
@@ -383,7 +385,7 @@ std::vector<LayoutCase> AdaptedLayouts(const std::string& model, int64_t max_ran
         .targets = {"*q_proj", "*.up_proj", "*down_proj", "*c_*", "*to_v", "*in_proj"},
         .rslora = true}},
       {"beside_modules",
-       {.rank = 1, .modules_to_save = {"*norm*", "*ln_*", "lm_head", "*conv1d", "*proj_out_2"}}}};
+       {.rank = 4, .modules_to_save = {"*norm*", "*ln_*", "lm_head", "*conv1d", "*proj_out_2"}}}};
   const std::vector<LayoutCase> all = AllLayouts(model, max_ranks);
   std::vector<LayoutCase> cases;
   for (size_t i = 0; i < all.size(); i += stride) {

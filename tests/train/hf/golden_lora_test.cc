@@ -18,6 +18,7 @@
 #include "tests/train/step/run_job.h"
 #include "tests/train/step/tensors.h"
 #include "train/checkpoint/adapter_of.h"
+#include "train/data/indexed.h"
 #include "train/data/indexed_writer.h"
 #include "train/hf/export.h"
 #include "train/hf/import.h"

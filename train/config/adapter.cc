@@ -20,7 +20,7 @@ namespace {
 constexpr char kTargets[] = "adapter.lora.targets", kSaved[] = "adapter.lora.modules_to_save";
 
 bool IsAllLinear(const std::vector<std::string>& targets) {
-  return targets == std::vector<std::string>{kAllLinear};
+  return targets.empty() || targets == std::vector<std::string>{kAllLinear};
 }
 
 // Whether one of the patterns matches a name. Copies share the patterns.
@@ -146,7 +146,6 @@ void ValidateAdapter(const JobConfig& job, const ModelConfig* model, Violations&
     violations.Add("init_from_subset", "false beside an adapter, whose base must be complete",
                    "true", "false");
   }
-  if (lora.targets.empty()) violations.Add(kTargets, "a pattern", "none", kAllLinear);
   if (lora.targets.size() > 1 && std::count(lora.targets.begin(), lora.targets.end(), kAllLinear)) {
     return violations.Add(kTargets, "patterns of layers, or all-linear alone", "both", kAllLinear);
   }

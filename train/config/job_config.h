@@ -112,10 +112,10 @@ struct ProfileConfig {
 // Low-rank adapters, with PEFT's defaults (adapter.h).
 struct LoraConfig {
   int64_t rank = 8;
-  double alpha = 8;                                   // Adapters are scaled by alpha / rank.
-  std::vector<std::string> targets = {"all-linear"};  // Patterns of layers' names; see kAllLinear.
-  bool rslora = false;                                // Scaled by alpha / sqrt(rank) instead.
-  std::vector<std::string> modules_to_save = {};      // Patterns; trained as a whole.
+  double alpha = 8;                               // Adapters are scaled by alpha / rank.
+  std::vector<std::string> targets = {};          // Patterns of layers' names; none: kAllLinear.
+  bool rslora = false;                            // Scaled by alpha / sqrt(rank) instead.
+  std::vector<std::string> modules_to_save = {};  // Patterns; trained as a whole.
 };
 // What a job trains beside a base that stays as it is.
 struct AdapterConfig {

@@ -35,14 +35,16 @@ struct Adapter {
 absl::Status NoName(const Checkpoint& checkpoint, absl::string_view parameter) {
   return absl::InvalidArgumentError(
       absl::StrCat(checkpoint.path(), ": ", parameter, ": PEFT has no name for an adapter of it, ",
-                   "because `transformers` keeps it together with others; --merge writes the whole "
+                   "because `transformers` keeps it in another form; --merge writes the whole "
                    "model"));
 }
 
 class AdapterReader {
  public:
   AdapterReader(const Checkpoint& checkpoint, const HfTable& table)
-      : checkpoint_(checkpoint), embedding_(table.embedding) {
+      : checkpoint_(checkpoint),
+        embedding_(table.embedding),
+        has_experts_(FactsOf(checkpoint.state().model).experts.has_value()) {
     for (HfLayout& layout : HfLayoutsOf(checkpoint.state().model, table)) {
       const bool whole = layout.parameters.size() == 1 && !layout.parameters.front().index;
       for (const HfParameter& parameter : layout.parameters) {
@@ -52,6 +54,9 @@ class AdapterReader {
   }
 
   absl::StatusOr<Adapter> Read(std::optional<HfDType> dtype) {
+    // `transformers` reads "backbone" from the file, and calls it "model" in memory, where PEFT
+    // looks for names.
+    if (absl::StartsWith(embedding_, "backbone.")) return NoName(checkpoint_, embedding_);
     Adapter adapter;
     for (const StoredTensor& stored : checkpoint_.manifest().tensors) {
       if (stored.kind != TensorKind::kParameter) continue;
@@ -79,6 +84,14 @@ class AdapterReader {
     const std::string module(absl::StripSuffix(stored.name, ending));
     ASSIGN_OR_RETURN(const HfLayout weight, Find(module + ".weight"));
     const std::string name(ModuleOf(weight.tensor));
+    // PEFT takes these names for those of the experts, whatever stands before them.
+    for (const char* of_experts : {".gate_proj", ".up_proj", ".down_proj"}) {
+      if (!has_experts_ || !absl::EndsWith(name, of_experts)) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat(checkpoint_.path(), ": ", name, ": PEFT would give this adapter to the ",
+                       "experts; --merge writes the whole model, and PEFT has names for ",
+                       "adapter.lora.targets: ['*.self_attn.*']"));
+    }
     adapter.targets.insert(name);
     adapter.transposed |= weight.parameters.front().transposed;
     HfLayout layout{
@@ -103,6 +116,7 @@ class AdapterReader {
 
   const Checkpoint& checkpoint_;
   const std::string embedding_;
+  const bool has_experts_;
   std::map<std::string, HfLayout> layouts_;  // By parameter. Without a name: not a tensor alone.
 };
 

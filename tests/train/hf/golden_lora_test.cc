@@ -247,6 +247,24 @@ TEST_P(GoldenLora, AnAdapterIsTakenAsItIsOrRefused) {
   EXPECT_THAT(refusal(adapter), HasSubstr("which is none of adapter.lora.targets"));
 }
 
+// What PEFT would load as something else: adapters of dense layers beside experts, and a trained
+// embedding whose head is tied to it. The whole model is exported nevertheless.
+TEST_P(GoldenLora, WhatPeftWouldMisreadIsNotExportedForIt) {
+  const std::string base = GetParam().base;
+  if (base != "deepseek_v3" && base != "llama_tied") return;
+  JobConfig job = Job("misread");
+  job.steps = 1;
+  job.adapter->lora = LoraConfig{.rank = 2};
+  if (base == "llama_tied") job.adapter->lora->modules_to_save = {"model.embed_tokens"};
+  ASSERT_TRUE(RunJob(job)[0].status.ok());
+  const Checkpoint trained = Newest(job.checkpoint->directory);
+  EXPECT_THAT(std::string(ExportHf(trained, {.to = scratch_ + "/none"}).status().message()),
+              HasSubstr(base == "llama_tied" ? "the head that is tied to it"
+                                             : "PEFT would give this adapter to the experts"));
+  EXPECT_FALSE(std::filesystem::exists(scratch_ + "/none"));
+  EXPECT_TRUE(ExportHf(trained, {.to = scratch_ + "/whole", .merge = true}).ok());
+}
+
 INSTANTIATE_TEST_SUITE_P(Peft, GoldenLora, ::testing::ValuesIn(kCases),
                          [](const auto& info) { return std::string(info.param.name); });
 

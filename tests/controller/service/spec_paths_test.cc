@@ -94,6 +94,20 @@ TEST(SpecPaths, OfEveryDatasetOfABlendAreKnown) {
                                  "data.blend.datasets[1].prefix=b/code"));
 }
 
+// A tokenizer that is not named is that of the imported model.
+TEST(SpecPaths, OfChatsAreKnown) {
+  v1::JobSpec spec = Blended();
+  v1::ChatData& chat = *spec.mutable_data()->mutable_chat();
+  chat.set_path("a/chats.jsonl");
+  chat.set_tokenizer("b/tokenizer.json");
+  const auto read = FromProto(spec);
+  ASSERT_TRUE(read.ok()) << read.status();
+  std::vector<std::string> found;
+  for (const SpecPath& path : (*read)->facts.paths) found.push_back(path.field + "=" + path.path);
+  EXPECT_THAT(found,
+              ElementsAre("data.chat.path=a/chats.jsonl", "data.chat.tokenizer=b/tokenizer.json"));
+}
+
 // Catches a search for unknown fields that stops at lists.
 TEST(SpecPaths, AFieldOfADatasetThatTheControllerDoesNotKnowIsRefused) {
   v1::JobSpec spec = Blended();
@@ -121,18 +135,19 @@ TEST(SpecPaths, EachTextOfASpecIsAPathOrKnownToBeNone) {
   std::set<std::string> texts;
   FindTexts(*v1::JobSpec::descriptor(), "", texts);
   const std::set<std::string> paths = {
-      "data.text.path",     "data.indexed.prefix",        "data.blend.datasets.path",
-      "data.arrays.labels", "data.blend.datasets.prefix", "data.arrays.latents",
-      "init_from",          "checkpoint.directory",       "profile.directory",
-      "model.import",
+      "data.text.path",       "data.indexed.prefix",        "data.blend.datasets.path",
+      "data.arrays.labels",   "data.blend.datasets.prefix", "data.arrays.latents",
+      "data.chat.path",       "data.chat.tokenizer",        "init_from",
+      "checkpoint.directory", "profile.directory",          "model.import",
   };
   std::set<std::string> others;
   std::set_difference(texts.begin(), texts.end(), paths.begin(), paths.end(),
                       std::inserter(others, others.end()));
-  EXPECT_THAT(others,
-              ElementsAre("continues.allow", "continues.job", "frozen", "model.architecture.family",
-                          "model.ignore_keys", "model.overrides.family", "model.preset", "name",
-                          "parallelism.schedule_name", "trainable"));
+  EXPECT_THAT(others, ElementsAre("adapter.lora.modules_to_save", "adapter.lora.targets",
+                                  "continues.allow", "continues.job", "data.chat.date",
+                                  "data.chat.format", "frozen", "model.architecture.family",
+                                  "model.ignore_keys", "model.overrides.family", "model.preset",
+                                  "name", "parallelism.schedule_name", "trainable"));
 }
 
 }  // namespace

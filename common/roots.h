@@ -73,6 +73,7 @@ class InputFile {
   const std::string& path() const { return path_; }
   // The absolute path, without links, of the file that is open. "": it has none any more.
   std::string CanonicalPath() const;
+  int descriptor() const { return fd_.get(); }
   // When the file was changed last, in nanoseconds of Unix time.
   absl::StatusOr<int64_t> ChangedNanoseconds() const;
 

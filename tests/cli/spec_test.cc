@@ -340,10 +340,10 @@ INSTANTIATE_TEST_SUITE_P(
                  "s.yaml:1: optimizer.clip_norm: wanted 0 without a sign, or a number from "
                  "1.2e-38, as f32 has it, found \"1e-400\"\n"},
         BadInput{"labels: {a: {b: 1}}", "s.yaml:1: labels.a: wanted text, found a mapping"},
-        BadInput{"data:\n  synthetic: {}\n  text: {path: a}",
-                 "s.yaml:1: data: wanted one of synthetic, text, indexed, arrays, blend, found "
-                 "synthetic "
-                 "and text"},
+        BadInput{
+            "data:\n  synthetic: {}\n  text: {path: a}",
+            "s.yaml:1: data: wanted one of synthetic, text, indexed, arrays, blend, chat, found "
+            "synthetic and text"},
         BadInput{"just words",
                  "s.yaml: wanted a job spec, fields as 'name: value', found a single "
                  "value"}));

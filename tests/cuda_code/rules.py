@@ -142,7 +142,7 @@ NARROW = (
            "the step's state"),
     Excuse(r"mean_square\.cu (Differences|AddLoss)Kernel.*", "LDG.64:* STG.64:*",
            "the step's state, and blocks' sums"),
-    Excuse(r"positions\.cu .*", "STG.32:*", "a position for each token, once a step"),
+    Excuse(r"positions\.cu .*", "LDG.32:* STG.32:*", "a position for each token, once a step"),
     Excuse(r"grid_positions\.cu .*", "LDG.64:* STG.16:* STG.32:*",
            "the places of patches, once a job"),
     Excuse(r"time_embedding\.cu .*", "LDG.32:* LDG.64:* STG.16:* STG.32:*",

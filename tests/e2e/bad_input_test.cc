@@ -68,9 +68,9 @@ TEST_F(BadInput, SpecErrorsNameLineFieldAndNearestLegalValue) {
   ExpectRefused("sequence: 64", "sequence: 65", "batch.sequence: ");
   ExpectRefused("steps: 20", "steps: 0", ":7: steps: ");
   ExpectRefused("synthetic: {}", "text: {path: ../../etc/passwd}", "data.text.path: ");
-  ExpectRefused(
-      "synthetic: {}", "text: {path: a}, synthetic: {}",
-      ":5: data: wanted one of synthetic, text, indexed, arrays, blend, found synthetic and text");
+  ExpectRefused("synthetic: {}", "text: {path: a}, synthetic: {}",
+                ":5: data: wanted one of synthetic, text, indexed, arrays, blend, chat, found "
+                "synthetic and text");
   ExpectRefused("devices: 1", "devices: 3", ":4: batch.global: ");
   ExpectRefused("name: e2e", "name: E2E", "name: ");
 }

@@ -83,7 +83,7 @@ TEST_F(ChatService, TeachesAModelToAnswer) {
 
   // An adapter gives another answer, and the model that it lies on stays as it was.
   service_.Write("mine.jsonl", Chats(40, "the end"));
-  const Finished adapted = Submit({"model.import=out", "steps=60"}, "lora");
+  const Finished adapted = Submit({"model.import=out", "steps=160"}, "lora");
   ASSERT_EQ(adapted.exit_code, 0) << adapted;
   const Finished other =
       service_.Trainyard({"generate", "runs/lora", "--chat", "What is 77?", "--temperature", "0"});

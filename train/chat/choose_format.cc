@@ -127,10 +127,13 @@ absl::StatusOr<const ChatFormat*> Choose(const std::string& name, const std::str
 
 absl::StatusOr<ChosenChatFormat> ChooseChatFormat(const ChatFormatChoice& choice,
                                                   const Roots& roots) {
-  std::string directory = choice.tokenizer;
-  if (!roots.FindDirectory(directory).ok()) {
-    directory = std::filesystem::path(choice.tokenizer).parent_path().string();
-    if (directory.empty()) directory = ".";
+  std::string directory = std::filesystem::path(choice.tokenizer).parent_path().string();
+  if (directory.empty()) directory = ".";
+  for (const std::string& path : {choice.tokenizer, directory}) {
+    const absl::StatusOr<std::string> found = roots.FindDirectory(path);
+    if (!found.ok()) continue;
+    directory = *found;
+    break;
   }
   const std::string config_path = directory + "/" + kConfigName;
   ASSIGN_OR_RETURN(const Json config, ReadConfig(config_path, roots));

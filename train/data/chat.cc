@@ -48,9 +48,9 @@ class ChatFile {
       encoders_.push_back(std::move(encoder));
     }
     if (status.ok() && IndexOf(encoded, line(number).offset) == line(number)) return encoded;
-    return absl::DataLossError(absl::StrCat(path(),
-                                            ": changed after it was opened: the line at byte ",
-                                            line(number).offset, " has other tokens now"));
+    return absl::DataLossError(
+        absl::StrCat(path(), ": changed after it was opened: the line at byte ",
+                     line(number).offset, " has other tokens now; ", status.message()));
   }
 
  private:
@@ -151,7 +151,7 @@ LineCounts CountLines(const ChatLines& part) {
     const IndexedLine& line = part.file->line(part.first + i);
     counts.without_targets += line.target == 0;
     counts.longest = std::max<int64_t>(counts.longest, line.ids);
-    if (int64_t(line.ids) - 1 <= part.sequence) continue;
+    if (line.target == 0 || int64_t(line.ids) - 1 <= part.sequence) continue;
     if (counts.too_long++ == 0) counts.first_too_long = int64_t(line.offset);
   }
   return counts;
@@ -290,6 +290,7 @@ absl::StatusOr<DataSplits> OpenChat(const ChatData& source, const DataOptions& o
   ASSIGN_OR_RETURN(Samples train, MakeSamples(part(0, training), /*training=*/true, options));
   DataSplits splits{.train = std::move(train.dataset),
                     .validation = nullptr,
+                    .encoding = encoding->digest(),
                     .tokenizer = encoding->tokenizer_path(),
                     .padding = train.padding};
   if (held_out == 0) return splits;

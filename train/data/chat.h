@@ -35,7 +35,8 @@ struct ChatData {
 // floor(validation_fraction * lines) lines are for validation. Errors name the file: those of
 // OpenLineIndex and of options.open_lines; INVALID_ARGUMENT if a line is too long and is to be
 // refused, if a fraction above 0 holds out nothing, or if a part has no line with a target that
-// counts. Reading a sample returns DATA_LOSS if the file has changed.
+// counts. Reading a sample returns DATA_LOSS if a line
+// has not as many tokens any more as when the file was opened.
 absl::StatusOr<DataSplits> OpenChat(const ChatData& source, const DataOptions& options);
 
 }  // namespace trainyard

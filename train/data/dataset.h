@@ -69,7 +69,8 @@ struct DataSplits {
   std::unique_ptr<Dataset> validation;  // Null if nothing is held out.
   // What both are cut from, if their tokens lie in files of numbers (token_check.h).
   std::vector<std::shared_ptr<const TokenStream>> streams = {};
-  std::string tokenizer = {};  // The path of the file that says how lines become tokens.
+  // How lines become tokens: what its digest is of, and the path of the tokenizer's file.
+  std::string encoding = {}, tokenizer = {};
   // The share of padding in an epoch of the training data. Absent: the data are not packed.
   std::optional<double> padding = {};
 };

@@ -9,22 +9,28 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 #include <thread>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/canonical.h"
+#include "common/clock.h"
 #include "common/crc32.h"
 #include "common/fd.h"
 #include "common/files.h"
 #include "common/log.h"
+#include "common/read_all.h"
 #include "common/status_macros.h"
 
 namespace trainyard {
 namespace {
 
 constexpr char kLineMagic[8] = {'T', 'Y', 'L', 'I', 'N', 'E', 'S', '1'};
-constexpr uint64_t kMostIndexBytes = uint64_t{64} << 30;
+constexpr size_t kDigestInName = 12;
 
 // What the index was made of.
 struct LineHeader {
@@ -51,14 +57,38 @@ absl::StatusOr<LineHeader> HeaderOf(const InputFile& file, const LineEncoding& e
   return header;
 }
 
+// Where an index lies. The directory is opened once, without links on the way, and files in it are
+// opened by name: so nobody can lead the program to another place.
+struct IndexPlace {
+  absl::StatusOr<FileDescriptor> directory;
+  std::string name;
+};
+
+IndexPlace PlaceOf(const InputFile& file, const LineEncoding& encoding) {
+  const std::filesystem::path path = file.CanonicalPath();
+  return {OpenCanonical(path.parent_path().string(), O_DIRECTORY),
+          absl::StrCat(path.filename().string(), ".", encoding.digest().substr(0, kDigestInName),
+                       kLineIndexSuffix)};
+}
+
 // Nothing if there is no index, or none of this file and encoding.
-std::optional<LineIndex> ReadIndex(const std::string& path, const LineHeader& wanted) {
-  const absl::StatusOr<std::string> bytes = ReadFileOfOthers(path, kMostIndexBytes);
+std::optional<LineIndex> ReadIndex(const IndexPlace& place, const LineHeader& wanted) {
+  if (!place.directory.ok()) return std::nullopt;
+  const Fd file(::openat(place.directory->get(), place.name.c_str(),
+                         O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  struct stat info;
+  // A line has two bytes at least.
+  const uint64_t most = sizeof(LineHeader) + (wanted.file_bytes / 2 + 1) * sizeof(IndexedLine);
+  if (file.get() < 0 || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode) ||
+      uint64_t(info.st_size) > most) {
+    return std::nullopt;
+  }
+  const absl::StatusOr<std::string> bytes = ReadAll(file.get(), place.name, most);
   LineHeader header;
   if (!bytes.ok() || bytes->size() < sizeof(header)) return std::nullopt;
   std::memcpy(&header, bytes->data(), sizeof(header));
   const size_t rest = bytes->size() - sizeof(header);
-  if (rest % sizeof(IndexedLine) != 0 || rest / sizeof(IndexedLine) != header.lines) {
+  if (rest == 0 || rest % sizeof(IndexedLine) != 0 || rest / sizeof(IndexedLine) != header.lines) {
     return std::nullopt;
   }
   LineIndex index(rest / sizeof(IndexedLine));
@@ -70,6 +100,7 @@ std::optional<LineIndex> ReadIndex(const std::string& path, const LineHeader& wa
   uint64_t after = 0;
   for (const IndexedLine& line : index) {
     if (line.offset < after || line.offset >= header.file_bytes) return std::nullopt;
+    if (line.target != 0 && line.target >= line.ids) return std::nullopt;
     after = line.offset + 1;
   }
   return index;
@@ -166,13 +197,56 @@ std::string BytesOf(LineHeader header, const LineIndex& index) {
   return bytes;
 }
 
-// Waits until no other process encodes the file. No descriptor: it cannot be locked here.
-Fd Lock(const std::string& path) {
-  Fd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644));
-  while (lock.get() >= 0 && ::flock(lock.get(), LOCK_EX) != 0 && errno == EINTR) {
+absl::Status WriteAll(const Fd& file, absl::string_view bytes, const std::string& name) {
+  if (file.get() < 0) return ErrnoStatus(errno, "create", name);
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(file.get(), bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, "write", name);
+    bytes.remove_prefix(size_t(n));
   }
-  return lock;
+  return ::fsync(file.get()) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "sync", name);
 }
+
+// Replaces the index, whole or not at all.
+absl::Status WriteIndex(const IndexPlace& place, absl::string_view bytes) {
+  RETURN_IF_ERROR(place.directory.status());
+  const int directory = place.directory->get();
+  const std::string temporary = absl::StrCat(
+      place.name, ".", ::getpid(), ".", absl::ToInt64Nanoseconds(RealClock().Monotonic()), ".tmp");
+  const Fd file(::openat(directory, temporary.c_str(),
+                         O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
+  RETURN_IF_ERROR(WriteAll(file, bytes, temporary));
+  if (::renameat(directory, temporary.c_str(), directory, place.name.c_str()) == 0) {
+    return absl::OkStatus();
+  }
+  const absl::Status failed = ErrnoStatus(errno, "rename to", place.name);
+  ::unlinkat(directory, temporary.c_str(), 0);
+  return failed;
+}
+
+// Waits until no other process encodes the file, but not for ever: what locks the file may be
+// somebody else. Where a file cannot be locked, does not wait.
+class EncodingLock {
+ public:
+  explicit EncodingLock(const InputFile& file) : descriptor_(file.descriptor()) {
+    const absl::Duration end = RealClock().Monotonic() + kMostWait;
+    while (!(held_ = ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0)) {
+      if (errno != EWOULDBLOCK || RealClock().Monotonic() > end) return;
+      absl::SleepFor(absl::Milliseconds(50));
+    }
+  }
+  ~EncodingLock() {
+    if (held_) ::flock(descriptor_, LOCK_UN);
+  }
+  EncodingLock(const EncodingLock&) = delete;
+  EncodingLock& operator=(const EncodingLock&) = delete;
+
+ private:
+  static constexpr absl::Duration kMostWait = absl::Minutes(10);
+  const int descriptor_;
+  bool held_ = false;
+};
 
 }  // namespace
 
@@ -186,20 +260,16 @@ IndexedLine IndexOf(const EncodedLine& encoded, uint64_t offset) {
 
 absl::StatusOr<LineIndex> OpenLineIndex(const InputFile& file, const LineEncoding& encoding) {
   ASSIGN_OR_RETURN(const LineHeader wanted, HeaderOf(file, encoding));
-  const std::string path = file.CanonicalPath() + kLineIndexSuffix;
-  if (auto index = ReadIndex(path, wanted)) return *std::move(index);
-  const std::string lock_path = path + ".lock";
-  const Fd lock = Lock(lock_path);
-  if (auto index = ReadIndex(path, wanted)) return *std::move(index);  // Another has made it.
-  absl::StatusOr<LineIndex> index = EncodeAll(file, encoding);
-  if (index.ok()) {
-    const absl::Status written = WriteFileAtomic(path, BytesOf(wanted, *index));
-    if (!written.ok()) {
-      // So every rank encodes the file at each start.
-      LogWarning("line_index_not_kept", {{"path", path}, {"why", written.message()}});
-    }
+  const IndexPlace place = PlaceOf(file, encoding);
+  if (auto index = ReadIndex(place, wanted)) return *std::move(index);
+  const EncodingLock lock(file);
+  if (auto index = ReadIndex(place, wanted)) return *std::move(index);  // Another has made it.
+  ASSIGN_OR_RETURN(LineIndex index, EncodeAll(file, encoding));
+  const absl::Status written = WriteIndex(place, BytesOf(wanted, index));
+  if (!written.ok()) {
+    // So every rank encodes the file at each start.
+    LogWarning("line_index_not_kept", {{"file", file.path()}, {"why", written.message()}});
   }
-  if (lock.get() >= 0) ::unlink(lock_path.c_str());  // Who waits for it finds the index.
   return index;
 }
 

@@ -1,5 +1,6 @@
 // Where the lines of a file begin, and how many tokens they have. The index is kept beside the
-// file, as PATH.chat_index, so that the lines are encoded once and not at each start of a rank.
+// file, as PATH.ENCODING.chat_index, so that the lines are encoded once and not at each start of a
+// rank. ENCODING are the first digits of the encoding's digest.
 
 #pragma once
 
@@ -31,9 +32,10 @@ IndexedLine IndexOf(const EncodedLine& encoded, uint64_t offset);
 // Lines of white space alone are none.
 using LineIndex = std::vector<IndexedLine>;
 
-// Returns the index beside the file, if it is whole and of this file and this encoding. Otherwise
-// encodes all lines, on all processors, and writes the index. Where the index cannot be written,
-// logs why. Processes of one host that open the same file encode it once: the others wait.
+// Returns the index beside the file, if it is whole and of this file and this encoding: of a file
+// of this size, that was changed last at this time. Otherwise encodes all lines, on the processors
+// of the process, and writes the index. Where the index cannot be written, logs why. Processes of
+// one host that open the same file encode it once: the others wait, at most ten minutes.
 //
 // Errors name the file. INVALID_ARGUMENT and DATA_LOSS: those of LineEncoder::Encode, with the
 // number of the first line that is wrong; INVALID_ARGUMENT: a line of more than kMostLineBytes, or

@@ -26,10 +26,10 @@ bool KeepsTokenizer(const HfOrigin& origin) {
 
 // Where the tokenizer is; "" if nobody knows.
 absl::StatusOr<std::string> FindTokenizer(const std::string& checkpoint) {
-  ASSIGN_OR_RETURN(const std::optional<HfOrigin> origin, FindOrigin(checkpoint));
-  if (origin && KeepsTokenizer(*origin)) return origin->path;
   ASSIGN_OR_RETURN(const std::optional<ChatFormatChoice> chats, ChatFormatOf(checkpoint));
-  return chats && Exists(chats->tokenizer) ? chats->tokenizer : "";
+  if (chats && !chats->tokenizer.empty() && Exists(chats->tokenizer)) return chats->tokenizer;
+  ASSIGN_OR_RETURN(const std::optional<HfOrigin> origin, FindOrigin(checkpoint));
+  return origin && KeepsTokenizer(*origin) ? origin->path : "";
 }
 
 }  // namespace
@@ -45,7 +45,9 @@ absl::StatusOr<std::optional<ChatFormatChoice>> ChatFormatOf(const std::string& 
   const absl::StatusOr<JobConfig> job = ParseJobConfig(record->job);
   if (!job.ok() || job->data.source() != &ChatSource()) return std::nullopt;
   const ChatData& chat = job->data.As<ChatData>();
-  return ChatFormatChoice{.name = chat.format, .date = chat.date, .tokenizer = chat.tokenizer};
+  const bool imported = chat.tokenizer == job->model.import_path;
+  return ChatFormatChoice{
+      .name = chat.format, .date = chat.date, .tokenizer = imported ? "" : chat.tokenizer};
 }
 
 absl::StatusOr<OpenedTokenizer> TokenizerOf(const std::string& checkpoint, int64_t model_vocab) {

@@ -58,6 +58,9 @@ class ChatFiles : public ::testing::Test {
                      .roots = Roots({directory_}),
                      .open_lines = OpenChatLines});
   }
+  static std::string IndexName(const LineEncoding& encoding) {
+    return absl::StrCat("chats.jsonl.", encoding.digest().substr(0, 12), kLineIndexSuffix);
+  }
   std::string Refusal(const ChatData& source, int64_t sequence) const {
     const auto opened = Open(source, sequence);
     return opened.ok() ? "" : std::string(opened.status().message());
@@ -256,7 +259,7 @@ TEST_F(ChatFiles, NameTheFirstLineThatIsWrong) {
   EXPECT_THAT(Refusal(Chat(), 64), HasSubstr("chats.jsonl:3: wanted a line of at most 16777216"));
   Write("chats.jsonl", "\n \n");
   EXPECT_THAT(Refusal(Chat(), 64), HasSubstr("wanted a line with a chat, found none"));
-  EXPECT_FALSE(Exists(Path("chats.jsonl.chat_index")));
+  EXPECT_FALSE(Exists(Path(IndexName(*Encoding()))));
 }
 
 TEST_F(ChatFiles, WantATokenizerThatTheModelHas) {
@@ -324,20 +327,20 @@ TEST_F(ChatFiles, AreEncodedOnceUntilSomethingChanges) {
   EXPECT_EQ(encoding.lines, 10);
   EXPECT_EQ(*Index(encoding), *first);
   EXPECT_EQ(encoding.lines, 10);
-  EXPECT_FALSE(Exists(Path("chats.jsonl.chat_index.lock")));
 
   const CountedEncoding other(Encoding(), std::string(64, 'f'));  // Of another digest.
   EXPECT_EQ(*Index(other), *first);
   EXPECT_EQ(other.lines, 10);
   EXPECT_EQ(*Index(encoding), *first);
+  EXPECT_EQ(encoding.lines, 10) << "each encoding has an index of its own";
 
-  const std::string index = *ReadFile(Path("chats.jsonl.chat_index"));
+  const std::string index = *ReadFile(Path(IndexName(encoding)));
   int encoded = encoding.lines;
   for (size_t at = 0; at < index.size(); at += 3) {  // A byte that is damaged, and a file cut off.
     for (const bool cut : {false, true}) {
       std::string damaged = index.substr(0, cut ? at : index.npos);
       if (!cut) damaged[at] = char(damaged[at] ^ 1);
-      Write("chats.jsonl.chat_index", damaged);
+      Write(IndexName(encoding), damaged);
       EXPECT_EQ(*Index(encoding), *first) << at;
       EXPECT_EQ(encoding.lines, encoded += 10) << at;
     }
@@ -349,12 +352,19 @@ TEST_F(ChatFiles, AreEncodedOnceUntilSomethingChanges) {
 
 TEST_F(ChatFiles, AreReadWhereNoIndexCanBeKept) {
   Write("chats.jsonl", Lines(3));
-  // Neither a lock nor an index can have these names.
-  ASSERT_TRUE(MakeDirectories(Path("chats.jsonl.chat_index")).ok());
-  ASSERT_TRUE(MakeDirectories(Path("chats.jsonl.chat_index.lock")).ok());
+  ASSERT_TRUE(MakeDirectories(Path(IndexName(*Encoding()))).ok());
   const auto index = Index(*Encoding());
   ASSERT_TRUE(index.ok()) << index.status();
   EXPECT_EQ(index->size(), 3u);
+}
+
+// Somebody else may write the directory, and lead the index to another place.
+TEST_F(ChatFiles, HaveAnIndexThatFollowsNoLink) {
+  Write("chats.jsonl", Lines(3));
+  Write("other", "precious");
+  ASSERT_EQ(::symlink(Path("other").c_str(), Path(IndexName(*Encoding())).c_str()), 0);
+  ASSERT_TRUE(Index(*Encoding()).ok());
+  EXPECT_EQ(*ReadFile(Path("other")), "precious");
 }
 
 // Lines of a megabyte, so that blocks end within them.

@@ -82,12 +82,12 @@ TEST_F(ChatService, TeachesAModelToAnswer) {
   EXPECT_EQ(same.output, answer.output) << same;
 
   // An adapter gives another answer, and the model that it lies on stays as it was.
-  service_.Write("mine.jsonl", Chats(40, "the end"));
-  const Finished adapted = Submit({"model.import=out", "steps=160"}, "lora");
+  service_.Write("mine.jsonl", Chats(40, "the"));
+  const Finished adapted = Submit({"model.import=out", "steps=80"}, "lora");
   ASSERT_EQ(adapted.exit_code, 0) << adapted;
   const Finished other =
       service_.Trainyard({"generate", "runs/lora", "--chat", "What is 77?", "--temperature", "0"});
-  EXPECT_EQ(other.output, "the end\n") << other;
+  EXPECT_EQ(other.output, "the\n") << other;
   EXPECT_EQ(service_.Trainyard({"export", "runs/lora", "--to", "adapter"}).exit_code, 0);
   EXPECT_TRUE(Exists(service_.directory() + "/adapter/adapter_model.safetensors"));
 }

@@ -36,6 +36,11 @@ absl::StatusOr<EncodedQuestion> EncodeChat(const GenerateOptions& options,
   }
   choice.tokenizer = model.tokenizer_path();
   ASSIGN_OR_RETURN(ChosenChatFormat chosen, ChooseChatFormat(choice));
+  if (chosen.format == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--chat: wanted a --format, one of ", ChatFormatNames(),
+        ", since the run was trained on segments, whose format nobody knows; found none"));
+  }
   ASSIGN_OR_RETURN(const std::unique_ptr<ChatTokenizer> chat,
                    ChatTokenizer::Create(model.tokenizer(), std::move(chosen)));
   std::vector<ChatMessage> messages;

@@ -144,6 +144,8 @@ TEST_F(ChatModel, AnswersInTheFormatOfItsRun) {
               ::testing::HasSubstr("chatml"));
   EXPECT_THAT(Answer(job, {.chat = "q", .format = {.name = "gemma"}}).status().message(),
               ::testing::HasSubstr("gemma"));
+  EXPECT_THAT(Answer(job, {.chat = "q", .format = {.name = "segments"}}).status().message(),
+              ::testing::HasSubstr("wanted a --format, one of chatml"));
   std::filesystem::remove(job.data.As<ChatData>().tokenizer);
   EXPECT_THAT(Answer(job, {.chat = "q"}).status().message(), ::testing::HasSubstr("no tokenizer"));
 }

@@ -12,9 +12,10 @@
 #include <atomic>
 #include <fstream>
 #include <map>
+#include <set>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "common/files.h"
 #include "models/language_model.h"
 #include "tests/train/chat/golden_chat.h"
@@ -191,6 +192,14 @@ TEST_F(ChatFiles, HoldOutTheLastLines) {
     }
   }
   EXPECT_THAT(found, ::testing::UnorderedElementsAreArray(held_out));
+  std::set<std::vector<int32_t>> trained;
+  for (int64_t i = 0; i < 100; ++i) {
+    for (const Piece& piece : PiecesOf(Read(*opened->train, i))) {
+      if (piece.tokens.size() > 1) trained.insert(piece.tokens);
+    }
+  }
+  EXPECT_EQ(trained.size(), 15u);
+  for (const std::vector<int32_t>& tokens : held_out) EXPECT_FALSE(trained.contains(tokens));
   source.validation_fraction = 0.01;
   EXPECT_THAT(Refusal(source, 64), HasSubstr("validation_fraction 0.01 of 20 lines holds out"));
 }
@@ -279,7 +288,8 @@ TEST_F(ChatFiles, AreReadOnlyAsTheyWereIndexed) {
   Write("chats.jsonl", Lines(4));
   const auto opened = Open(Chat(), 64);
   ASSERT_TRUE(opened.ok()) << opened.status();
-  Write("chats.jsonl", Line(0, 9) + Lines(4));
+  // Lines of as many bytes, which have other tokens.
+  Write("chats.jsonl", absl::StrReplaceAll(Lines(4), {{"the", "zqx"}}));
   std::vector<InputData> out(3, InputData(std::vector<int32_t>()));
   const absl::Status read = opened->train->Read({.index = 0}, out);
   EXPECT_EQ(read.code(), absl::StatusCode::kDataLoss) << read;

@@ -71,7 +71,8 @@ class InputFile {
   absl::Status ReadAt(uint64_t offset, void* out, size_t bytes) const;
   uint64_t size() const { return size_; }  // At the time of opening.
   const std::string& path() const { return path_; }
-  // The absolute path, without links, of the file that is open. "": it has none any more.
+  // The absolute path, without links, of the file that is open, as the kernel tells it. Of a file
+  // that was removed since, it ends in " (deleted)".
   std::string CanonicalPath() const;
   int descriptor() const { return fd_.get(); }
   // When the file was changed last, in nanoseconds of Unix time.

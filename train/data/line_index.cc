@@ -198,7 +198,6 @@ std::string BytesOf(LineHeader header, const LineIndex& index) {
 }
 
 absl::Status WriteAll(const Fd& file, absl::string_view bytes, const std::string& name) {
-  if (file.get() < 0) return ErrnoStatus(errno, "create", name);
   while (!bytes.empty()) {
     const ssize_t n = ::write(file.get(), bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
@@ -216,13 +215,14 @@ absl::Status WriteIndex(const IndexPlace& place, absl::string_view bytes) {
       place.name, ".", ::getpid(), ".", absl::ToInt64Nanoseconds(RealClock().Monotonic()), ".tmp");
   const Fd file(::openat(directory, temporary.c_str(),
                          O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
-  RETURN_IF_ERROR(WriteAll(file, bytes, temporary));
-  if (::renameat(directory, temporary.c_str(), directory, place.name.c_str()) == 0) {
-    return absl::OkStatus();
+  if (file.get() < 0) return ErrnoStatus(errno, "create", temporary);
+  absl::Status written = WriteAll(file, bytes, temporary);
+  if (written.ok() &&
+      ::renameat(directory, temporary.c_str(), directory, place.name.c_str()) != 0) {
+    written = ErrnoStatus(errno, "rename to", place.name);
   }
-  const absl::Status failed = ErrnoStatus(errno, "rename to", place.name);
-  ::unlinkat(directory, temporary.c_str(), 0);
-  return failed;
+  if (!written.ok()) ::unlinkat(directory, temporary.c_str(), 0);
+  return written;
 }
 
 // Waits until no other process encodes the file, but not for ever: what locks the file may be

@@ -177,6 +177,16 @@ std::vector<std::string> CarriedOf(const KeptFiles& files) {
   return names;
 }
 
+absl::StatusOr<std::vector<std::string>> WriteCarried(const HfOrigin& origin,
+                                                      const std::string& directory,
+                                                      Storage& storage) {
+  std::vector<std::string> names = CarriedOf(origin.files);
+  for (const std::string& name : names) {
+    RETURN_IF_ERROR(WriteFile(absl::StrCat(directory, "/", name), origin.files.at(name), storage));
+  }
+  return names;
+}
+
 absl::StatusOr<std::optional<HfOrigin>> FindOrigin(const std::string& checkpoint) {
   std::filesystem::path at = checkpoint;
   for (int i = 0; i < kMostGenerations; ++i) {

@@ -58,6 +58,11 @@ struct HfOrigin {
   bool bare_words = false;
   KeptFiles files;
 };
+// Writes and syncs the tokenizer's and the generation's files in the directory. Returns their
+// names.
+absl::StatusOr<std::vector<std::string>> WriteCarried(const HfOrigin& origin,
+                                                      const std::string& directory,
+                                                      Storage& storage);
 // Returns what the checkpoint keeps, or else what the one keeps from which its job began
 // (init_from), and so on. Nullopt: none of them was imported, or it is no longer there.
 absl::StatusOr<std::optional<HfOrigin>> FindOrigin(const std::string& checkpoint);

@@ -158,11 +158,7 @@ absl::StatusOr<Exported> ExportAdapter(const Checkpoint& checkpoint, const Expor
                             storage));
   if (origin) {
     exported.origin = origin->path;
-    exported.carried = CarriedOf(origin->files);
-    for (const std::string& name : exported.carried) {
-      RETURN_IF_ERROR(
-          WriteFile(absl::StrCat(pending.path(), "/", name), origin->files.at(name), storage));
-    }
+    ASSIGN_OR_RETURN(exported.carried, WriteCarried(*origin, pending.path(), storage));
   }
   exported.left = pending.left();
   RETURN_IF_ERROR(pending.Commit());

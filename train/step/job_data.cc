@@ -44,11 +44,8 @@ absl::StatusOr<JobData> Open(const JobConfig& job, std::vector<InputSpec> inputs
     ASSIGN_OR_RETURN(data.files.emplace_back(),
                      TakeFingerprint(absl::StrCat(SectionOf(job.data), ".tokenizer"), "",
                                      data.splits.tokenizer, roots));
-    // The chat template beside the tokenizer counts, too, and all of the tokenizer's bytes.
-    data.files.push_back({.field = absl::StrCat(SectionOf(job.data), ".format"),
-                          .name = {},
-                          .sha256 = data.splits.encoding,
-                          .path = data.splits.tokenizer});
+    // The format counts, too, and all of the tokenizer's bytes.
+    data.files.back().sha256 = data.splits.encoding;
   }
   return data;
 }

@@ -118,7 +118,7 @@ TEST(ChatJobs, NoticeAnotherTokenizer) {
   std::ofstream(job.data.As<ChatData>().tokenizer, std::ios::app) << "\n";
   const RankRun again = RunJob(job, {.epoch = 2, .resume = true, .open_lines = OpenChatLines})[0];
   EXPECT_FALSE(again.status.ok());
-  EXPECT_THAT(std::string(again.status.message()), HasSubstr("data.chat.format"));
+  EXPECT_THAT(std::string(again.status.message()), HasSubstr("data.chat.tokenizer"));
 }
 
 }  // namespace

@@ -366,6 +366,9 @@ TEST_F(ChatFiles, AreReadWhereNoIndexCanBeKept) {
   const auto index = Index(*Encoding());
   ASSERT_TRUE(index.ok()) << index.status();
   EXPECT_EQ(index->size(), 3u);
+  const auto left = ListDirectory(directory_);
+  ASSERT_TRUE(left.ok()) << left.status();
+  EXPECT_THAT(*left, ::testing::Each(Not(HasSubstr(".tmp"))));
 }
 
 // Somebody else may write the directory, and lead the index to another place.

@@ -3,10 +3,11 @@
 
   bench/beside_pytorch.py [--python PYTHON] [--rounds 3] [--steps 7] [--threads 2] [--precision f32|bf16]... [--case CASE]...
 
-PYTHON is an interpreter that can import torch (`apt-get install python3-torch`, or a virtual environment), and `transformers`
-for the cases that are files of bench/families. Needs build/bench/train_step (scripts/build.sh train_step). A peer has several
-forms: compiled or not, and the implementations of attention and experts in `transformers`. Quotes medians over all rounds, without each
-run's first steps; the ratio is that to the fastest form.
+PYTHON is an interpreter that can import torch (`apt-get install python3-torch`, or a virtual environment), `transformers`
+for the cases that are files of bench/families, and PEFT for those of bench/adapters. Needs build/bench/train_step
+(scripts/build.sh train_step). A peer has several forms: compiled or not, the implementations of attention and experts in
+`transformers`, and the dtype of adapters. Quotes medians over all rounds, without each run's first steps; the ratio is that
+to the fastest form.
 """
 import argparse
 import json
@@ -24,6 +25,9 @@ EXPERT_FORMS = {f", {attention}, {experts}{', compiled' * compiled}":
                 for attention, experts, compiled in (("sdpa", "eager", False), ("sdpa", "grouped_mm", False),
                                                      ("sdpa", "grouped_mm", True), ("eager", "grouped_mm", False),
                                                      ("eager", "grouped_mm", True))}
+ADAPTER_FORMS = {f", {dtype} adapters{', compiled' * compiled}": {"attention": "sdpa", "experts": "eager", "adapters": dtype,
+                                                                 "compile": compiled}
+                 for dtype in ("F32", "BF16") for compiled in (False, True)}
 CASES = {
     "byte": {"micro": 16, "sequence": 256, "forms": LLAMA_FORMS,
              "model": {"layers": 6, "hidden": 256, "heads": 8, "kv_heads": 4, "ffn": 768, "vocab": 256}},
@@ -34,6 +38,9 @@ for path in sorted((ROOT / "bench/families").glob("*.json")):
     forms = {name: form for name, form in EXPERT_FORMS.items()
              if not (path.stem == "gpt_oss" and form["attention"] == "sdpa")}  # `transformers` has no sinks there.
     CASES[path.stem] = {"micro": 2, "sequence": 512, "forms": forms, "path": path, "config": json.loads(path.read_text())}
+for path in (ROOT / "bench/adapters").glob("*.json"):
+    CASES["lora_" + path.stem] = {"micro": 2, "sequence": 1024, "forms": ADAPTER_FORMS, "path": path, "lora": 16,
+                                  "config": json.loads(path.read_text())}
 
 
 def output_of(command):
@@ -53,7 +60,8 @@ def torch_seconds(args, run, form):
 def trainyard_seconds(args, name, run):
     out = output_of([ROOT / "build/bench/train_step", "--case", run.get("path", name), "--micro", str(run["micro"]),
                      "--sequence", str(run["sequence"]), "--precision", run["precision"].lower(),
-                     "--threads", str(args.threads), "--steps", str(args.steps)])
+                     "--threads", str(args.threads), "--steps", str(args.steps)] +
+                    (["--lora", str(run["lora"])] if "lora" in run else []))
     return [float(ms) / 1e3 for ms in re.search(r"^steps, ms:(.*)$", out, re.MULTILINE)[1].split()]
 
 

@@ -86,8 +86,9 @@ class NotingBinder final : public Binder {
     flats_.push_back({buffer, range});
     return side_.memory.flat(buffer, range);
   }
-  Tensor frozen(const ParameterBox& box) const override {
-    CHECK(false) << box.name << " is frozen, and the specs that are compared freeze nothing";
+  Tensor frozen(FlatBuffer, const FlatRange& bytes, DType) const override {
+    CHECK(false) << bytes.elements
+                 << " bytes are frozen, and the specs that are compared freeze nothing";
     std::abort();
   }
   ::trainyard::Write write(Value) const override { return write_sums(); }

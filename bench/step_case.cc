@@ -11,6 +11,7 @@
 #include "common/rng.h"
 #include "common/status_macros.h"
 #include "models/hf/config.h"
+#include "train/config/adapter.h"
 #include "train/config/precision.h"
 #include "train/config/resolve_model.h"
 
@@ -80,6 +81,7 @@ JobConfig JobOf(const StepCase& step) {
   job.recompute.blocks = step.recomputed_blocks;
   job.deterministic = step.deterministic;
   job.optimizer.options = OptimizerOptions(*FindOptimizer(step.optimizer));
+  if (step.lora > 0) job.adapter.emplace().lora = {.rank = step.lora, .alpha = 16};
   job.devices = 1;
   return job;
 }
@@ -121,6 +123,8 @@ void AddOptions(CLI::App& app, StepCase& step) {
       ->check(CLI::Range(1, 1024));
   app.add_option("--recompute-blocks", step.recomputed_blocks)->check(CLI::Range(0, 1024));
   app.add_option("--optimizer", step.optimizer)->check(CLI::IsMember(OptimizerNames()));
+  app.add_option("--lora", step.lora, "The rank of adapters: they alone are trained")
+      ->check(CLI::Range(int64_t{1}, kMaxLoraRank));
   app.add_option("--deterministic", step.deterministic, "As a job's `deterministic`");
 }
 

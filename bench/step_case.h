@@ -26,6 +26,7 @@ struct StepCase {
   int64_t recomputed_blocks = 0;
   bool deterministic = true;
   std::string optimizer = "adamw";  // With the standard options.
+  int64_t lora = 0;                 // The rank of adapters of all linear layers; 0: none.
 };
 
 // --case, --precision, --micro ...

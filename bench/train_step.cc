@@ -33,6 +33,7 @@
 #include "models/arch/registry.h"
 #include "models/program/op.h"
 #include "models/program/timeline.h"
+#include "train/config/frozen.h"
 #include "train/step/rank_engine.h"
 
 namespace trainyard {
@@ -177,7 +178,7 @@ absl::Status Run(const Options& options) {
   m.rates.flops = rate();
   if (!options.without_rates) m.rates.bytes = *MeasureMemoryRate(backend, options.threads);
   m.tokens = double(job.batch.global * job.batch.sequence);
-  m.flops = FlopsPerToken(model, job.batch.sequence).total() * m.tokens;
+  m.flops = TrainedFlopsPerToken(job, model) * m.tokens;
   const auto in_use = [&] {
     return backend.device() == DeviceKind::kCpu ? ResidentBytes() : double(backend.MemoryInUse());
   };

@@ -20,7 +20,8 @@ class Binder {
   virtual const Backend& backend() const = 0;
   virtual Tensor tensor(Value value) const = 0;
   virtual Tensor flat(FlatBuffer buffer, const FlatRange& range) const = 0;  // One dim.
-  virtual Tensor frozen(const ParameterBox& box) const = 0;                  // One dim.
+  // One dim. As ProgramMemory::frozen.
+  virtual Tensor frozen(FlatBuffer buffer, const FlatRange& bytes, DType dtype) const = 0;
   // Whether this instance overwrites the parameter gradient or adds to it. The answer differs
   // between the first micro-batch and later ones. Returns kOverwrite for a value that is not a
   // parameter's gradient (Recorder::GradientOutput).

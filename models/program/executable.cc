@@ -155,8 +155,8 @@ class SlotBinder final : public Binder {
   Tensor flat(FlatBuffer buffer, const FlatRange& range) const override {
     return context_.memory.flat(buffer, range);
   }
-  Tensor frozen(const ParameterBox& box) const override {
-    return context_.memory.frozen(box.flat, *box.frozen);
+  Tensor frozen(FlatBuffer buffer, const FlatRange& bytes, DType dtype) const override {
+    return context_.memory.frozen(buffer, bytes, dtype);
   }
   Write write(Value gradient) const override {
     if (context_.program.info(gradient).storage < 0) return Write::kOverwrite;
@@ -469,7 +469,7 @@ Tensor Executable::flat(FlatBuffer buffer, const FlatRange& range) const {
 
 Tensor Executable::frozen(const ParameterBox& box) const {
   CHECK(box.frozen) << box.name << " is not frozen";
-  return state_->memory->frozen(box.flat, *box.frozen);
+  return state_->memory->frozen(FlatBuffer::kFrozen, box.flat, *box.frozen);
 }
 
 void Executable::WaitForCommunication() {

@@ -67,9 +67,8 @@ Tensor ProgramMemory::weight(const FlatRange& range) const {
   return flat(buffer, buffer == FlatBuffer::kMaster ? program_->InMaster(range) : range);
 }
 
-Tensor ProgramMemory::frozen(const FlatRange& bytes, DType dtype) const {
-  const int64_t at = Find(FlatBuffer::kFrozen, bytes);
-  return View(flat_[size_t(FlatBuffer::kFrozen)].data() + at, dtype,
+Tensor ProgramMemory::frozen(FlatBuffer buffer, const FlatRange& bytes, DType dtype) const {
+  return View(flat_[size_t(buffer)].data() + Find(buffer, bytes), dtype,
               {bytes.elements / int64_t(SizeOf(dtype))});
 }
 
@@ -79,7 +78,7 @@ Tensor ProgramMemory::tensor(Value value, int slot) const {
     const bool gradient = info.kind == ValueKind::kParameterGradient;
     const ParameterStorage& storage = program_->storages[info.storage];
     const FlatRange& range = storage.flat;
-    Tensor tensor = storage.frozen ? frozen(range, *storage.frozen)
+    Tensor tensor = storage.frozen ? frozen(program_->frozen_buffer(range), range, *storage.frozen)
                     : gradient     ? flat(program_->gradient_buffer(range), range)
                                    : weight(range);
     tensor.shape = info.shape;

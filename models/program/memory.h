@@ -27,8 +27,8 @@ class ProgramMemory {
   Tensor flat(FlatBuffer buffer, const FlatRange& range) const;
   // The trainable parameters in a range, as forward and backward read them.
   Tensor weight(const FlatRange& range) const;
-  // A view with one dim of a range of kFrozen; `bytes` counts bytes.
-  Tensor frozen(const FlatRange& bytes, DType dtype) const;
+  // A view with one dim of a range of frozen parameters in kFrozen or kFrozenWindow.
+  Tensor frozen(FlatBuffer buffer, const FlatRange& bytes, DType dtype) const;
   StepState* step_state() const { return reinterpret_cast<StepState*>(step_state_.data()); }
   const MemoryPlan& plan() const { return plan_; }
 

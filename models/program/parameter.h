@@ -100,8 +100,8 @@ struct ParameterSpec {
 // A rank's trainable parameters have two flat coordinates. One counts all trainable parameters. The
 // other counts those that the rank updates: all of them, or the rank's ZeRO shard (Bucket). The
 // first three buffers use the second coordinate, and the others the first; Program::place says
-// which ranges a buffer holds. Frozen parameters have a third coordinate, for kFrozen alone, which
-// counts bytes.
+// which ranges a buffer holds. Frozen parameters have a third coordinate, for the last two buffers,
+// which counts bytes.
 enum class FlatBuffer : uint8_t {
   kMaster,        // Masters: updated by the optimizer, saved in checkpoints.
   kFirstMoment,   // Moments: the optimizer's m. Checkpoints save the moments, too.
@@ -114,17 +114,18 @@ enum class FlatBuffer : uint8_t {
   kGradientWindow,  // Gradients of one micro-batch, of the blocks under way.
   kComputeWindow,   // Weights of the gathered blocks.
   kReduced,         // A bucket's gradients while they are sent, if they are sent in another format.
-  kFrozen,  // Frozen parameters: no step changes them. Each has its own dtype, is whole on every
-            // rank that computes with it, and has no other copy.
+  kFrozen,          // Frozen parameters: no step changes them. Each has its own dtype. With ZeRO
+                    // FULL, this rank's shard of most of them (FrozenBucket).
+  kFrozenWindow,    // ZeRO FULL: frozen parameters of the gathered blocks.
 };
-inline constexpr int kNumFlatBuffers = 9;
+inline constexpr int kNumFlatBuffers = 10;
 
 // The state that an optimizer may keep of a parameter. Which of these buffers exist is declared in
 // the optimizer's file (models/program/optimizer/optimizer.h); the others have no elements.
 inline constexpr FlatBuffer kStateBuffers[] = {FlatBuffer::kFirstMoment, FlatBuffer::kSecondMoment};
 
 struct FlatRange {
-  int64_t offset = 0;  // In elements from the start of a flat buffer; in bytes for kFrozen.
+  int64_t offset = 0;  // In elements from the start of a flat buffer; in bytes if frozen.
   int64_t elements = 0;
 
   int64_t end() const { return offset + elements; }

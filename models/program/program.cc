@@ -69,23 +69,40 @@ std::vector<ParameterBox> BoxesWhere(const Program& program, bool frozen) {
   return boxes;
 }
 
+// Appends the parts of the boxes that lie in `own`, which ranks that differ along `zero_axes`
+// divide among them.
+void AppendShard(std::span<const ParameterBox> all, const FlatRange& own, AxisSet zero_axes,
+                 std::vector<ParameterBox>& out) {
+  for (const ParameterBox& whole : Within(all, own)) {
+    for (ParameterBox& box : Clip(whole, own)) {
+      box.shard_axes = box.shard_axes | zero_axes;
+      box.copy_axes = box.copy_axes - zero_axes;
+      out.push_back(std::move(box));
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<ParameterBox> Program::Parameters() const { return BoxesWhere(*this, false); }
 
-std::vector<ParameterBox> Program::FrozenParameters() const { return BoxesWhere(*this, true); }
+std::vector<ParameterBox> Program::FrozenParameters() const {
+  const std::vector<ParameterBox> all = BoxesWhere(*this, true);
+  std::vector<ParameterBox> kept;
+  for (const FrozenBucket& bucket : frozen_buckets) {
+    AppendShard(all, bucket.own, bucket.zero_axes, kept);
+  }
+  return kept;
+}
 
 std::vector<ParameterBox> Program::OwnedParameters() const {
   const std::vector<ParameterBox> all = Parameters();
   std::vector<ParameterBox> owned;
   for (const Bucket& bucket : buckets) {
-    for (const ParameterBox& whole : Within(all, bucket.own)) {
-      for (ParameterBox& box : Clip(whole, bucket.own)) {
-        box.flat.offset += bucket.shard.offset - bucket.own.offset;
-        box.shard_axes = box.shard_axes | bucket.zero_axes;
-        box.copy_axes = box.copy_axes - bucket.zero_axes;
-        owned.push_back(std::move(box));
-      }
+    const size_t first = owned.size();
+    AppendShard(all, bucket.own, bucket.zero_axes, owned);
+    for (size_t i = first; i < owned.size(); ++i) {
+      owned[i].flat.offset += bucket.shard.offset - bucket.own.offset;
     }
   }
   return owned;
@@ -114,6 +131,7 @@ DType Program::dtype(FlatBuffer buffer) const {
     case FlatBuffer::kReduced:
       return precision.reduced;
     case FlatBuffer::kFrozen:
+    case FlatBuffer::kFrozenWindow:
       break;
   }
   CHECK(false) << "flat buffer " << int(buffer) << " has no dtype of its own";
@@ -121,8 +139,13 @@ DType Program::dtype(FlatBuffer buffer) const {
 }
 
 size_t Program::BytesOf(FlatBuffer buffer) const {
-  const size_t element = buffer == FlatBuffer::kFrozen ? 1 : SizeOf(dtype(buffer));
-  return size_t(place(buffer).elements()) * element;
+  const bool frozen = buffer == FlatBuffer::kFrozen || buffer == FlatBuffer::kFrozenWindow;
+  return size_t(place(buffer).elements()) * (frozen ? 1 : SizeOf(dtype(buffer)));
+}
+
+bool Program::has_windows() const {
+  return place(FlatBuffer::kComputeWindow).elements() > 0 ||
+         place(FlatBuffer::kFrozenWindow).elements() > 0;
 }
 
 FlatBuffer Program::weight_buffer(const FlatRange& flat) const {
@@ -130,6 +153,11 @@ FlatBuffer Program::weight_buffer(const FlatRange& flat) const {
     if (place(buffer).Find(flat)) return buffer;
   }
   return FlatBuffer::kMaster;
+}
+
+FlatBuffer Program::frozen_buffer(const FlatRange& bytes) const {
+  const bool windowed = place(FlatBuffer::kFrozenWindow).Find(bytes).has_value();
+  return windowed ? FlatBuffer::kFrozenWindow : FlatBuffer::kFrozen;
 }
 
 FlatRange Program::InMaster(const FlatRange& flat) const {

@@ -105,6 +105,16 @@ struct Crossing {
   Value gradient = {};  // Crosses the other way; invalid without trainable parameters before.
 };
 
+// A contiguous range of the frozen parameters of one block. Ranges count bytes.
+struct FrozenBucket {
+  FlatRange flat = {};     // The shards divide its length.
+  FlatRange own = {};      // What this rank keeps: its shard, or all.
+  AxisSet zero_axes = {};  // Divided over these axes (ZeRO FULL), and then whole only in windows.
+  DType dtype = DType::kF32;
+  int block = 0;
+  bool windowed() const { return !zero_axes.empty(); }
+};
+
 // A run of blocks that a pipeline stage computes at once. The two lists are the values that cross
 // its ends. Item i of `sent` is item i of the next chunk's `received`. A list is empty at an end of
 // the model.
@@ -138,9 +148,10 @@ struct Program {
   std::multimap<std::string, Value> inputs;
   std::map<std::string, Value> outputs;  // "logits": kept until the slot's next forward.
 
-  std::vector<Bucket> buckets;  // LayOutParameters sets this and the next three.
-  int64_t flat_elements = 0;    // All trainable parameters, padding included.
-  int64_t shard_elements = 0;   // The parameters that this rank updates.
+  std::vector<Bucket> buckets;  // LayOutParameters sets this and the next four.
+  std::vector<FrozenBucket> frozen_buckets;
+  int64_t flat_elements = 0;   // All trainable parameters, padding included.
+  int64_t shard_elements = 0;  // The parameters that this rank updates.
   std::array<FlatMap, kNumFlatBuffers> places;
   int64_t num_parameters = 0;  // Elements of the global tensors of the whole model.
   bool training = false;       // Has gradients and an optimizer list.
@@ -158,19 +169,21 @@ struct Program {
 
   // The boxes of this rank's trainable parameters. Their `flat` counts among all of them.
   std::vector<ParameterBox> Parameters() const;
-  // The boxes of this rank's frozen parameters. Their `flat` counts bytes of kFrozen.
+  // The boxes of the frozen parameters that this rank keeps. Their `flat` counts bytes of kFrozen.
   std::vector<ParameterBox> FrozenParameters() const;
   // The boxes of the parameters that this rank updates. Their `flat` counts in kMaster and the
   // moments.
   std::vector<ParameterBox> OwnedParameters() const;
   // The ranges that a buffer holds, and their places.
   const FlatMap& place(FlatBuffer buffer) const { return places[size_t(buffer)]; }
-  DType dtype(FlatBuffer buffer) const;  // Not for kFrozen, whose parameters have their own dtypes.
+  DType dtype(FlatBuffer buffer) const;  // Not for frozen parameters, which have their own dtypes.
   size_t BytesOf(FlatBuffer buffer) const;
-  bool has_windows() const { return place(FlatBuffer::kComputeWindow).elements() > 0; }
+  bool has_windows() const;  // Of weights.
   // The buffer in which forward and backward read these trainable parameters, and the buffer to
   // which they write the gradients.
   FlatBuffer weight_buffer(const FlatRange& flat) const;
+  // The buffer in which forward and backward read a frozen storage.
+  FlatBuffer frozen_buffer(const FlatRange& bytes) const;
   // Where kMaster has these parameters, of which it holds all.
   FlatRange InMaster(const FlatRange& flat) const;
   FlatBuffer gradient_buffer(const FlatRange& flat) const;

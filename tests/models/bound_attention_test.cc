@@ -44,7 +44,7 @@ class ShapesBinder final : public Binder {
     return Tensor{{address_.get(), info.dtype, info.shape}};
   }
   Tensor flat(FlatBuffer, const FlatRange&) const override { std::abort(); }
-  Tensor frozen(const ParameterBox&) const override { std::abort(); }
+  Tensor frozen(FlatBuffer, const FlatRange&, DType) const override { std::abort(); }
   Write write(Value) const override { std::abort(); }
   Write write_sums() const override { std::abort(); }
   StepState* step_state() const override { return nullptr; }  // Dropout alone reads the state.

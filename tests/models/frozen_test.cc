@@ -3,6 +3,7 @@
 // gradients are to the bit those of a program without frozen parameters, and frozen ones begin with
 // the same numbers.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <set>
@@ -93,6 +94,45 @@ TEST(FrozenPlan, IsWhatTrainableAndFrozenBytesAddUpTo) {
   // Backward reads activations of the last layer alone.
   EXPECT_LT(plan.activation_bytes(), PlanMemory(all).activation_bytes() / 2);
   EXPECT_EQ(program.num_parameters, all.num_parameters);
+}
+
+// docs/parallelism.md: a shard of each block, two whole blocks in windows, and whole what several
+// blocks use or what is not rounded.
+TEST(FrozenPlan, OfZeroFullIsAShardAndTwoBlocks) {
+  for (const int ranks : {2, 3}) {
+    for (const bool tied : {false, true}) {
+      const ModelConfig config = TinyLlama(tied);
+      TrainingOptions options{.record = {.precision = Precision::BF16(),
+                                         .micro_batch = kBatch,
+                                         .sequence = kSequence,
+                                         .mesh = {.data = ranks}},
+                              .zero = Zero::kFull};
+      options.frozen = [](const ParameterSpec& spec) { return spec.name != "model.norm.weight"; };
+      const Program program = RecordTraining(*CreateModel(config), options);
+      std::map<int, int64_t> blocks;  // Bytes, by block.
+      int64_t whole = 0;
+      for (const ParameterStorage& storage : program.storages) {
+        if (!storage.frozen) continue;
+        const int64_t bytes = RoundUp(2 * storage.shape.elements(), 256);
+        const bool table = tied && storage.parameters.front().name == "model.embed_tokens.weight";
+        (table ? whole : blocks[storage.block]) += bytes;
+        EXPECT_EQ(program.frozen_buffer(storage.flat),
+                  table ? FlatBuffer::kFrozen : FlatBuffer::kFrozenWindow);
+      }
+      int64_t shards = 0;
+      std::array<int64_t, 2> windows = {};
+      for (const auto& [block, bytes] : blocks) {
+        const int64_t padded = RoundUp(bytes, 256 * ranks);
+        shards += padded / ranks;
+        int64_t& window = windows[size_t(program.window_of(block))];
+        window = std::max(window, padded);
+      }
+      const MemoryPlan plan = PlanMemory(program);
+      EXPECT_EQ(int64_t(plan.flat_bytes[size_t(FlatBuffer::kFrozen)]), whole + shards);
+      EXPECT_EQ(int64_t(plan.flat_bytes[size_t(FlatBuffer::kFrozenWindow)]),
+                windows[0] + windows[1]);
+    }
+  }
 }
 
 double BackwardFlops(const Program& program) {

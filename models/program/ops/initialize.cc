@@ -37,7 +37,8 @@ class FillOp final : public Op {
 // Returns the place of a parameter's initial values: in the master weights, or in kFrozen if the
 // parameter is frozen.
 Tensor ValuesOf(const Binder& binder, const ParameterBox& box) {
-  return box.frozen ? binder.frozen(box) : binder.flat(FlatBuffer::kMaster, box.flat);
+  return box.frozen ? binder.frozen(FlatBuffer::kFrozen, box.flat, *box.frozen)
+                    : binder.flat(FlatBuffer::kMaster, box.flat);
 }
 
 std::string Frozen(const ParameterBox& box) {

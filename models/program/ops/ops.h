@@ -347,6 +347,7 @@ Instance ReduceBucket(const Program& program, const Bucket& bucket);
 
 // List kGather, on the communication stream.
 Instance GatherWindow(const Bucket& bucket);
+Instance GatherWindow(const FrozenBucket& bucket);
 // Runs on the compute stream before the first instance of the list that reads the block's weights.
 Instance Fetch(List list, int block, int ahead);
 // Adds ranges of kGradientWindow to kGradient, or copies them in the first micro-batch of a step.

@@ -8,38 +8,67 @@
 namespace trainyard::ops {
 namespace {
 
-// Gathers a bucket's weights into the window from the ranks that own them.
+int64_t BytesOf(const Program& program, const Bucket& bucket) {
+  return bucket.flat.elements * int64_t(SizeOf(program.precision.weight));
+}
+Tensor OwnPart(const Binder& binder, const Bucket& bucket) {
+  // The master weights are also the compute copy if the formats are equal.
+  return bucket.copied ? binder.flat(FlatBuffer::kCompute, bucket.own)
+                       : binder.flat(FlatBuffer::kMaster, bucket.shard);
+}
+Tensor Whole(const Binder& binder, const Bucket& bucket) {
+  return binder.flat(FlatBuffer::kComputeWindow, bucket.flat);
+}
+std::string DTypeOf(const Bucket&) { return ""; }  // The precision's.
+
+int64_t BytesOf(const Program&, const FrozenBucket& bucket) { return bucket.flat.elements; }
+Tensor OwnPart(const Binder& binder, const FrozenBucket& bucket) {
+  return binder.frozen(FlatBuffer::kFrozen, bucket.own, bucket.dtype);
+}
+Tensor Whole(const Binder& binder, const FrozenBucket& bucket) {
+  return binder.frozen(FlatBuffer::kFrozenWindow, bucket.flat, bucket.dtype);
+}
+std::string DTypeOf(const FrozenBucket& bucket) {
+  return absl::StrCat(" frozen=", Name(bucket.dtype));
+}
+
+// Gathers a bucket's weights into the window from the ranks that own them. `AnyBucket` is Bucket or
+// FrozenBucket.
+template <typename AnyBucket>
 class GatherWindowOp final : public Op {
  public:
-  explicit GatherWindowOp(const Bucket& bucket) : bucket_(bucket) {}
+  explicit GatherWindowOp(const AnyBucket& bucket) : bucket_(bucket) {}
   absl::string_view name() const override { return "gather_window"; }
   AxisSet group() const override { return bucket_.zero_axes; }
   bool has_effect() const override { return true; }
   std::string attributes() const override {
-    return absl::StrCat("flat=", bucket_.flat.offset, "+", bucket_.flat.elements);
+    return absl::StrCat("flat=", bucket_.flat.offset, "+", bucket_.flat.elements, DTypeOf(bucket_));
   }
   Cost CostOf(const Program& program, const Instance&) const override {
-    return {.bytes = double(bucket_.flat.elements) * double(SizeOf(program.precision.weight))};
+    return {.bytes = double(BytesOf(program, bucket_))};
   }
   std::vector<Communication> CommunicationOf(const Program& program,
                                              const Instance&) const override {
-    return {CallsOf(CollectiveOp::kAllGather, 1,
-                    bucket_.flat.elements * int64_t(SizeOf(program.precision.weight)),
+    return {CallsOf(CollectiveOp::kAllGather, 1, BytesOf(program, bucket_),
                     program.mesh.size(bucket_.zero_axes))};
   }
   Call Bind(const Binder& binder, const Instance&) const override {
-    // The master weights are also the compute copy if the formats are equal.
-    const Tensor own = bucket_.copied ? binder.flat(FlatBuffer::kCompute, bucket_.own)
-                                      : binder.flat(FlatBuffer::kMaster, bucket_.shard);
-    return [&collective = binder.collective(bucket_.zero_axes), own,
-            all = binder.flat(FlatBuffer::kComputeWindow, bucket_.flat)](Exec&) {
-      collective.AllGather(own, all);
-    };
+    return [&collective = binder.collective(bucket_.zero_axes), own = OwnPart(binder, bucket_),
+            all = Whole(binder, bucket_)](Exec&) { collective.AllGather(own, all); };
   }
 
  private:
-  Bucket bucket_;
+  AnyBucket bucket_;
 };
+
+template <typename AnyBucket>
+Instance Gather(const AnyBucket& bucket, int block) {
+  return {.op = std::make_shared<GatherWindowOp<AnyBucket>>(bucket),
+          .list = List::kGather,
+          .block = block,
+          .stream = Stream::kCommunication,
+          .label = "grad_sync"};
+}
 
 class FetchOp final : public Op {
  public:
@@ -92,13 +121,9 @@ class AddToShardOp final : public Op {
 
 }  // namespace
 
-Instance GatherWindow(const Bucket& bucket) {
-  return {.op = std::make_shared<GatherWindowOp>(bucket),
-          .list = List::kGather,
-          .block = bucket.first_block,
-          .stream = Stream::kCommunication,
-          .label = "grad_sync"};
-}
+Instance GatherWindow(const Bucket& bucket) { return Gather(bucket, bucket.first_block); }
+
+Instance GatherWindow(const FrozenBucket& bucket) { return Gather(bucket, bucket.block); }
 
 Instance Fetch(List list, int block, int ahead) {
   return {.op = std::make_shared<FetchOp>(block, ahead),

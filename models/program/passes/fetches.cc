@@ -15,7 +15,8 @@ bool ReadsWindow(const Program& program, const Instance& instance) {
   return std::any_of(instance.inputs.begin(), instance.inputs.end(), [&](Value input) {
     if (program.info(input).kind != ValueKind::kParameter) return false;
     const ParameterStorage& storage = program.storage(input);
-    return !storage.frozen && program.weight_buffer(storage.flat) == FlatBuffer::kComputeWindow;
+    return storage.frozen ? program.frozen_buffer(storage.flat) == FlatBuffer::kFrozenWindow
+                          : program.weight_buffer(storage.flat) == FlatBuffer::kComputeWindow;
   });
 }
 
@@ -53,6 +54,9 @@ void InsertFetches(Program& program) {
   }
   for (const Bucket& bucket : program.buckets) {
     if (bucket.windowed) instances.push_back(ops::GatherWindow(bucket));
+  }
+  for (const FrozenBucket& bucket : program.frozen_buckets) {
+    if (bucket.windowed()) instances.push_back(ops::GatherWindow(bucket));
   }
   program.instances = std::move(instances);
 }

@@ -1,5 +1,6 @@
 // The flat buffers: layout, initial values.
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <tuple>
 #include <vector>
@@ -78,19 +79,20 @@ struct LayoutKey {
 
 LayoutKey KeyOf(const Program& program, const ParameterStorage& storage, const Uses& uses,
                 Zero zero) {
+  const AxisSet axes = BucketAxes(storage);
   if (storage.frozen) {
+    const bool windowed = zero == Zero::kFull && !storage.tied && uses.blocks.size() == 1;
     return {.frozen = true,
-            .windowed = false,
+            .windowed = windowed && !axes.empty(),
             .unrounded = false,
             .tied = false,
             .chunk = program.chunk_of(storage.block),
-            .axes = {},
+            .axes = windowed ? axes : AxisSet{},
             .sums = {},
             .block = storage.block,
             .list = List::kForward,
             .gain = false};
   }
-  const AxisSet axes = BucketAxes(storage);
   const bool unrounded = storage.parameters.front().unrounded;
   // A storage that several blocks or stages use would have to be whole for longer.
   const bool windowed = zero == Zero::kFull && !storage.tied && !axes.empty() &&
@@ -152,16 +154,32 @@ void Number(Program& program, size_t index) {
   if (storage.gradient.valid()) program.values[size_t(storage.gradient.id)].storage = int(index);
 }
 
-// Places the storages from `first` on, which are frozen.
-void LayOutFrozen(Program& program, size_t first) {
+// Places the storages from `first` on, which are frozen. Storages of one block, dtype and axes
+// share a bucket.
+void LayOutFrozen(Program& program, size_t first, const std::function<LayoutKey(size_t)>& key_of) {
   int64_t offset = 0;
-  for (size_t i = first; i < program.storages.size(); ++i) {
-    ParameterStorage& storage = program.storages[i];
-    storage.flat.offset = offset;
-    offset += RoundUp(storage.flat.elements, kFrozenAlignment);
-    Number(program, i);
+  for (size_t i = first; i < program.storages.size();) {
+    const LayoutKey key = key_of(i);
+    FrozenBucket bucket{.flat = {.offset = offset},
+                        .zero_axes = key.axes,
+                        .dtype = *program.storages[i].frozen,
+                        .block = key.block};
+    for (; i < program.storages.size() && key_of(i) == key &&
+           program.storages[i].frozen == bucket.dtype;
+         ++i) {
+      ParameterStorage& storage = program.storages[i];
+      storage.flat.offset = offset;
+      offset += RoundUp(storage.flat.elements, kFrozenAlignment);
+      Number(program, i);
+    }
+    const int64_t shards = program.mesh.size(key.axes);
+    offset = bucket.flat.offset + RoundUp(offset - bucket.flat.offset, kFrozenAlignment * shards);
+    bucket.flat.elements = offset - bucket.flat.offset;
+    const int64_t own = bucket.flat.elements / shards;
+    bucket.own = {.offset = bucket.flat.offset + program.mesh.coordinate(key.axes) * own,
+                  .elements = own};
+    program.frozen_buckets.push_back(bucket);
   }
-  program.places[size_t(FlatBuffer::kFrozen)].Append({.elements = offset});
 }
 
 }  // namespace
@@ -208,7 +226,7 @@ void LayOutParameters(Program& program, const LayoutOptions& options) {
     shard_offset += bucket.shard.elements;
     program.buckets.push_back(bucket);
   }
-  LayOutFrozen(program, keys.size());
+  LayOutFrozen(program, keys.size(), [&](size_t i) { return key_of(storages[i]); });
   program.flat_elements = offset;
   program.shard_elements = shard_offset;
   PlaceBuffers(program, *options.optimizer);

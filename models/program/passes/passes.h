@@ -73,8 +73,9 @@ struct LayoutOptions {
 // Under ZeRO FULL a bucket is windowed: it has storages of one block whose gradients are written by
 // one list. A storage that several blocks or stages use is not windowed.
 //
-// Frozen storages come last, in the order of chunks and blocks, in kFrozen alone. They are whole
-// under any ZeRO.
+// Frozen storages come last, in the order of chunks and blocks. Under ZeRO FULL those of a block
+// are divided over the ranks that hold the same values, and whole only in windows, unless several
+// blocks or stages use them.
 void LayOutParameters(Program& program, const LayoutOptions& options = {});
 inline constexpr int64_t kFlatAlignment = 64;     // Elements.
 inline constexpr int64_t kFrozenAlignment = 256;  // Bytes.

@@ -1,6 +1,7 @@
 // Places the flat parameters in buffers.
 #include <algorithm>
 #include <map>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -10,31 +11,57 @@
 namespace trainyard {
 namespace {
 
-using Window = std::pair<List, int>;
+// A range that is whole in a window for a while.
+struct Windowed {
+  std::pair<List, int> window;
+  int block;
+  FlatRange flat;
+};
 
-// Places each windowed bucket in the window that `window_of` returns, after the other buckets of
-// its block. A window is as large as the largest of the blocks that use it in turn.
-template <typename F>
-void PlaceInWindows(Program& program, FlatBuffer buffer, F&& window_of) {
+// Places each range in its window, after the other ranges of its block. A window is as large as the
+// largest of the blocks that use it in turn.
+void PlaceInWindows(std::span<const Windowed> ranges, FlatMap& map) {
+  using Window = std::pair<List, int>;
   std::map<Window, int64_t> sizes;
   std::map<std::pair<Window, int>, int64_t> used;  // By window and block.
-  std::vector<int64_t> within;                     // By bucket: its place in the window.
-  for (const Bucket& bucket : program.buckets) {
-    if (!bucket.windowed) continue;
-    const Window window = window_of(bucket);
-    int64_t& elements = used[{window, bucket.first_block}];
+  std::vector<int64_t> within;                     // By range: its place in the window.
+  for (const Windowed& range : ranges) {
+    int64_t& elements = used[{range.window, range.block}];
     within.push_back(elements);
-    elements += bucket.flat.elements;
-    sizes[window] = std::max(sizes[window], elements);
+    elements += range.flat.elements;
+    sizes[range.window] = std::max(sizes[range.window], elements);
   }
   std::map<Window, int64_t> begins;
   int64_t end = 0;
   for (const auto& [window, size] : sizes) begins[window] = std::exchange(end, end + size);
-  size_t next = 0;
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    map.Place(ranges[i].flat, begins[ranges[i].window] + within[i]);
+  }
+}
+
+void PlaceTrainableWindows(Program& program) {
+  std::vector<Windowed> weights, gradients;
   for (const Bucket& bucket : program.buckets) {
     if (!bucket.windowed) continue;
-    program.places[size_t(buffer)].Place(bucket.flat, begins[window_of(bucket)] + within[next++]);
+    const int block = bucket.first_block, window = program.window_of(block);
+    weights.push_back({{List::kGather, window}, block, bucket.flat});
+    // A schedule may delay one list until after the other list of the next micro-batch, so each
+    // list has its own windows.
+    gradients.push_back({{bucket.list, window}, block, bucket.flat});
   }
+  PlaceInWindows(weights, program.places[size_t(FlatBuffer::kComputeWindow)]);
+  PlaceInWindows(gradients, program.places[size_t(FlatBuffer::kGradientWindow)]);
+}
+
+void PlaceFrozen(Program& program) {
+  std::vector<Windowed> windowed;
+  for (const FrozenBucket& bucket : program.frozen_buckets) {
+    program.places[size_t(FlatBuffer::kFrozen)].Append(bucket.own);
+    if (!bucket.windowed()) continue;
+    windowed.push_back(
+        {{List::kGather, program.window_of(bucket.block)}, bucket.block, bucket.flat});
+  }
+  PlaceInWindows(windowed, program.places[size_t(FlatBuffer::kFrozenWindow)]);
 }
 
 // Appends to each buffer of state the ranges that have such state.
@@ -55,6 +82,7 @@ void PlaceStates(Program& program, const Optimizer& optimizer) {
 }  // namespace
 
 void PlaceBuffers(Program& program, const Optimizer& optimizer) {
+  PlaceFrozen(program);
   const auto append = [&](FlatBuffer buffer, const FlatRange& range) {
     program.places[size_t(buffer)].Append(range);
   };
@@ -75,14 +103,7 @@ void PlaceBuffers(Program& program, const Optimizer& optimizer) {
         program.places[size_t(FlatBuffer::kReduced)].Place(bucket.flat, 0);
     }
   }
-  PlaceInWindows(program, FlatBuffer::kComputeWindow, [&](const Bucket& bucket) {
-    return Window(List::kGather, program.window_of(bucket.first_block));
-  });
-  // A schedule may delay one list until after the other list of the next micro-batch, so each list
-  // has its own windows.
-  PlaceInWindows(program, FlatBuffer::kGradientWindow, [&](const Bucket& bucket) {
-    return Window(bucket.list, program.window_of(bucket.first_block));
-  });
+  PlaceTrainableWindows(program);
 }
 
 }  // namespace trainyard

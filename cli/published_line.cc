@@ -7,6 +7,7 @@
 #include "cli/format.h"
 #include "common/json.h"
 #include "common/status_macros.h"
+#include "train/config/frozen.h"
 
 namespace trainyard::cli {
 namespace {
@@ -23,9 +24,9 @@ nlohmann::ordered_json LineOf(const JobConfig& job, const ModelConfig& model,
   line["tflops_per_gpu"] = speed.tflops_per_gpu;
   line["tokens_per_s_gpu"] = speed.tokens_per_s_gpu;
   if (speed.mfu > 0) line["mfu"] = speed.mfu;
-  const FlopsConvention convention = ConventionOf(job, model);
-  line["convention"] = std::string(Name(convention));
-  line["slips"] = Slips(model, job.batch.sequence, convention);
+  const PageCount count = CountOf(job, model);
+  line["convention"] = std::string(Name(count.convention));
+  line["slips"] = Slips(model, job.batch.sequence, count.convention, count.task);
   return line;
 }
 
@@ -56,18 +57,28 @@ void PrintForPeople(const nlohmann::ordered_json& line, Output& output) {
   }
 }
 
-}  // namespace
-
-absl::StatusOr<FlopsConvention> PageOf(const JobConfig& job, const ModelConfig& model) {
-  const auto page = job.labels.find(kPageLabel);
-  if (page == job.labels.end()) return FlopsConvention::kExact;
-  ASSIGN_OR_RETURN(const FlopsConvention convention, ParseFlopsConvention(page->second));
-  RETURN_IF_ERROR(CheckConvention(model, convention, FlopsTask::kPretrain));
-  return convention;
+double FlopsPerTokenOf(const JobConfig& job, const ModelConfig& model) {
+  const PageCount count = CountOf(job, model);
+  if (count == PageCount()) return TrainedFlopsPerToken(job, model);
+  return FlopsPerToken(model, job.batch.sequence, count.convention, count.task).total();
 }
 
-FlopsConvention ConventionOf(const JobConfig& job, const ModelConfig& model) {
-  return PageOf(job, model).value_or(FlopsConvention::kExact);
+}  // namespace
+
+absl::StatusOr<PageCount> PageOf(const JobConfig& job, const ModelConfig& model) {
+  PageCount count;
+  const auto page = job.labels.find(kPageLabel), task = job.labels.find(kPageTaskLabel);
+  if (page == job.labels.end()) return count;
+  ASSIGN_OR_RETURN(count.convention, ParseFlopsConvention(page->second));
+  if (task != job.labels.end()) {
+    ASSIGN_OR_RETURN(count.task, ParseFlopsTask(task->second));
+  }
+  RETURN_IF_ERROR(CheckConvention(model, count.convention, count.task));
+  return count;
+}
+
+PageCount CountOf(const JobConfig& job, const ModelConfig& model) {
+  return PageOf(job, model).value_or(PageCount());
 }
 
 PublishedSpeed SpeedOf(const JobConfig& job, const ModelConfig& model,
@@ -81,8 +92,7 @@ PublishedSpeed SpeedOf(const JobConfig& job, const ModelConfig& model,
   std::nth_element(seconds.begin(), seconds.begin() + std::ssize(seconds) / 2, seconds.end());
   const double median = seconds[seconds.size() / 2];
   const double tokens = double(job.batch.global * job.batch.sequence) / double(job.devices);
-  const double flops =
-      FlopsPerToken(model, job.batch.sequence, ConventionOf(job, model)).total() * tokens;
+  const double flops = FlopsPerTokenOf(job, model) * tokens;
   const v1::StepRecord& last = steps.back();
   const double peak =
       last.has_mfu() && last.mfu() > 0 ? last.model_flops_per_second_per_device() / last.mfu() : 0;

@@ -16,19 +16,27 @@ namespace trainyard::cli {
 
 // The labels of a spec of recipes/published.
 inline constexpr char kPageLabel[] = "page";                     // A FLOPs convention by its name.
+inline constexpr char kPageTaskLabel[] = "page_task";            // A FLOPs task by its name.
 inline constexpr char kPagePrecisionLabel[] = "page_precision";  // Of the page's run.
 
-// Returns the convention of the page that the job's label names; exact if it has no label.
-// INVALID_ARGUMENT: the label names no page, or one without a formula for the model.
-absl::StatusOr<FlopsConvention> PageOf(const JobConfig& job, const ModelConfig& model);
+// How a page counts FLOPs.
+struct PageCount {
+  FlopsConvention convention = FlopsConvention::kExact;
+  FlopsTask task = FlopsTask::kPretrain;
+  bool operator==(const PageCount&) const = default;
+};
+// Returns the count of the page that the job's labels name; exact if they name none.
+// INVALID_ARGUMENT: a label has no such name, or the page has no formula for the model and the
+// task.
+absl::StatusOr<PageCount> PageOf(const JobConfig& job, const ModelConfig& model);
 // The same, or exact in place of an error.
-FlopsConvention ConventionOf(const JobConfig& job, const ModelConfig& model);
+PageCount CountOf(const JobConfig& job, const ModelConfig& model);
 
 // What a job's steps achieved, by the names and units of the tables.
 struct PublishedSpeed {
   double seconds_per_step = 0;  // The median, without the first tenth of the steps.
   double tokens_per_s_gpu = 0;
-  double tflops_per_gpu = 0;  // By ConventionOf.
+  double tflops_per_gpu = 0;  // By CountOf; exact: of what the job computes.
   double mfu = 0;             // Percent of the devices' peak; 0: a peak is unknown.
 };
 // `steps` must not be empty.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the job specs of this folder: one for each pretraining row of table.csv.
+"""Writes the job specs of this folder: one for each row of table.csv.
 
   recipes/published/make.py             writes them, and removes those that have no row any more
   recipes/published/make.py --check     exit status 1 if a file is not what the table says
@@ -18,6 +18,8 @@ PAGES = {
     "dgxc-llama31": {"title": "DGX Cloud performance recipes, Llama 3.1, v25.04", "zero": "OPTIMIZER"},
     "dgxc-nemotron4": {"title": "DGX Cloud performance recipes, Nemotron4, v25.04", "zero": "OPTIMIZER"},
 }
+# The page does not print its packs of SQuAD. `models/arch/conventions.cc` says from where this length of a document is.
+PACKED = ("nemo20", 247)
 WITH_EXPERTS = ("deepseek", "kimi", "qwen3-30b", "gpt-oss", "nemotron3")
 
 RESULTS = (("seconds_per_step", "{} s a step"), ("tokens_per_s", "{} tokens/s"),
@@ -25,7 +27,8 @@ RESULTS = (("seconds_per_step", "{} s a step"), ("tokens_per_s", "{} tokens/s"),
 
 
 def name_of(row):
-    return f"{row['page']}-{row['preset']}-{row['precision']}-{row['gpus']}"
+    name = f"{row['page']}-{row['preset']}-{row['precision']}-{row['gpus']}"
+    return name if row["task"] == "pretrain" else f"{name}-{row['task']}"
 
 
 def mapping(fields):
@@ -34,7 +37,8 @@ def mapping(fields):
 
 def head_of(row, page):
     results = ", ".join(words.format(row[column]) for column, words in RESULTS if row[column])
-    lines = [f"{row['model']} on {row['gpus']} H100 in {row['precision'].upper()}, "
+    what = {"pretrain": "", "sft": ", all weights fine-tuned,", "lora": ", fine-tuned with LoRA"}[row["task"]]
+    lines = [f"{row['model']}{what} on {row['gpus']} H100 in {row['precision'].upper()}, "
              f"{row['gbs']} sequences of {row['sequence']} tokens in a step.",
              f"Published: {page['title']}" + (f": {results}" if results else "")]
     if row["precision"] == "fp8":
@@ -57,24 +61,33 @@ def spec_of(row):
         optimizer["clip_norm"] = 0
         if row["preset"].startswith(WITH_EXPERTS):
             model["overrides"] = "{moe: {fake_balanced: true}}"
+    labels = {"page": row["page"], "page_precision": row["precision"].upper()}
+    adapter, data = [], "{synthetic: {}}"
+    if row["task"] == "lora":
+        adapter = ["adapter: {lora: {rank: 16, alpha: 32}}"]
+    if row["task"] != "pretrain":
+        labels["page_task"] = row["task"]
+        if row["page"] == PACKED[0]:
+            data = f"{{synthetic: {{document_tokens: {PACKED[1]}}}}}"
     return "\n".join(head_of(row, page) + [
         f"name: {name_of(row)}",
         f"model: {mapping(model)}",
+        *adapter,
         "precision: BF16",
         f"parallelism: {mapping(parallelism_of(row, page))}",
         f"batch: {mapping({'global': row['gbs'], 'micro': row['mbs'], 'sequence': row['sequence']})}",
-        "data: {synthetic: {}}",
+        f"data: {data}",
         f"optimizer: {mapping(optimizer)}",
         "steps: 50",
         f"devices: {row['gpus']}",
         "seed: 1",
-        f"labels: {mapping({'page': row['page'], 'page_precision': row['precision'].upper()})}",
+        f"labels: {mapping(labels)}",
     ]) + "\n"
 
 
 def main():
     with open(HERE / "table.csv", newline="", encoding="utf-8") as table:
-        rows = [row for row in csv.DictReader(table) if row["task"] == "pretrain"]
+        rows = list(csv.DictReader(table))
     specs = {f"{name_of(row)}.yaml": spec_of(row) for row in rows}
     assert len(specs) == len(rows), "two rows have one name"
     there = {path.name: path.read_text(encoding="utf-8") for path in HERE.glob("*.yaml")}

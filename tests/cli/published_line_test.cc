@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "models/arch/registry.h"
+#include "train/data/synthetic.h"
 
 namespace trainyard::cli {
 namespace {
@@ -48,6 +49,31 @@ TEST(PublishedLine, IsTheMedianByTheConventionOfThePage) {
   EXPECT_LT(ours.mfu, speed.mfu - 1);
 }
 
+// Published rows of Llama 2 7B on 8 GPUs, for a GPU: 16,891 tokens/s and 673 TFLOP/s with all
+// weights, 24,824 and 663 with LoRA.
+TEST(PublishedLine, CountsFineTuningAsThePageDoes) {
+  const ModelConfig model = FindPreset("llama2-7b")->config;
+  JobConfig job = JobOf("nemo20");
+  job.batch = {.global = 32, .micro = 1, .sequence = 4096};
+  job.devices = 8;
+  const double tokens = 32.0 * 4096 / 8;
+  const auto tflops = [&](double tokens_per_second) {
+    const std::vector<v1::StepRecord> steps = StepsOf({tokens / tokens_per_second}, 1e12);
+    return SpeedOf(job, model, steps).tflops_per_gpu;
+  };
+  job.labels[kPageTaskLabel] = "sft";
+  EXPECT_NEAR(tflops(16891), 673, 1);
+  job.labels[kPageTaskLabel] = "lora";
+  EXPECT_NEAR(tflops(24824), 663, 1);
+  // By its own work, an adapter computes no gradients of the base's weights.
+  job.labels.clear();
+  const double all = tflops(24824);
+  job.model.preset = "llama2-7b";
+  job.data = SyntheticData{};
+  job.adapter.emplace().lora = {.rank = 16};
+  EXPECT_NEAR(tflops(24824) / all, 0.7, 0.05);
+}
+
 TEST(PublishedLine, WithoutAPeakHasNoMfu) {
   const ModelConfig model = FindPreset("llama3-8b")->config;
   std::vector<v1::StepRecord> steps = StepsOf({2, 1, 1}, 1e12);
@@ -57,10 +83,10 @@ TEST(PublishedLine, WithoutAPeakHasNoMfu) {
 
 TEST(PublishedLine, ALabelWithoutAFormulaMeansExact) {
   const ModelConfig llama = FindPreset("llama3-8b")->config, dit = FindPreset("dit-xl-2")->config;
-  EXPECT_EQ(ConventionOf(JobOf("nemo20"), llama), FlopsConvention::kNemo20);
-  EXPECT_EQ(ConventionOf(JobOf("nemo20"), dit), FlopsConvention::kExact);
-  EXPECT_EQ(ConventionOf(JobOf("today"), llama), FlopsConvention::kExact);
-  EXPECT_EQ(ConventionOf(JobOf(""), llama), FlopsConvention::kExact);
+  EXPECT_EQ(CountOf(JobOf("nemo20"), llama).convention, FlopsConvention::kNemo20);
+  EXPECT_EQ(CountOf(JobOf("nemo20"), dit).convention, FlopsConvention::kExact);
+  EXPECT_EQ(CountOf(JobOf("today"), llama).convention, FlopsConvention::kExact);
+  EXPECT_EQ(CountOf(JobOf(""), llama).convention, FlopsConvention::kExact);
 }
 
 }  // namespace

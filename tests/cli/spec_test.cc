@@ -276,8 +276,6 @@ INSTANTIATE_TEST_SUITE_P(
                  "'learning_rate'?"},
         BadInput{"batch: {colour: 2}",
                  "s.yaml:1: batch.colour: unknown field; known here: global, micro, sequence"},
-        BadInput{"data: {synthetic: {x: 1}}",
-                 "s.yaml:1: data.synthetic.x: unknown field; none is known here: {}"},
         BadInput{"tensor_model_parallel_size: 2",
                  "s.yaml:1: tensor_model_parallel_size: unknown field; here it is "
                  "parallelism.tensor"},

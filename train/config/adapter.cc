@@ -137,7 +137,9 @@ void ValidateAdapter(const JobConfig& job, const ModelConfig* model, Violations&
     violations.Add(field, "none beside an adapter; modules_to_save names what else is trained",
                    Quoted(patterns->front()));
   }
-  if (job.init_from.empty() && job.model.import_path.empty()) {
+  // Synthetic data are for measuring, and there any base will do.
+  const bool measures = job.data.source() == &SyntheticSource();
+  if (job.init_from.empty() && job.model.import_path.empty() && !measures) {
     violations.Add("adapter",
                    "a base whose parameters are trained already: model.import or init_from",
                    "neither");

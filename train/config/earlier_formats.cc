@@ -33,6 +33,7 @@ const LaterField kLaterFields[] = {
     {5, {"model", "architecture"}, "padding_token", nullptr},
     {5, {"data", "indexed"}, "eod_mask_loss", "false"},
     {5, {"data", "blend"}, "eod_mask_loss", "false"},
+    {5, {"data", "synthetic"}, "document_tokens", "0"},
     {5, {}, "adapter", nullptr},
 };
 static_assert(kOldestResolvedJobFormat == 2 && kResolvedJobFormat == 5,

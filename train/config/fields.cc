@@ -112,10 +112,9 @@ Fields::~Fields() {
         path_.empty() && !ours.empty() && !IsKnown(ours.substr(0, ours.find('.')));
     if (of_model) ours = absl::StrCat("model.overrides.", ours);
     const std::string nearest = IsPlainKey(name) ? NearestName(name, known_) : "";
-    const std::string help = !ours.empty()      ? absl::StrCat("here it is ", ours)
-                             : !nearest.empty() ? absl::StrCat("did you mean '", nearest, "'?")
-                             : known_.empty()
-                                 ? "none is known here: {}"
+    const std::string help = !ours.empty() ? absl::StrCat("here it is ", ours)
+                             : !nearest.empty()
+                                 ? absl::StrCat("did you mean '", nearest, "'?")
                                  : absl::StrCat("known here: ", absl::StrJoin(known_, ", "));
     violations_.Add({.field = PathOf(name), .note = absl::StrCat("unknown field; ", help)});
   }

@@ -25,7 +25,7 @@ void CheckInputs(const std::vector<InputSpec>& declared, const DataConfig& sourc
   if (source.source() == nullptr) return;
   const std::string section = SectionOf(source);
   const SourceFacts facts = FactsOf(source);
-  if (facts.reset_attention_mask && FindInput(declared, "tokens") == nullptr) {
+  if (facts.reset_attention_mask && !facts.packs && FindInput(declared, "tokens") == nullptr) {
     violations.Add(absl::StrCat(section, ".", ResetAttentionMaskRule().name),
                    "false for a model that reads no tokens", "true");
   }

@@ -77,6 +77,8 @@ void VisitSourceField(Visitor& fields, const SourceRule& rule, const SourceField
     fields.Field(rule.name, **text);
   } else if (auto* const* const number = std::get_if<double*>(&field)) {
     fields.Field(rule.name, **number);
+  } else if (auto* const* const integer = std::get_if<int64_t*>(&field)) {
+    fields.Field(rule.name, **integer);
   } else {
     fields.Field(rule.name, *std::get<bool*>(field));
   }

@@ -77,8 +77,8 @@ std::optional<ModelConfig> CheckModel(const JobConfig& job, Violations& violatio
   CheckInputs(inputs, job.data, violations);
   if (data.packs && FactsOf(*model).convolved_tokens > 0) {
     violations.Add(SectionOf(job.data),
-                   "a model without recurrent layers, whose state passes over from one chat to the "
-                   "next",
+                   "a model without recurrent layers, whose state passes over from one document "
+                   "to the next",
                    model->family());
   } else if (data.reset_attention_mask && FactsOf(*model).convolved_tokens > 0) {
     violations.Add(absl::StrCat(SectionOf(job.data), ".", ResetAttentionMaskRule().name),

@@ -76,9 +76,12 @@ void ValidateData(const DataConfig& data, Violations& violations) {
   }
   ForEachField(data, /*numbered=*/true,
                [&](const std::string& path, const SourceRule& rule, const SourceField& field) {
-                 const auto* const number = std::get_if<double*>(&field);
-                 if (number == nullptr || !rule.legal) return;
-                 violations.Check(path, **number, *rule.legal);
+                 if (!rule.legal) return;
+                 if (const auto* const number = std::get_if<double*>(&field)) {
+                   violations.Check(path, **number, *rule.legal);
+                 } else if (const auto* const integer = std::get_if<int64_t*>(&field)) {
+                   violations.Check(path, **integer, *rule.legal);
+                 }
                });
   if (data.source()->check != nullptr) data.source()->check(data, violations);
 }

@@ -8,6 +8,7 @@
 
 #include <any>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
@@ -82,7 +83,7 @@ struct SectionList {
 };
 
 // A pointer to the member that holds a field's value, or what stands for it.
-struct SourceField : std::variant<std::string*, double*, bool*, Choice, SectionList> {
+struct SourceField : std::variant<std::string*, double*, int64_t*, bool*, Choice, SectionList> {
   using variant::variant;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/rng.h"
+#include "models/arch/config.h"
 #include "train/data/token_dataset.h"
 
 namespace trainyard {
@@ -14,8 +15,10 @@ constexpr double kFirst = 0.5, kSecond = 0.4, kNoise = 0.1;
 
 class SyntheticDataset final : public TokenDataset {
  public:
-  SyntheticDataset(int64_t sequence, int64_t vocab, uint64_t seed, const char* split)
-      : TokenDataset(sequence, vocab),
+  SyntheticDataset(const SyntheticData& source, int64_t sequence, int64_t vocab, uint64_t seed,
+                   const char* split)
+      : TokenDataset(sequence, vocab, {.reset_attention_mask = source.document_tokens > 0}),
+        document_tokens_(source.document_tokens),
         letters_(uint64_t(std::min(vocab, kMaxLetters))),
         seed_(seed),
         stream_(HashName(split)) {}
@@ -36,6 +39,9 @@ class SyntheticDataset final : public TokenDataset {
       a = b;
       b = next;
     }
+    for (size_t t = 0; t < out.document_begins.size(); ++t) {
+      out.document_begins[t] = int32_t(int64_t(t) / document_tokens_ * document_tokens_);
+    }
     return absl::OkStatus();
   }
 
@@ -51,6 +57,7 @@ class SyntheticDataset final : public TokenDataset {
     return (first + 1 + other) % letters_;
   }
 
+  const int64_t document_tokens_;
   const uint64_t letters_;
   const uint64_t seed_;
   const uint64_t stream_;
@@ -58,10 +65,12 @@ class SyntheticDataset final : public TokenDataset {
 
 }  // namespace
 
-DataSplits SyntheticSplits(int64_t sequence, int64_t vocab, uint64_t seed) {
-  return {
-      .train = std::make_unique<SyntheticDataset>(sequence, vocab, seed, "data/train"),
-      .validation = std::make_unique<SyntheticDataset>(sequence, vocab, seed, "data/validation")};
+DataSplits SyntheticSplits(const SyntheticData& source, int64_t sequence, int64_t vocab,
+                           uint64_t seed) {
+  const auto split = [&](const char* name) {
+    return std::make_unique<SyntheticDataset>(source, sequence, vocab, seed, name);
+  };
+  return {.train = split("data/train"), .validation = split("data/validation")};
 }
 
 const DataSource& SyntheticSource() {
@@ -69,10 +78,22 @@ const DataSource& SyntheticSource() {
       .name = "synthetic",
       .example = "synthetic: {}",
       .make = [] { return DataConfig(SyntheticData()); },
-      .visit = [](DataConfig&, SourceVisit) {},
-      .facts = [](const DataConfig&) { return SourceFacts{.inputs = DeliveredTokens()}; },
-      .open = [](const DataConfig&, const DataOptions& options) -> absl::StatusOr<DataSplits> {
-        return SyntheticSplits(options.sequence, VocabularyOf(options), options.seed);
+      .visit =
+          [](DataConfig& data, SourceVisit visit) {
+            visit({.name = "document_tokens",
+                   .legal = Interval{.least = 0, .most = double(kMaxSequence)},
+                   .same_samples = true},
+                  &data.As<SyntheticData>().document_tokens);
+          },
+      .facts =
+          [](const DataConfig& data) {
+            const bool packs = data.As<SyntheticData>().document_tokens > 0;
+            return SourceFacts{
+                .inputs = DeliveredTokens(), .reset_attention_mask = packs, .packs = packs};
+          },
+      .open = [](const DataConfig& data, const DataOptions& options) -> absl::StatusOr<DataSplits> {
+        return SyntheticSplits(data.As<SyntheticData>(), options.sequence, VocabularyOf(options),
+                               options.seed);
       }};
   return kSource;
 }

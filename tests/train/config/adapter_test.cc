@@ -13,6 +13,7 @@
 #include "train/config/resolve_model.h"
 #include "train/config/resolved_job.h"
 #include "train/config/validate.h"
+#include "train/data/synthetic.h"
 
 namespace trainyard {
 namespace {
@@ -27,7 +28,7 @@ name: tuned
 model: {architecture: {family: llama, layers: 2, hidden: 16, ffn: 24, heads: 4, kv_heads: 2,
                        vocab: 256, max_seq: 64}}
 batch: {global: 2, micro: 1, sequence: 32}
-data: {synthetic: {}}
+data: {text: {path: corpus.txt}}
 optimizer: {adamw: {learning_rate: 0.001}}
 steps: 2
 adapter: {lora: {)",
@@ -92,6 +93,15 @@ TEST(Adapter, RefusesPatternsThatMatchNothing) {
       AdapterRefusal("modules_to_save: [lm_heat]"),
       HasSubstr("adapter.lora.modules_to_save[0]: wanted a pattern that matches a module of "
                 "the model, found \"lm_heat\"; nearest \"lm_head\""));
+}
+
+TEST(Adapter, OfABaseOfRandomWeightsIsForMeasuring) {
+  JobConfig job = Job("");
+  job.init_from.clear();
+  job.data = SyntheticData{};
+  Violations violations;
+  Validate(job, violations);
+  EXPECT_TRUE(violations.empty()) << violations.ToStatus();
 }
 
 TEST(Adapter, RefusesContradictions) {

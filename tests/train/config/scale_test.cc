@@ -227,7 +227,6 @@ TEST(ScaleTest, EveryRecipeScalesToALegalJob) {
     return FactsOf(model).layers <= 5;
   };
   for (const PublishedRun& run : PublishedRuns()) {
-    if (run.text("task") != "pretrain") continue;
     const JobConfig recipe = Recipe(run.name()), stricter = Stricter(recipe);
     const ModelConfig model = ResolveModel(recipe.model).value();
     for (const int64_t devices : {1, 2, 3, 4, 6, 8, 16, 40}) {

@@ -31,7 +31,7 @@ double Entropy(double letters) {
 TEST(Synthetic, HasTheEntropyThatIsDocumented) {
   EXPECT_NEAR(Entropy(32), 1.2526, 5e-5);
   constexpr int64_t kSequence = 1024, kVocab = 8, kSamples = 400;
-  const DataSplits splits = SyntheticSplits(kSequence, kVocab, 3);
+  const DataSplits splits = SyntheticSplits({}, kSequence, kVocab, 3);
   std::map<std::vector<int32_t>, double> triples, pairs;
   double total = 0;
   for (int64_t i = 0; i < kSamples; ++i) {
@@ -53,7 +53,7 @@ TEST(Synthetic, HasTheEntropyThatIsDocumented) {
 }
 
 TEST(Synthetic, IsAPureFunctionOfSeedSplitAndIndex) {
-  const DataSplits a = SyntheticSplits(16, 100, 1), b = SyntheticSplits(16, 100, 2);
+  const DataSplits a = SyntheticSplits({}, 16, 100, 1), b = SyntheticSplits({}, 16, 100, 2);
   const std::vector<int32_t> first = SyntheticSample(*a.train, 5);
   EXPECT_EQ(first, SyntheticSample(*a.train, 5));
   EXPECT_NE(first, SyntheticSample(*a.train, 6));
@@ -63,12 +63,27 @@ TEST(Synthetic, IsAPureFunctionOfSeedSplitAndIndex) {
 
 TEST(Synthetic, KeepsToTinyVocabularies) {
   for (const int64_t vocab : {1, 2, 3, 33}) {
-    const DataSplits splits = SyntheticSplits(64, vocab, 1);
+    const DataSplits splits = SyntheticSplits({}, 64, vocab, 1);
     for (const int32_t token : SyntheticSample(*splits.train, 0)) {
       EXPECT_GE(token, 0);
       EXPECT_LT(token, std::min<int64_t>(vocab, 32));
     }
   }
+}
+
+TEST(Synthetic, PacksDocumentsOfOneLength) {
+  const DataSplits whole = SyntheticSplits({}, 10, 100, 1);
+  const DataSplits packs = SyntheticSplits({.document_tokens = 4}, 10, 100, 1);
+  std::vector<InputData> read;
+  for (const InputSpec& input : packs.train->inputs()) {
+    EXPECT_EQ(input.kind, InputSpec::Kind::kInteger);
+    read.emplace_back(std::vector<int32_t>());
+  }
+  ASSERT_EQ(read.size(), 3u);
+  ASSERT_TRUE(packs.train->Read({.index = 5}, read).ok());
+  EXPECT_EQ(std::get<std::vector<int32_t>>(read[2]),
+            (std::vector<int32_t>{0, 0, 0, 0, 4, 4, 4, 4, 8, 8}));
+  EXPECT_EQ(SyntheticSample(*packs.train, 5), SyntheticSample(*whole.train, 5));
 }
 
 }  // namespace

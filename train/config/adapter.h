@@ -30,8 +30,8 @@ Recorder::IsFrozen FrozenBeside(const LoraConfig& lora);
 
 // Adds a violation for numbers out of range, for each pattern that matches no layer or module (with
 // the nearest name), for a job without a base whose data are not synthetic, and for fields that say
-// once more what is trained. `model` must be valid, or null: then the rules that depend on the model
-// are not checked.
+// once more what is trained. `model` must be valid, or null: then the rules that depend on the
+// model are not checked.
 void ValidateAdapter(const JobConfig& job, const ModelConfig* model, Violations& violations);
 
 }  // namespace trainyard

@@ -76,11 +76,6 @@ absl::Status ParseImport(const std::string& text, HfOrigin& origin) {
   return absl::OkStatus();
 }
 
-// The path of what the checkpoint keeps.
-std::string KeptPath(const std::string& checkpoint) {
-  return absl::StrCat(checkpoint, "/", kCarriedName);
-}
-
 // Reads those of the files that are in the directory.
 absl::Status ReadFiles(const std::string& directory, std::span<const char* const> names,
                        const Roots& roots, KeptFiles& files) {
@@ -137,6 +132,10 @@ absl::Status WriteFile(const std::string& path, absl::string_view text, Storage&
   ASSIGN_OR_RETURN(const std::unique_ptr<OutputFile> file, storage.Create(path));
   RETURN_IF_ERROR(file->Append(text.data(), text.size()));
   return file->Sync();
+}
+
+std::string KeptPath(const std::string& checkpoint) {
+  return absl::StrCat(checkpoint, "/", kCarriedName);
 }
 
 absl::StatusOr<KeptFiles> FilesToKeep(const HfModel& model, const Roots& roots) {

@@ -37,6 +37,8 @@ HfDTypes MostAndOthers(const std::map<std::string, HfDType>& all);
 // Writes and syncs a file.
 absl::Status WriteFile(const std::string& path, absl::string_view text, Storage& storage);
 
+// CHECKPOINT/hugging_face.
+std::string KeptPath(const std::string& checkpoint);
 // The files of CHECKPOINT/hugging_face, by name.
 using KeptFiles = std::map<std::string, std::string>;
 // Returns what a checkpoint of the model has to keep. Errors name a file that cannot be read.

@@ -4,8 +4,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/files.h"
+#include "common/log.h"
 #include "common/status_macros.h"
+#include "train/checkpoint/lineage.h"
+#include "train/data/chat.h"
 #include "train/data/source.h"
+#include "train/hf/carried_files.h"
 
 namespace trainyard {
 namespace {
@@ -29,11 +34,33 @@ absl::StatusOr<std::vector<InputFingerprint>> FingerprintsOfData(const DataConfi
   return files;
 }
 
+// Where this host lacks the imported model's directory, its tokenizer is that which the job's
+// checkpoints keep. A later check compares the tokenizer with that of earlier attempts.
+DataConfig WithKeptTokenizer(const JobConfig& job, const Roots& roots) {
+  DataConfig data = job.data;
+  if (!job.checkpoint || job.model.import_path.empty() || data.source() != &ChatSource()) {
+    return data;
+  }
+  std::string& tokenizer = data.As<ChatData>().tokenizer;
+  if (tokenizer != job.model.import_path || Exists(tokenizer)) return data;
+  const auto directory = roots.FindDirectory(job.checkpoint->directory);
+  if (!directory.ok()) return data;
+  const auto checkpoints = LoadableCheckpoints(*directory);
+  for (const ListedCheckpoint& listed : checkpoints.value_or(std::vector<ListedCheckpoint>())) {
+    if (!Exists(KeptPath(listed.path))) continue;
+    tokenizer = KeptPath(listed.path);
+    LogWarning("tokenizer_taken_from_checkpoint",
+               {{"because", absl::StrCat(job.model.import_path, " is gone")}, {"path", tokenizer}});
+    break;
+  }
+  return data;
+}
+
 absl::StatusOr<JobData> Open(const JobConfig& job, std::vector<InputSpec> inputs,
                              const Roots& roots, OpenLineEncoding open_lines) {
   JobData data;
   data.field = FieldOf(job.data);
-  ASSIGN_OR_RETURN(data.splits, OpenData({.source = job.data,
+  ASSIGN_OR_RETURN(data.splits, OpenData({.source = WithKeptTokenizer(job, roots),
                                           .inputs = std::move(inputs),
                                           .sequence = job.batch.sequence,
                                           .seed = job.seed,

@@ -3,12 +3,14 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "tests/train/chat/golden_chat.h"
 #include "tests/train/step/run_job.h"
 #include "train/chat/chat_lines.h"
 #include "train/data/chat.h"
+#include "train/hf/carried_files.h"
 
 namespace trainyard::testing {
 namespace {
@@ -107,6 +109,30 @@ TEST(ChatJobs, ResumeToTheBit) {
   ASSERT_TRUE(rest[0].status.ok()) << rest[0].status;
   ASSERT_GT(rest[0].start.step, 0u);
   EXPECT_EQ(rest[0].records.back().loss, through.records.back().loss);
+  EXPECT_EQ(NewestDigest(job.checkpoint->directory), NewestDigest(whole.checkpoint->directory));
+}
+
+// Bug it must catch: a directory of weights that was needed once must stay for as long as the job
+// may start again.
+TEST(ChatJobs, TakeTheTokenizerThatTheirCheckpointsKeep) {
+  JobConfig job = ChatJob("chat_kept");
+  job.steps = 6;
+  JobConfig whole = job;
+  whole.checkpoint->directory += "_whole";
+  ASSERT_TRUE(RunJob(whole, kLines)[0].status.ok());
+  const auto stop = [](int, int64_t finished) { return finished > 3; };
+  ASSERT_TRUE(RunJob(job, {.stop = stop, .open_lines = OpenChatLines})[0].status.ok());
+  // As of a job that has imported its model from a directory that is gone.
+  const std::string tokenizer = job.data.As<ChatData>().tokenizer;
+  const std::string kept = KeptPath(Newest(job.checkpoint->directory).path());
+  std::filesystem::create_directories(kept);
+  std::filesystem::rename(tokenizer, kept + "/tokenizer.json");
+  job.model.import_path = tokenizer + "_gone";
+  job.data.As<ChatData>().tokenizer = job.model.import_path;
+  const RunOptions resume = {.epoch = 2, .resume = true, .open_lines = OpenChatLines};
+  const RankRun rest = RunJob(job, resume)[0];
+  ASSERT_TRUE(rest.status.ok()) << rest.status;
+  ASSERT_GT(rest.start.step, 0u);
   EXPECT_EQ(NewestDigest(job.checkpoint->directory), NewestDigest(whole.checkpoint->directory));
 }
 

@@ -3,12 +3,12 @@
 //   y[t,d] = x[t,d] / (1 - p) with probability 1 - p, and 0 otherwise
 //
 // The gradient of x is the same function of the gradient of y. dropout_key.h says which elements
-// are kept. The number of an element is (sample * S + position) * D + d, where `sample` counts the
-// samples of the global batch. In validation y is x.
+// are kept. The number of an element is (sample * S + position) * W + first_column + d, where
+// `sample` counts the samples of the global batch. In validation y is x.
 //
-// Letters: T rows, D width, n ranks that divide the rows, S tokens of a sample. Computed in f32
-// (f64 for f64), rounded once. Bitwise deterministic for any thread count, and equal on all
-// devices.
+// Letters: T rows, D columns, W columns of all ranks that divide them, n ranks that divide the
+// rows, S tokens of a sample. Computed in f32 (f64 for f64), rounded once. Bitwise deterministic
+// for any thread count, and equal on all devices.
 //
 // Source: Srivastava et al. 2014, Journal of Machine Learning Research 15.
 
@@ -24,7 +24,9 @@ struct DropoutArgs {
   ConstTensor x;        // [T, D]  f64 | f32 | bf16
   ConstTensor samples;  // [n T]   i32: the sample of each row of all n ranks
   SequencePart part;
-  int64_t first_row = 0;  // Number of x's first row among the rows of all n ranks.
+  int64_t first_row = 0;     // Number of x's first row among the rows of all n ranks.
+  int64_t first_column = 0;  // Number of x's first column among those of all ranks.
+  int64_t columns = 0;       // W. 0: D.
   DropoutPlace place;
   const StepState* state;  // device memory
   Tensor y;                // [T, D]  out, dtype of x; may be x
@@ -40,6 +42,9 @@ inline void Check(const DropoutArgs& args) {
   CHECK(args.first_row >= 0 && args.first_row + t <= args.samples.elements())
       << "dropout first_row: " << t << " rows from " << args.first_row << " of "
       << args.samples.elements();
+  CHECK(args.first_column >= 0 && (args.columns == 0 || args.first_column + d <= args.columns))
+      << "dropout first_column: " << d << " columns from " << args.first_column << " of "
+      << args.columns;
   Check("dropout", args.place);
   CHECK(args.state != nullptr) << "dropout state: none";
 }

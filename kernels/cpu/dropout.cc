@@ -10,6 +10,7 @@ void Dropout(Exec& exec, const DropoutArgs& args) {
     using T = decltype(scalar);
     using A = Accumulate<T>;
     const int64_t columns = args.x.shape.back(), sequence = args.part.rows * args.part.ranks;
+    const int64_t all_columns = args.columns > 0 ? args.columns : columns;
     const DropoutKey dropout(args.place, *args.state);
     const A scale = A(dropout.scale);
     const auto place = [&](int64_t t) {
@@ -20,7 +21,7 @@ void Dropout(Exec& exec, const DropoutArgs& args) {
       for (int64_t t = begin; t < end; ++t) {
         const T* x = args.x.as<T>() + t * columns;
         T* y = args.y.as<T>() + t * columns;
-        const uint64_t first = uint64_t(place(t)) * uint64_t(columns);
+        const uint64_t first = uint64_t(place(t) * all_columns + args.first_column);
 #pragma omp simd
         for (int64_t d = 0; d < columns; ++d) {
           y[d] = dropout.keeps(first + uint64_t(d)) ? T(A(x[d]) * scale) : T(A(0));

@@ -11,7 +11,7 @@ struct DropoutBody {
   const T* x;
   const int32_t* samples;
   SequencePart part;
-  int64_t first_row, columns;
+  int64_t first_row, columns, first_column, all_columns;
   DropoutPlace place;
   const StepState* state;
   T* y;
@@ -22,7 +22,7 @@ struct DropoutBody {
     using A = Accumulate<T>;
     const int64_t row = first_row + i / columns;
     const int64_t token = samples[row] * part.rows * part.ranks + part.position(row % part.rows);
-    const uint64_t first = uint64_t(token) * uint64_t(columns) + uint64_t(i % columns);
+    const uint64_t first = uint64_t(token * all_columns + first_column + i % columns);
     const DropoutKey dropout(place, *state);
     const auto xs = LoadPack<T, kCount>(x + i);
     Pack<T, kCount> ys;
@@ -44,6 +44,8 @@ void Dropout(Exec& exec, const DropoutArgs& args) {
                                  .part = args.part,
                                  .first_row = args.first_row,
                                  .columns = columns,
+                                 .first_column = args.first_column,
+                                 .all_columns = args.columns > 0 ? args.columns : columns,
                                  .place = args.place,
                                  .state = args.state,
                                  .y = args.y.as<T>()};

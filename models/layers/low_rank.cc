@@ -41,7 +41,8 @@ Value AddToColumns(Recorder& recorder, const std::vector<ParameterSpec>& weights
   const LowRank& adapter = recorder.adapter();
   std::vector<ParameterSpec> down;
   for (const ParameterSpec& weight : weights) down.push_back(Down(weight, adapter.rank));
-  const Value own_rows = ops::Linear(recorder, x, recorder.Parameters(down));
+  const Value dropped = ops::Dropout(recorder, x, adapter.dropout, down.front().name);
+  const Value own_rows = ops::Linear(recorder, dropped, recorder.Parameters(down));
   const Value scaled = ops::Scale(recorder, own_rows, adapter.scale);
   std::vector<Value> parts = {ops::AllGather(recorder, scaled, kTensorAxes)};
   if (weights.size() > 1) {
@@ -56,15 +57,18 @@ Value AddToColumns(Recorder& recorder, const std::vector<ParameterSpec>& weights
 
 Value AddToRows(Recorder& recorder, const ParameterSpec& weight, Value x, Value y) {
   if (!recorder.Adapts(weight)) return y;
-  const Value down = recorder.Parameter(Down(weight, recorder.adapter().rank));
-  return AddUp(recorder, weight, ops::LinearScatter(recorder, x, down, kTensorAxes), y);
+  const ParameterSpec down = Down(weight, recorder.adapter().rank);
+  x = ops::DropoutOfColumns(recorder, x, recorder.adapter().dropout, down.name);
+  return AddUp(recorder, weight,
+               ops::LinearScatter(recorder, x, recorder.Parameter(down), kTensorAxes), y);
 }
 
 Value AdaptedLinear(Recorder& recorder, Value x, const ParameterSpec& weight, Value bias) {
   const Value y = ops::Linear(recorder, x, recorder.Parameter(weight), bias);
   if (!recorder.Adapts(weight)) return y;
-  const Value down = recorder.Parameter(Down(weight, recorder.adapter().rank));
-  return AddUp(recorder, weight, ops::Linear(recorder, x, down), y);
+  const ParameterSpec down = Down(weight, recorder.adapter().rank);
+  x = ops::Dropout(recorder, x, recorder.adapter().dropout, down.name);
+  return AddUp(recorder, weight, ops::Linear(recorder, x, recorder.Parameter(down)), y);
 }
 
 }  // namespace trainyard

@@ -7,6 +7,9 @@
 // [-1/sqrt(in), 1/sqrt(in)], as in PEFT. Each projection has an adapter of its own, also where
 // several projections share one product (query, key and value; gate and up).
 //
+// In training, dropout may drop elements of the x that a multiplies (never of the x that w
+// multiplies). Projections that share a product drop the same elements; in PEFT each drops its own.
+//
 // Tensor ranks: where w is divided by rows, a is whole and b is divided like w; only the narrow
 // rows x a^T are gathered. Where w is divided by columns, a is divided like w and b is whole; only
 // the narrow sums are scattered.

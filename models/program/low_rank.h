@@ -27,6 +27,7 @@ struct LoraNumbers {
 struct LowRank {
   int64_t rank = 0;  // 0: no layer has an adapter.
   double scale = 1;
+  double dropout = 0;  // Of what a multiplies, in training: the probability that x[t,d] is dropped.
   // Whether the layer of this name has one: "model.layers.0.self_attn.q_proj". Null: all have one.
   std::function<bool(absl::string_view module)> adapts = nullptr;
 };

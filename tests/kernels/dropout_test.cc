@@ -98,6 +98,31 @@ TEST(Dropout, RanksTogetherDropWhatOneRankDrops) {
   }
 }
 
+// Three ranks have all rows of it, and eight of its columns each.
+TEST(Dropout, RanksThatDivideColumnsDropWhatOneRankDrops) {
+  constexpr int64_t kRows = 8, kColumns = 24, kMine = 8;
+  const auto x = Normal<double>({kRows, kColumns}, 1);
+  const auto samples = Numbers(2, 4, 3);
+  const auto want = Dropped(x, samples, {.rows = 4});
+  for (int64_t rank = 0; rank < 3; ++rank) {
+    Array<double> mine = Zeros<double>({kRows, kMine}), expected = mine, y = mine;
+    for (int64_t t = 0; t < kRows; ++t) {
+      const int64_t from = t * kColumns + rank * kMine, to = t * kMine;
+      std::copy_n(x.v.begin() + from, kMine, mine.v.begin() + to);
+      std::copy_n(want.v.begin() + from, kMine, expected.v.begin() + to);
+    }
+    Call(DropoutArgs{.x = mine,
+                     .samples = samples,
+                     .part = {.rows = 4},
+                     .first_column = rank * kMine,
+                     .columns = kColumns,
+                     .place = kPlace,
+                     .state = &kState,
+                     .y = y});
+    EXPECT_EQ(y.v, expected.v);
+  }
+}
+
 TEST(Dropout, BackwardIsTheSameFunctionOfTheGradient) {
   auto x = Normal<double>({6, 5}, 1);
   const auto dy = Normal<double>({6, 5}, 2);

@@ -112,7 +112,8 @@ LowRank AdapterOf(const JobConfig& job) {
   const std::optional<LoraNumbers> numbers = LoraNumbersOf(job);
   if (!numbers) return {};
   const LoraConfig& lora = *job.adapter->lora;
-  LowRank adapter{.rank = numbers->rank, .scale = numbers->scale()};
+  LowRank adapter{
+      .rank = numbers->rank, .scale = numbers->scale(), .dropout = job.adapter->lora->dropout};
   if (!IsAllLinear(lora.targets)) adapter.adapts = AnyOf(lora.targets);
   return adapter;
 }
@@ -131,6 +132,11 @@ void ValidateAdapter(const JobConfig& job, const ModelConfig* model, Violations&
                    {.most = kMaxLoraRank, .note = "usual: 8 to 64"});
   violations.Check("adapter.lora.alpha", lora.alpha,
                    {.above = 0, .most = 1e6, .note = "usual: 1 or 2 times the rank"});
+  violations.Check("adapter.lora.dropout", lora.dropout,
+                   {.least = 0, .below = 1, .note = "usual: 0 to 0.1"});
+  if (lora.dropout > 0 && model != nullptr && FactsOf(*model).vocab == 0) {
+    violations.Add("adapter.lora.dropout", "0 for a model that reads no tokens", lora.dropout, 0);
+  }
   for (const auto& [field, patterns] :
        {std::pair("frozen", &job.frozen), std::pair("trainable", &job.trainable)}) {
     if (patterns->empty()) continue;

@@ -56,6 +56,7 @@ const Rule kRules[] = {
     {"trainable", ChangeEffect::kState},
     {"adapter", ChangeEffect::kState},
     {"adapter.lora.alpha", ChangeEffect::kTraining},
+    {"adapter.lora.dropout", ChangeEffect::kTraining},
     {"continues", std::nullopt},
     {"max_restarts", std::nullopt},
     {"labels", std::nullopt},

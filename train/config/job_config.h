@@ -112,9 +112,10 @@ struct ProfileConfig {
 // Low-rank adapters, with PEFT's defaults (adapter.h).
 struct LoraConfig {
   int64_t rank = 8;
-  double alpha = 8;                               // Adapters are scaled by alpha / rank.
-  std::vector<std::string> targets = {};          // Patterns of layers' names; none: kAllLinear.
-  bool rslora = false;                            // Scaled by alpha / sqrt(rank) instead.
+  double alpha = 8;                       // Adapters are scaled by alpha / rank.
+  std::vector<std::string> targets = {};  // Patterns of layers' names; none: kAllLinear.
+  bool rslora = false;                    // Scaled by alpha / sqrt(rank) instead.
+  double dropout = 0;  // Probability with which training drops an element of an adapter's input.
   std::vector<std::string> modules_to_save = {};  // Patterns; trained as a whole.
 };
 // What a job trains beside a base that stays as it is.

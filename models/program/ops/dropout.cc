@@ -8,9 +8,12 @@
 namespace trainyard::ops {
 namespace {
 
-struct Rows {
+// Where x lies among the values of all ranks.
+struct Lies {
   SequencePart part;
-  int64_t first;
+  int64_t first_row = 0;
+  int64_t first_column = 0;
+  int64_t columns = 0;  // As DropoutArgs.
 };
 
 // The backward of this op is the same op on the gradient: what is kept follows from the place
@@ -19,7 +22,7 @@ class DropoutOp final : public NamedOp<DropoutOp> {
  public:
   enum Input { kX, kSamples, kInputs };
   enum Output { kY, kOutputs };
-  DropoutOp(const DropoutPlace& place, const Rows& rows) : place_(place), rows_(rows) {}
+  DropoutOp(const DropoutPlace& place, const Lies& lies) : place_(place), lies_(lies) {}
   absl::string_view name() const override { return "dropout"; }
   std::string attributes() const override {
     return absl::StrCat("probability=", place_.probability, " stream=", absl::Hex(place_.stream));
@@ -28,8 +31,10 @@ class DropoutOp final : public NamedOp<DropoutOp> {
   Call Bind(const Binder& binder, const Instance& instance) const override {
     return binder.Kernel(DropoutArgs{.x = binder.tensor(instance.inputs[kX]),
                                      .samples = binder.tensor(instance.inputs[kSamples]),
-                                     .part = rows_.part,
-                                     .first_row = rows_.first,
+                                     .part = lies_.part,
+                                     .first_row = lies_.first_row,
+                                     .first_column = lies_.first_column,
+                                     .columns = lies_.columns,
                                      .place = place_,
                                      .state = binder.step_state(),
                                      .y = binder.tensor(instance.outputs[kY])});
@@ -38,15 +43,21 @@ class DropoutOp final : public NamedOp<DropoutOp> {
                               std::span<const Value> output_grads) const override {
     const ValueInfo info = recorder.info(instance.inputs[kX]);
     const Value dx = recorder.Emit(
-        std::make_shared<DropoutOp>(place_, rows_), {output_grads[kY], instance.inputs[kSamples]},
+        std::make_shared<DropoutOp>(place_, lies_), {output_grads[kY], instance.inputs[kSamples]},
         {{.shape = info.shape, .dtype = info.dtype, .name = "undropped"}})[0];
     return {dx, {}};
   }
 
  private:
   const DropoutPlace place_;
-  const Rows rows_;
+  const Lies lies_;
 };
+
+Value Drop(Recorder& recorder, Value x, const DropoutPlace& place, const Lies& lies) {
+  const ValueInfo info = recorder.info(x);
+  return recorder.Emit(std::make_shared<DropoutOp>(place, lies), {x, recorder.Read(kSampleNumbers)},
+                       {{.shape = info.shape, .dtype = info.dtype, .name = "dropped"}})[0];
+}
 
 }  // namespace
 
@@ -58,13 +69,20 @@ DropoutPlace DropoutAt(const Recorder& recorder, double probability, absl::strin
 
 Value Dropout(Recorder& recorder, Value x, double probability, absl::string_view what) {
   if (probability == 0 || !recorder.program().training) return x;
-  const ValueInfo info = recorder.info(x);
+  const int64_t rows = recorder.info(x).shape.rows();
+  return Drop(
+      recorder, x, DropoutAt(recorder, probability, what),
+      {.part = recorder.part(), .first_row = recorder.mesh().coordinate(kTensorAxes) * rows});
+}
+
+Value DropoutOfColumns(Recorder& recorder, Value x, double probability, absl::string_view what) {
+  if (probability == 0 || !recorder.program().training) return x;
   const Mesh& mesh = recorder.mesh();
-  const Rows rows{.part = recorder.part(),
-                  .first = mesh.coordinate(kTensorAxes) * info.shape.rows()};
-  return recorder.Emit(std::make_shared<DropoutOp>(DropoutAt(recorder, probability, what), rows),
-                       {x, recorder.Read(kSampleNumbers)},
-                       {{.shape = info.shape, .dtype = info.dtype, .name = "dropped"}})[0];
+  const int64_t columns = recorder.info(x).shape.back();
+  return Drop(recorder, x, DropoutAt(recorder, probability, what),
+              {.part = recorder.part(),
+               .first_column = mesh.coordinate(kTensorAxes) * columns,
+               .columns = mesh.size(kTensorAxes) * columns});
 }
 
 }  // namespace trainyard::ops

@@ -150,6 +150,8 @@ DropoutPlace DropoutAt(const Recorder& recorder, double probability, absl::strin
 // Drops elements of this rank's rows x [T, D], in a training program (kernels/dropout.h). With
 // probability 0 returns x.
 Value Dropout(Recorder& recorder, Value x, double probability, absl::string_view what);
+// The same for x [n T, D / n], which has the rows of all n tensor ranks and this rank's columns.
+Value DropoutOfColumns(Recorder& recorder, Value x, double probability, absl::string_view what);
 
 // The properties of attention besides its heads. The default is causal, scaled by 1/sqrt(d), and
 // nothing else.

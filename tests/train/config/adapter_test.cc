@@ -126,18 +126,23 @@ TEST(Adapter, RefusesNumbersOutOfRange) {
       HasSubstr("adapter.lora.rank: wanted 1 to 1024 (usual: 8 to 64), found 1025; nearest 1024"));
   EXPECT_THAT(AdapterRefusal("rank: -1"), HasSubstr("adapter.lora.rank"));
   EXPECT_THAT(AdapterRefusal("alpha: 0"), HasSubstr("adapter.lora.alpha: wanted"));
+  EXPECT_THAT(AdapterRefusal("dropout: 1"),
+              HasSubstr("adapter.lora.dropout: wanted 0 <= x < 1 (usual: 0 to 0.1), found 1; "
+                        "nearest 0.99"));
   EXPECT_THAT(AdapterRefusal("ranks: 4"), HasSubstr("adapter.lora.ranks"));
   EXPECT_THAT(std::string(ParseAndValidateJob("name: a\nadapter: {}").status().message()),
               HasSubstr("adapter.lora: wanted the adapter's options, found none"));
 }
 
 TEST(Adapter, IsInTheResolvedJob) {
-  const JobConfig job = Job("rank: 4, targets: ['*.q_proj'], modules_to_save: [lm_head]");
+  const JobConfig job =
+      Job("rank: 4, targets: ['*.q_proj'], modules_to_save: [lm_head], dropout: 0.1");
   const absl::StatusOr<JobConfig> read = ParseAndValidateJob(ResolvedJobText(job));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(ResolvedJobText(*read), ResolvedJobText(job));
   EXPECT_EQ(read->adapter->lora->targets, job.adapter->lora->targets);
   EXPECT_EQ(read->adapter->lora->rank, 4);
+  EXPECT_EQ(AdapterOf(*read).dropout, 0.1);
 }
 
 // Two products of each narrow matrix forward, and two each backward; of the base, the gradients of

@@ -14,6 +14,7 @@
 #include "tests/models/tiny.h"
 #include "tests/train/step/layouts.h"
 #include "tests/train/step/run_job.h"
+#include "train/step/rank_engine.h"
 
 namespace trainyard::testing {
 namespace {
@@ -80,6 +81,24 @@ TEST(Dropout, HasAStreamOfItsOwnAtEveryPlace) {
   }
   EXPECT_EQ(places, 1 + 2 * AsDecoder(c.model).layers);
   EXPECT_EQ(streams.size(), size_t(places));
+}
+
+// AdaptedLayouts has the layouts.
+TEST(Dropout, OfAdaptersMakesADifferenceAtEachAdapter) {
+  LayoutCase c = MakeLayoutCase("llama", {}, 1);
+  c.job.adapter = AdapterConfig{.lora = LoraConfig{.rank = 2, .dropout = 0.3}};
+  LayoutCase none = c;
+  none.job.adapter->lora->dropout = 0;
+  EXPECT_GT(LargestDifference(TrainOnOneRank(none), TrainOnOneRank(c)), 1e-6);
+  std::set<std::string> streams;
+  const RankPlan plan = *PlanRank(c.job, c.model, 0, DeviceKind::kCpu);
+  for (const Instance& instance : plan.program.instances) {
+    if (instance.op->name() == "dropout" && instance.list == List::kForward) {
+      streams.insert(instance.op->attributes());
+    }
+  }
+  // Query with key and value, output, gate with up, down.
+  EXPECT_EQ(int64_t(streams.size()), 4 * AsDecoder(c.model).layers);
 }
 
 // --- Jobs.

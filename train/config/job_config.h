@@ -91,7 +91,9 @@ struct OptimizerConfig {
 
 struct ValidationConfig {
   int64_t every_steps = 0;  // > 0; the last step is always measured.
-  int64_t batches = 1;      // Global batches per measurement.
+  // Global batches per measurement. 0: as many as have every sample that is held out, once
+  // (SourceFacts::ends).
+  int64_t batches = 0;
 };
 
 struct CheckpointConfig {

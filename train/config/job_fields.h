@@ -183,6 +183,8 @@ void VisitJob(Visitor& fields, JobConfig& out) {
                          [&](Visitor& f, ValidationConfig& validation) {
                            f.Field("every_steps", validation.every_steps);
                            f.FieldUnlessZero("batches", validation.batches);
+                           const bool given = f.resolved() || validation.batches != 0;
+                           if (!given && !FactsOf(out.data).ends) validation.batches = 1;
                          });
   fields.OptionalSection("checkpoint", out.checkpoint,
                          [&](Visitor& f, CheckpointConfig& checkpoint) {

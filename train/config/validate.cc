@@ -143,7 +143,8 @@ void CheckOptimizer(const JobConfig& job, Violations& violations) {
 void CheckValidation(const JobConfig& job, Violations& violations) {
   if (!job.validation) return;
   violations.Check("validation.every_steps", job.validation->every_steps, {.most = kMaxSteps});
-  violations.Check("validation.batches", job.validation->batches, {.most = kMaxValidationBatches});
+  violations.Check("validation.batches", job.validation->batches,
+                   {.least = FactsOf(job.data).ends ? 0 : 1, .most = kMaxValidationBatches});
   if (FactsOf(job.data).validation_fraction == 0) {
     violations.Add("validation", "a validation_fraction of the data above 0", 0);
   }

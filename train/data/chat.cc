@@ -89,7 +89,7 @@ struct ChatLines {
 
 class ChatSamples final : public Dataset {
  public:
-  // `samples` is the number of samples of an epoch, as Dataset has it.
+  // Behind the first `samples`, there is padding alone.
   ChatSamples(ChatLines lines, std::shared_ptr<const PackedOrder> order, int64_t vocab,
               int64_t samples)
       : lines_(std::move(lines)),
@@ -99,18 +99,21 @@ class ChatSamples final : public Dataset {
     inputs_.push_back(DocumentBegins(lines_.sequence));
   }
 
-  int64_t num_samples() const override { return samples_; }
+  int64_t num_samples() const override { return kPackedSamples; }
   bool is_shuffled() const override { return true; }
   const std::vector<InputSpec>& inputs() const override { return inputs_; }
   bool counts_all_targets() const override { return false; }
 
   absl::Status Read(const SampleId& sample, std::span<InputData> out) const override {
     CHECK(out.size() == inputs_.size()) << out.size();
-    CHECK(sample.index >= 0 && sample.index < samples_) << sample.index << " of " << samples_;
+    CHECK(sample.index >= 0 && sample.index < kPackedSamples) << sample.index;
     auto& tokens = std::get<std::vector<int32_t>>(out[0]);
     auto& targets = std::get<std::vector<int32_t>>(out[1]);
     auto& begins = std::get<std::vector<int32_t>>(out[2]);
-    ASSIGN_OR_RETURN(const std::vector<int64_t> documents, order_->DocumentsOf(sample.index));
+    std::vector<int64_t> documents;
+    if (sample.index < samples_) {
+      ASSIGN_OR_RETURN(documents, order_->DocumentsOf(sample.index));
+    }
     int64_t at = 0;
     for (const int64_t line : documents) {
       ASSIGN_OR_RETURN(const EncodedLine encoded, lines_.file->Read(lines_.first + line));
@@ -159,6 +162,7 @@ LineCounts CountLines(const ChatLines& part) {
 
 struct Samples {
   std::unique_ptr<Dataset> dataset;
+  int64_t epoch = 0;
   double padding = 0;  // The share of an epoch's places.
 };
 
@@ -199,6 +203,7 @@ absl::StatusOr<Samples> MakeSamples(const ChatLines& part, bool training,
   return Samples{
       .dataset = std::make_unique<ChatSamples>(part, order, VocabularyOf(options),
                                                training ? kPackedSamples : epoch->samples),
+      .epoch = epoch->samples,
       .padding = padding};
 }
 
@@ -222,7 +227,8 @@ SourceFacts ChatFacts(const DataConfig& data) {
   return {.inputs = DeliveredTokens(),
           .validation_fraction = data.As<ChatData>().validation_fraction,
           .reset_attention_mask = true,
-          .packs = true};
+          .packs = true,
+          .ends = true};
 }
 
 void CheckChat(const DataConfig& data, Violations& violations) {
@@ -297,6 +303,7 @@ absl::StatusOr<DataSplits> OpenChat(const ChatData& source, const DataOptions& o
   ASSIGN_OR_RETURN(Samples validation,
                    MakeSamples(part(training, held_out), /*training=*/false, options));
   splits.validation = std::move(validation.dataset);
+  splits.held_out = validation.epoch;
   return splits;
 }
 

@@ -67,6 +67,9 @@ class TokenStream;  // token_stream.h
 struct DataSplits {
   std::unique_ptr<Dataset> train;
   std::unique_ptr<Dataset> validation;  // Null if nothing is held out.
+  // The first so many samples of `validation` are all that is held out. Behind them, no target is
+  // counted. 0: the samples begin again.
+  int64_t held_out = 0;
   // What both are cut from, if their tokens lie in files of numbers (token_check.h).
   std::vector<std::shared_ptr<const TokenStream>> streams = {};
   // How lines become tokens: what its digest is of, and the path of the tokenizer's file.

@@ -101,6 +101,7 @@ struct SourceFacts {
   bool byte_tokens = false;           // Every token is a byte of a text.
   bool reset_attention_mask = false;  // Samples have the input kDocumentBegins.
   bool packs = false;                 // They always have it.
+  bool ends = false;                  // DataSplits::held_out is set.
 };
 std::vector<DeliveredInput> DeliveredTokens();  // The inputs of a language model.
 

@@ -186,7 +186,7 @@ TEST_F(ChatFiles, HoldOutTheLastLines) {
     line.ids.pop_back();
     held_out.push_back(line.ids);
   }
-  for (int64_t i = 0; i < opened->validation->num_samples(); ++i) {
+  for (int64_t i = 0; i < opened->held_out; ++i) {
     for (const Piece& piece : PiecesOf(Read(*opened->validation, i))) {
       if (piece.tokens.size() > 1) found.push_back(piece.tokens);
     }

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 
@@ -34,7 +35,7 @@ JobConfig ChatJob(const std::string& name) {
   job.model.architecture->fields["vocab"] = int64_t{2048};
   job.model.architecture->fields["max_seq"] = int64_t{96};
   job.batch.sequence = 96;
-  job.validation = ValidationConfig{.every_steps = 2, .batches = 1};
+  job.validation = ValidationConfig{.every_steps = 2};
   job.data = ChatData{.path = directory + "/chats.jsonl",
                       .tokenizer = directory + "/tokenizer.json",
                       .format = "chatml",
@@ -83,6 +84,25 @@ TEST_P(ChatGangs, AreTheSame) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, ChatGangs, ::testing::Values("llama", "gpt3"));
+
+// Bug it must catch: the loss is that of the first conversations, or counts some twice, as the
+// batch's size has it.
+TEST(ChatJobs, ValidateEachConversationOnceWhateverTheBatchIs) {
+  JobConfig job = ChatJob("chat_validation");
+  job.checkpoint.reset();
+  job.optimizer.options["learning_rate"] = 1e-30;
+  std::vector<double> losses;
+  for (const auto& [global, batches] :
+       {std::pair{1, 0}, {4, 0}, {16, 0}, {64, 0}, {16, 3}, {1, 1}}) {
+    job.batch.global = global;
+    job.validation->batches = batches;
+    const RankRun run = RunJob(job, kLines)[0];
+    ASSERT_TRUE(run.status.ok()) << run.status;
+    losses.push_back(*run.records.back().validation_loss);
+  }
+  for (size_t i = 1; i + 1 < losses.size(); ++i) EXPECT_NEAR(losses[i], losses[0], 1e-12) << i;
+  EXPECT_GT(std::abs(losses.back() - losses[0]), 1e-6) << "one of the samples";
+}
 
 TEST(ChatJobs, LearnAnswersAlone) {
   JobConfig job = ChatJob("chat_answers");

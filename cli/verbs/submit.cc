@@ -17,7 +17,9 @@
 #include "cli/verbs/verbs.h"
 #include "common/check.h"
 #include "common/status_macros.h"
+#include "train/config/frozen.h"
 #include "train/config/validate.h"
+#include "train/hf/export_adapter.h"
 
 namespace trainyard::cli {
 namespace {
@@ -64,6 +66,16 @@ void NoteBalancing(const SpecDocument& document, Output& output) {
   if (balancing) output.Note(*balancing);
 }
 
+// Says before a job trains an adapter that PEFT could not load it.
+void NotePeft(const SpecDocument& document, Output& output) {
+  const absl::StatusOr<SpecDocument::Parsed> parsed = document.ToConfig();
+  if (!parsed.ok() || !parsed->job.adapter) return;  // The controller says what is wrong.
+  const absl::Status loads =
+      CheckPeftLoads(parsed->model, TrainedParameters(parsed->job, parsed->model));
+  if (loads.ok()) return;
+  output.Note(absl::StrCat("this adapter cannot be exported for PEFT: ", loads.message()));
+}
+
 absl::Status RunSubmit(const Context& context) {
   Client client(context.ControllerAddress(), context.Places());
   ASSIGN_OR_RETURN(Request wanted, RequestOf(context.arguments, client));
@@ -78,6 +90,7 @@ absl::Status RunSubmit(const Context& context) {
     RETURN_IF_ERROR(ScaleSpec(int64_t(context.arguments.Number("--scale-to")), client, document,
                               context.output));
   }
+  NotePeft(document, context.output);
   if (wanted.run) RETURN_IF_ERROR(wanted.run->Compare(document, context.output));
   absl::StatusOr<v1::JobSpec> spec = document.ToProto();
   if (!spec.ok()) return document.Explain(spec.status());

@@ -131,6 +131,15 @@ Recorder::IsFrozen FrozenBy(const JobConfig& job) {
   };
 }
 
+std::vector<ParameterSpec> TrainedParameters(const JobConfig& job, const ModelConfig& model) {
+  std::vector<ParameterSpec> trained;
+  for (const ParameterStorage& storage : RecordTrained(job, model, /*as_the_job=*/true).storages) {
+    if (storage.frozen) continue;
+    trained.insert(trained.end(), storage.parameters.begin(), storage.parameters.end());
+  }
+  return trained;
+}
+
 std::vector<PairFlops> TrainedFlopsPerPair(const JobConfig& job, const ModelConfig& model) {
   return FlopsPerPair(RecordTrained(job, model, /*as_the_job=*/true));
 }

@@ -22,6 +22,10 @@ inline bool Freezes(const JobConfig& job) {
 // Null if all parameters are trained. `job` must be valid.
 Recorder::IsFrozen FrozenBy(const JobConfig& job);
 
+// The parameters that the job trains, in the order in which they are first used. `job` must be
+// valid.
+std::vector<ParameterSpec> TrainedParameters(const JobConfig& job, const ModelConfig& model);
+
 // The model FLOPs of a token, by the convention "exact" (models/arch/flops.h), without the
 // gradients that frozen parameters do not need. `job` must be valid.
 double TrainedFlopsPerToken(const JobConfig& job, const ModelConfig& model);

@@ -32,20 +32,20 @@ struct Adapter {
 };
 
 // Names a tensor that `transformers` has in another form, so that PEFT has no name for it.
-absl::Status NoName(const Checkpoint& checkpoint, absl::string_view parameter) {
+absl::Status NoName(absl::string_view parameter) {
   return absl::InvalidArgumentError(
-      absl::StrCat(checkpoint.path(), ": ", parameter, ": PEFT has no name for an adapter of it, ",
-                   "because `transformers` keeps it in another form; --merge writes the whole "
-                   "model"));
+      absl::StrCat(parameter, ": PEFT has no name for an adapter of it, because `transformers` ",
+                   "keeps it in another form; --merge writes the whole model"));
 }
 
-class AdapterReader {
+// Where PEFT's directories have what a job with an adapter trains. Errors begin with a name.
+class PeftNames {
  public:
-  AdapterReader(const Checkpoint& checkpoint, const HfTable& table)
-      : checkpoint_(checkpoint),
-        embedding_(table.embedding),
-        has_experts_(FactsOf(checkpoint.state().model).experts.has_value()) {
-    for (HfLayout& layout : HfLayoutsOf(checkpoint.state().model, table)) {
+  PeftNames(const ModelConfig& model, const HfTable& table)
+      : embedding_(table.embedding), has_experts_(FactsOf(model).experts.has_value()) {
+    const std::optional<FieldValue> tied = FindValue(model, "tied");
+    tied_ = tied && !IsZero(*tied);
+    for (HfLayout& layout : HfLayoutsOf(model, table)) {
       const bool whole = layout.parameters.size() == 1 && !layout.parameters.front().index;
       for (const HfParameter& parameter : layout.parameters) {
         layouts_.emplace(parameter.name, whole ? layout : HfLayout());
@@ -53,72 +53,85 @@ class AdapterReader {
     }
   }
 
-  absl::StatusOr<Adapter> Read(std::optional<HfDType> dtype) {
-    // `transformers` reads "backbone" from the file, and calls it "model" in memory, where PEFT
-    // looks for names.
-    if (absl::StartsWith(embedding_, "backbone.")) return NoName(checkpoint_, embedding_);
-    Adapter adapter;
-    for (const StoredTensor& stored : checkpoint_.manifest().tensors) {
-      if (stored.kind != TensorKind::kParameter) continue;
-      ASSIGN_OR_RETURN(HfLayout layout, IsLowRank(stored.name) ? OfMatrix(stored, adapter)
-                                                               : OfModule(stored, adapter));
-      layout.tensor = kPrefix + layout.tensor;
-      adapter.tensors.push_back(
-          {.layout = std::move(layout), .dtype = dtype.value_or(HfDTypeOf(stored.dtype))});
-    }
-    return adapter;
-  }
-
- private:
-  absl::StatusOr<HfLayout> Find(const std::string& parameter) const {
-    const auto found = layouts_.find(parameter);
-    if (found == layouts_.end() || found->second.tensor.empty()) {
-      return NoName(checkpoint_, parameter);
-    }
-    return found->second;
-  }
-
-  absl::StatusOr<HfLayout> OfMatrix(const StoredTensor& stored, Adapter& adapter) const {
-    const bool down = absl::EndsWith(stored.name, kLowRankDown);
-    const char* const ending = down ? kLowRankDown : kLowRankUp;
-    const std::string module(absl::StripSuffix(stored.name, ending));
-    ASSIGN_OR_RETURN(const HfLayout weight, Find(module + ".weight"));
+  // Returns the layout of the weight beside which the matrix is.
+  absl::StatusOr<HfLayout> OfMatrix(const std::string& parameter) const {
+    const bool down = absl::EndsWith(parameter, kLowRankDown);
+    ASSIGN_OR_RETURN(
+        HfLayout weight,
+        Find(absl::StrCat(absl::StripSuffix(parameter, down ? kLowRankDown : kLowRankUp),
+                          ".weight")));
     const std::string name(ModuleOf(weight.tensor));
     // PEFT takes these names for those of the experts, whatever stands before them.
     for (const char* of_experts : {".gate_proj", ".up_proj", ".down_proj"}) {
       if (!has_experts_ || !absl::EndsWith(name, of_experts)) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat(checkpoint_.path(), ": ", name, ": PEFT would give this adapter to the ",
-                       "experts; --merge writes the whole model, and PEFT has names for ",
-                       "adapter.lora.targets: ['*.self_attn.*']"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          name, ": PEFT would give this adapter to the experts; --merge writes the whole model, ",
+          "and PEFT has names for adapter.lora.targets: ['*.self_attn.*']"));
     }
+    return weight;
+  }
+
+  absl::StatusOr<HfLayout> OfModule(const std::string& parameter) const {
+    ASSIGN_OR_RETURN(HfLayout layout, Find(parameter));
+    if (layout.tensor == embedding_ && tied_) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(parameter, ": PEFT would train a copy of the embedding, and leave the head ",
+                       "that is tied to it as it was; --merge writes the whole model"));
+    }
+    return layout;
+  }
+
+ private:
+  absl::StatusOr<HfLayout> Find(const std::string& parameter) const {
+    // `transformers` reads "backbone" from the file, and calls it "model" in memory, where PEFT
+    // looks for names.
+    if (absl::StartsWith(embedding_, "backbone.")) return NoName(parameter);
+    const auto found = layouts_.find(parameter);
+    if (found == layouts_.end() || found->second.tensor.empty()) return NoName(parameter);
+    return found->second;
+  }
+
+  const std::string embedding_;
+  const bool has_experts_;
+  bool tied_ = false;
+  std::map<std::string, HfLayout> layouts_;  // By parameter. Without a name: not a tensor alone.
+};
+
+absl::StatusOr<Adapter> ReadAdapter(const Checkpoint& checkpoint, const HfTable& table,
+                                    std::optional<HfDType> dtype) {
+  const PeftNames names(checkpoint.state().model, table);
+  Adapter adapter;
+  const auto tensor_of = [&](const StoredTensor& stored) -> absl::StatusOr<HfLayout> {
+    if (!IsLowRank(stored.name)) {
+      ASSIGN_OR_RETURN(HfLayout module, names.OfModule(stored.name));
+      adapter.saved.insert(module.tensor.substr(0, module.tensor.rfind('.')));
+      return module;
+    }
+    ASSIGN_OR_RETURN(const HfLayout weight, names.OfMatrix(stored.name));
+    const std::string name(ModuleOf(weight.tensor));
     adapter.targets.insert(name);
     adapter.transposed |= weight.parameters.front().transposed;
+    const char* const ending =
+        absl::EndsWith(stored.name, kLowRankDown) ? kLowRankDown : kLowRankUp;
     HfLayout layout{
         .tensor = name + ending, .shape = {stored.shape[0], stored.shape[1]}, .parameters = {}};
     layout.parameters.push_back(
         {.name = stored.name, .shape = stored.shape, .tensor = layout.tensor});
     return layout;
-  }
-
-  absl::StatusOr<HfLayout> OfModule(const StoredTensor& stored, Adapter& adapter) const {
-    ASSIGN_OR_RETURN(HfLayout layout, Find(stored.name));
-    const std::optional<FieldValue> tied = FindValue(checkpoint_.state().model, "tied");
-    if (layout.tensor == embedding_ && tied && !IsZero(*tied)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(checkpoint_.path(), ": ", stored.name, ": PEFT would train a copy of the ",
-                       "embedding, and leave the head that is tied to it as it was; --merge ",
-                       "writes the whole model"));
+  };
+  for (const StoredTensor& stored : checkpoint.manifest().tensors) {
+    if (stored.kind != TensorKind::kParameter) continue;
+    absl::StatusOr<HfLayout> layout = tensor_of(stored);
+    if (!layout.ok()) {
+      return absl::Status(layout.status().code(),
+                          absl::StrCat(checkpoint.path(), ": ", layout.status().message()));
     }
-    adapter.saved.insert(layout.tensor.substr(0, layout.tensor.rfind('.')));
-    return layout;
+    layout->tensor = kPrefix + layout->tensor;
+    adapter.tensors.push_back(
+        {.layout = *std::move(layout), .dtype = dtype.value_or(HfDTypeOf(stored.dtype))});
   }
-
-  const Checkpoint& checkpoint_;
-  const std::string embedding_;
-  const bool has_experts_;
-  std::map<std::string, HfLayout> layouts_;  // By parameter. Without a name: not a tensor alone.
-};
+  return adapter;
+}
 
 OrderedJson ConfigOf(const LoraNumbers& numbers, const Adapter& adapter) {
   OrderedJson json = {{"peft_type", "LORA"},
@@ -140,11 +153,21 @@ OrderedJson ConfigOf(const LoraNumbers& numbers, const Adapter& adapter) {
 
 }  // namespace
 
+absl::Status CheckPeftLoads(const ModelConfig& model, const std::vector<ParameterSpec>& trained) {
+  ASSIGN_OR_RETURN(const HfTable* const table, FindHfTable(model));
+  const PeftNames names(model, *table);
+  for (const ParameterSpec& spec : trained) {
+    RETURN_IF_ERROR(
+        (IsLowRank(spec.name) ? names.OfMatrix(spec.name) : names.OfModule(spec.name)).status());
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Exported> ExportAdapter(const Checkpoint& checkpoint, const ExportOptions& options,
                                        Storage& storage) {
   ASSIGN_OR_RETURN(const HfTable* const table, FindHfTable(checkpoint.state().model));
   ASSIGN_OR_RETURN(const std::optional<HfOrigin> origin, FindOrigin(checkpoint.path()));
-  ASSIGN_OR_RETURN(const Adapter adapter, AdapterReader(checkpoint, *table).Read(options.dtype));
+  ASSIGN_OR_RETURN(const Adapter adapter, ReadAdapter(checkpoint, *table, options.dtype));
   ASSIGN_OR_RETURN(PendingDirectory pending, PendingDirectory::Create(options.to, storage));
   Exported exported;
   exported.files = {kAdapterWeightsName};

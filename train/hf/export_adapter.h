@@ -5,12 +5,21 @@
 
 #pragma once
 
+#include <vector>
+
+#include "absl/status/status.h"
+#include "models/arch/config.h"
+#include "models/program/parameter.h"
 #include "train/hf/export.h"
 
 namespace trainyard {
 
 inline constexpr char kAdapterConfigName[] = "adapter_config.json";
 inline constexpr char kAdapterWeightsName[] = "adapter_model.safetensors";
+
+// OK if PEFT loads an adapter that consists of these parameters. Otherwise an error that begins with
+// the name of the first one that it would take for something else, and names --merge.
+absl::Status CheckPeftLoads(const ModelConfig& model, const std::vector<ParameterSpec>& trained);
 
 // The checkpoint must have an adapter (RunState::adapter). Options and errors are those of
 // ExportHf; without a dtype, tensors have that of the checkpoint.

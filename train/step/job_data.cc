@@ -87,6 +87,11 @@ absl::StatusOr<JobData> OpenJobData(const JobConfig& job, std::vector<InputSpec>
                       absl::StrCat(FieldOf(job.data), ": ", data.status().message()));
 }
 
+int64_t ValidationBatches(const JobConfig& job, const DataSplits& splits) {
+  if (job.validation->batches > 0) return job.validation->batches;
+  return (splits.held_out + job.batch.global - 1) / job.batch.global;
+}
+
 absl::StatusOr<std::vector<InputFingerprint>> FingerprintsOfImport(const ModelDirectory& directory,
                                                                    const Roots& roots) {
   std::vector<InputFingerprint> files;

@@ -27,6 +27,9 @@ struct JobData {
 absl::StatusOr<JobData> OpenJobData(const JobConfig& job, std::vector<InputSpec> inputs,
                                     const Roots& roots, OpenLineEncoding open_lines);
 
+// The global batches of a validation, which the job must have.
+int64_t ValidationBatches(const JobConfig& job, const DataSplits& splits);
+
 // Of the files of a directory that decide what a model imported from it computes: its
 // configuration, its index and its shards.
 absl::StatusOr<std::vector<InputFingerprint>> FingerprintsOfImport(const ModelDirectory& directory,

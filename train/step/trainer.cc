@@ -447,9 +447,8 @@ Agreement RankTrainer::Attempt(int attempt, const StepBatch& batch, const StepIn
 }
 
 absl::Status RankTrainer::Validate(StepRecord& record) {
-  const int64_t all = (data_.splits.held_out + job_.batch.global - 1) / job_.batch.global;
-  const int64_t batches = job_.validation->batches > 0 ? job_.validation->batches : all;
-  const int64_t tokens = batches * tokens_per_step();
+  const int64_t batches = ValidationBatches(job_, data_.splits),
+                tokens = batches * tokens_per_step();
   std::array<double, 2> sums = {};  // Of losses, and of targets that are not counted.
   absl::Status status;
   step_clock_.Pause();

@@ -2,7 +2,9 @@
 
 #include "train/hf/export.h"
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -12,6 +14,9 @@
 #include "common/bytes.h"
 #include "common/json.h"
 #include "common/status_macros.h"
+#include "train/checkpoint/paths.h"
+#include "train/checkpoint/recorded_job.h"
+#include "train/config/parse.h"
 #include "train/hf/pending_directory.h"
 
 namespace trainyard::cli {
@@ -25,6 +30,27 @@ absl::StatusOr<std::optional<HfDType>> ReadDType(const std::string& name) {
     if (name == Name(dtype)) return dtype;
   }
   return UsageError(absl::StrCat("--dtype: wanted BF16, F16, F32 or F64, found '", name, "'"));
+}
+
+// The job that made the checkpoint. Absent: nobody recorded it, or a release that knows more did.
+std::optional<JobConfig> JobOf(const Checkpoint& checkpoint) {
+  const auto place = ParseCheckpointPath(checkpoint.path());
+  if (!place) return std::nullopt;
+  const auto record = ReadRecordedJob(
+      std::filesystem::path(checkpoint.path()).parent_path().parent_path(), place->first);
+  if (!record.ok() || !*record) return std::nullopt;
+  auto job = ParseJobConfig((*record)->job);
+  return job.ok() ? std::optional(*std::move(job)) : std::nullopt;
+}
+
+// Says over which model the adapter is right: PEFT adds it to any.
+void NoteBase(const JobConfig& job, Output& output) {
+  if (!job.model.import_path.empty()) {
+    output.Note(absl::StrCat("the adapter's base is ", job.model.import_path));
+  } else if (!job.init_from.empty()) {
+    output.Note(absl::StrCat("the adapter's base are the weights of ", job.init_from,
+                             "; trainyard export ", job.init_from, " --to DIR writes them"));
+  }
 }
 
 void Print(const Exported& exported, const ExportOptions& options, Output& output) {
@@ -53,8 +79,12 @@ absl::Status RunExport(const Context& context) {
   const auto use = [](const Checkpoint&) { return absl::OkStatus(); };
   ASSIGN_OR_RETURN(const Checkpoint checkpoint,
                    OpenCheckpoint(context.arguments.Text("CKPT"), use, context.output));
+  const bool of_adapter = checkpoint.state().adapter && !options.merge;
+  const std::optional<JobConfig> job = of_adapter ? JobOf(checkpoint) : std::nullopt;
+  if (job) options.base = job->model.import_path;
   ASSIGN_OR_RETURN(const Exported exported, ExportHf(checkpoint, options));
   Output& output = context.output;
+  if (job) NoteBase(*job, output);
   for (const std::string& path : exported.left) output.Note(AdviceOnLeft(path));
   if (output.format() == Format::kTable) {
     Print(exported, options, output);

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <cstdlib>
+#include <filesystem>
 
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
@@ -88,8 +89,19 @@ TEST_F(ChatService, TeachesAModelToAnswer) {
   const Finished other =
       service_.Trainyard({"generate", "runs/lora", "--chat", "What is 77?", "--temperature", "0"});
   EXPECT_EQ(other.output, "the\n") << other;
-  EXPECT_EQ(service_.Trainyard({"export", "runs/lora", "--to", "adapter"}).exit_code, 0);
+  const Finished adapter = service_.Trainyard({"export", "runs/lora", "--to", "adapter"});
+  EXPECT_EQ(adapter.exit_code, 0) << adapter;
+  EXPECT_THAT(adapter.errors, HasSubstr("the adapter's base is out"));
+  const auto config = ReadFile(service_.directory() + "/adapter/adapter_config.json");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_THAT(*config, HasSubstr("\"base_model_name_or_path\": \"out\""));
   EXPECT_TRUE(Exists(service_.directory() + "/adapter/adapter_model.safetensors"));
+
+  // The run goes on without the directory that it was imported from.
+  std::filesystem::rename(service_.directory() + "/out", service_.directory() + "/moved");
+  const Finished later = service_.Trainyard(
+      {"submit", "--continue", "runs/lora", "--set", "steps=84", "--watch", "--quiet"});
+  EXPECT_EQ(later.exit_code, 0) << later;
 }
 
 TEST_F(ChatService, RefusesWhatCannotBeTrainedOn) {

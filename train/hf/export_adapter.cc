@@ -133,7 +133,7 @@ absl::StatusOr<Adapter> ReadAdapter(const Checkpoint& checkpoint, const HfTable&
   return adapter;
 }
 
-OrderedJson ConfigOf(const LoraNumbers& numbers, const Adapter& adapter) {
+OrderedJson ConfigOf(const LoraNumbers& numbers, const Adapter& adapter, const std::string& base) {
   OrderedJson json = {{"peft_type", "LORA"},
                       {"task_type", "CAUSAL_LM"},
                       {"base_model_name_or_path", nullptr},
@@ -147,6 +147,7 @@ OrderedJson ConfigOf(const LoraNumbers& numbers, const Adapter& adapter) {
                       {"bias", "none"},
                       {"init_lora_weights", true},
                       {"inference_mode", true}};
+  if (!base.empty()) json["base_model_name_or_path"] = base;
   if (!adapter.saved.empty()) json["modules_to_save"] = adapter.saved;
   return json;
 }
@@ -176,9 +177,9 @@ absl::StatusOr<Exported> ExportAdapter(const Checkpoint& checkpoint, const Expor
   RETURN_IF_ERROR(
       TensorWriter(checkpoint, storage)
           .WriteFile(absl::StrCat(pending.path(), "/", kAdapterWeightsName), adapter.tensors));
-  RETURN_IF_ERROR(WriteFile(absl::StrCat(pending.path(), "/", kAdapterConfigName),
-                            JsonText(ConfigOf(*checkpoint.state().adapter, adapter), 2) + "\n",
-                            storage));
+  RETURN_IF_ERROR(WriteFile(
+      absl::StrCat(pending.path(), "/", kAdapterConfigName),
+      JsonText(ConfigOf(*checkpoint.state().adapter, adapter, options.base), 2) + "\n", storage));
   if (origin) {
     exported.origin = origin->path;
     ASSIGN_OR_RETURN(exported.carried, WriteCarried(*origin, pending.path(), storage));

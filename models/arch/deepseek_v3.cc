@@ -252,7 +252,8 @@ DeepseekV3Config KimiK2() {
 
 HfTable HuggingFace() {
   HfTable table = DecoderHf("deepseek_v3", "DeepseekV3ForCausalLM");
-  table.other_model_type = "kimi_k2";
+  // As it was released. `transformers` has this type only with files of Python beside it.
+  table.other = {.model_type = "kimi_k2", .architecture = "DeepseekV3ForCausalLM"};
   std::erase_if(table.keys, [](const HfKey& key) { return !IsOurs(key.field); });
   table.keys.insert(table.keys.end(),
                     {{"first_k_dense_replace", "dense_layers", int64_t{3}},

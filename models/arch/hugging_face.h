@@ -37,7 +37,7 @@ struct HfKey {
 };
 
 // A key that must have one value, because the architecture has no other. If it is absent, it counts
-// as having this value, unless it is `required`. Null counts as false and as an empty list.
+// as having this value, unless it is `required`. Null counts as null, false and an empty list.
 struct HfFixed {
   const char* key;
   const char* value;  // JSON: "\"silu\"", "false", "[]".
@@ -99,6 +99,15 @@ struct HfTensorRule {
   bool mxfp4 = false;
 };
 
+// Directories of another model_type that are otherwise the same. Exports have the table's.
+struct HfOtherType {
+  const char* model_type;
+  const char* architecture;
+  std::vector<HfFixed> fixed = {};
+  // Keys that must be there, because absent ones mean something else than in the table.
+  std::vector<const char*> required = {};
+};
+
 struct HfTable {
   std::string model_type;    // "llama"
   std::string architecture;  // "LlamaForCausalLM"
@@ -129,8 +138,7 @@ struct HfTable {
   // What the names of these layers' tensors begin with. Null: their names go on from those of the
   // model's layers.
   const char* further_tensors = nullptr;
-  // A model_type of directories that are otherwise the same. It is read and never written.
-  const char* other_model_type = nullptr;
+  std::optional<HfOtherType> other = {};
   // Returns a config.json of another release in the form that the table reads. Whatever it does not
   // know it leaves as it is. Null: all releases have the same form.
   nlohmann::json (*rewritten)(nlohmann::json json) = nullptr;

@@ -63,6 +63,12 @@ HfTable HuggingFace() {
   table.rope_scalings = HfLlamaScalings();
   table.fixed.push_back({"attention_bias", "false"});
   table.fixed.push_back({"mlp_bias", "false"});
+  // `transformers` has other defaults for Mistral, among them a window.
+  table.other = {
+      .model_type = "mistral",
+      .architecture = "MistralForCausalLM",
+      .fixed = {{"sliding_window", "null", /*required=*/true}},
+      .required = {"num_key_value_heads", "intermediate_size", "max_position_embeddings"}};
   // Also of programs that write other architectures in the same form.
   table.ignored = {{"activation", "\"swiglu\""},
                    {"is_llama_config"},

@@ -82,7 +82,10 @@ class ConfigReader {
       : table_(*family.hf),
         json_(table_.rewritten != nullptr ? table_.rewritten(json) : json),
         ignored_(ignored.begin(), ignored.end()),
-        config_(family.defaults) {}
+        config_(family.defaults) {
+    const bool is_other = table_.other && json_["model_type"] == table_.other->model_type;
+    if (is_other) other_ = &*table_.other;
+  }
 
   absl::StatusOr<ModelConfig> Read() {
     top_.known = {"model_type"};
@@ -93,6 +96,7 @@ class ConfigReader {
     if (!table_.rope_keys.empty()) ReadRope();
     for (const HfFixed& fixed : kFixed) CheckFixed(fixed, top_);
     for (const HfFixed& fixed : table_.fixed) CheckFixed(fixed, top_);
+    if (other_ != nullptr) CheckOtherType();
     if (violations_.empty()) Complete();
     if (violations_.empty()) CheckDerived();
     CheckOthers(top_);
@@ -328,8 +332,18 @@ class ConfigReader {
 
   void CheckArchitectures() {
     const Json* const found = Find("architectures", {&top_}).value;
-    if (found == nullptr || *found == Json::array({table_.architecture})) return;
-    Refuse("architectures", absl::StrCat("[\"", table_.architecture, "\"]"), ShownJson(*found));
+    const std::string wanted = other_ != nullptr ? other_->architecture : table_.architecture;
+    if (found == nullptr || *found == Json::array({wanted})) return;
+    Refuse("architectures", absl::StrCat("[\"", wanted, "\"]"), ShownJson(*found));
+  }
+
+  void CheckOtherType() {
+    for (const HfFixed& fixed : other_->fixed) CheckFixed(fixed, top_);
+    for (const char* key : other_->required) {
+      if (Find(key, {&top_}).value != nullptr) continue;
+      Refuse(key, absl::StrCat("a value, as the default of ", other_->model_type, " is another"),
+             "none");
+    }
   }
 
   void CheckQuantization() {
@@ -358,9 +372,9 @@ class ConfigReader {
   void CheckFixed(const HfFixed& fixed, Place& place) {
     const Found found = Find(fixed.key, {&place});
     const Json wanted = ParseJson<Json>(fixed.value);
-    const bool empty = wanted == false || wanted == Json::array();
-    if (found.value == nullptr && found.null && !empty) {
-      return Refuse(found.path, fixed.value, "null");
+    if (found.value == nullptr && found.null) {
+      const bool empty = wanted == nullptr || wanted == false || wanted == Json::array();
+      return empty ? void() : Refuse(found.path, fixed.value, "null");
     }
     if (found.value == nullptr && !fixed.required) return;
     if (found.value != nullptr && *found.value == wanted) return;
@@ -430,13 +444,16 @@ class ConfigReader {
   GivenFields given_;
   std::map<std::string, Origin> keys_;  // By field.
   Violations violations_;
+  const HfOtherType* other_ = nullptr;  // Null: the directory has the type of the table.
   bool checked_derived_ = false;
 };
 
 std::vector<std::string> KnownTypes() {
   std::vector<std::string> types;
   for (const Family& family : Families()) {
-    if (family.hf) types.push_back(family.hf->model_type);
+    if (!family.hf) continue;
+    types.push_back(family.hf->model_type);
+    if (family.hf->other) types.push_back(family.hf->other->model_type);
   }
   return types;
 }
@@ -460,8 +477,8 @@ absl::StatusOr<ModelConfig> ConfigFromHf(const Json& json,
   const auto type = json.find("model_type");
   for (const Family& family : Families()) {
     if (type == json.end() || !family.hf) continue;
-    const char* const other = family.hf->other_model_type;
-    if (*type != family.hf->model_type && (other == nullptr || *type != other)) continue;
+    const std::optional<HfOtherType>& other = family.hf->other;
+    if (*type != family.hf->model_type && (!other || *type != other->model_type)) continue;
     return ConfigReader(json, family, ignored).Read();
   }
   return WrongField("model_type", absl::StrCat("one of ", absl::StrJoin(KnownTypes(), ", ")),

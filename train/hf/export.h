@@ -24,8 +24,8 @@ struct ExportOptions {
   // Of a checkpoint with an adapter: writes the base with what the adapter adds. False: writes the
   // adapter alone (export_adapter.h).
   bool merge = false;
-  // Of an adapter alone: the directory of its base, which PEFT loads if nobody names another. Empty:
-  // none is known.
+  // Of an adapter alone: the directory of its base, which PEFT loads if nobody names another.
+  // Empty: none is known.
   std::string base = {};
   uint64_t shard_bytes = 5'000'000'000;  // A shard has at most so many bytes, or one tensor.
 };

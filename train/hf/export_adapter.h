@@ -17,8 +17,8 @@ namespace trainyard {
 inline constexpr char kAdapterConfigName[] = "adapter_config.json";
 inline constexpr char kAdapterWeightsName[] = "adapter_model.safetensors";
 
-// OK if PEFT loads an adapter that consists of these parameters. Otherwise an error that begins with
-// the name of the first one that it would take for something else, and names --merge.
+// OK if PEFT loads an adapter that consists of these parameters. Otherwise an error that begins
+// with the name of the first one that it would take for something else, and names --merge.
 absl::Status CheckPeftLoads(const ModelConfig& model, const std::vector<ParameterSpec>& trained);
 
 // The checkpoint must have an adapter (RunState::adapter). Options and errors are those of

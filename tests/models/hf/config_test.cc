@@ -236,6 +236,26 @@ TEST(HfConfigTest, KimiK2HasATypeOfItsOwn) {
   EXPECT_EQ(*read, *ConfigFromHf(PresetConfig("kimi-k2")));
 }
 
+TEST(HfConfigTest, MistralWithoutAWindowIsALlama) {
+  json config = PresetConfig("llama3-8b");
+  const ModelConfig llama = *ConfigFromHf(config);
+  config["model_type"] = "mistral";
+  EXPECT_THAT(RefusalOf(config), HasSubstr("architectures: wanted [\"MistralForCausalLM\"]"));
+  config["architectures"] = {"MistralForCausalLM"};
+  config.erase("sliding_window");
+  EXPECT_THAT(RefusalOf(config),
+              HasSubstr("sliding_window: wanted null, as this program has no other, found none"));
+  config["sliding_window"] = 4096;
+  EXPECT_THAT(RefusalOf(config), HasSubstr("sliding_window: wanted null, as this program has no "
+                                           "other, found 4096"));
+  config["sliding_window"] = nullptr;
+  ASSERT_TRUE(ConfigFromHf(config).ok()) << ConfigFromHf(config).status();
+  EXPECT_EQ(*ConfigFromHf(config), llama);
+  config.erase("num_key_value_heads");
+  EXPECT_THAT(RefusalOf(config), HasSubstr("num_key_value_heads: wanted a value, as the default of "
+                                           "mistral is another, found none"));
+}
+
 TEST(HfConfigTest, MixtralHasEightKeyValueHeadsOrAsManyAsQueries) {
   json config = PresetConfig("mixtral-8x22b");
   config.erase("num_key_value_heads");

@@ -34,6 +34,9 @@ absl::Status CheckSampling(const Arguments& arguments) {
 absl::Status RunGenerate(const Context& context) {
   RETURN_IF_ERROR(CheckSampling(context.arguments));
   const std::string& chat = context.arguments.Text("--chat");
+  if (chat.empty() && context.arguments.Has("--chat")) {
+    return UsageError("--chat: wanted a question, found an empty text");
+  }
   if (!chat.empty() && !context.arguments.Text("--prompt").empty()) {
     return UsageError("--chat: wanted a question or a --prompt, found both");
   }

@@ -319,6 +319,8 @@ TEST_F(Command, GenerateSaysWhatItsOptionsCanBe) {
     EXPECT_THAT(err_.str(), ::testing::HasSubstr(absl::StrCat(
                                 "error: --tokens: wanted 0 to 1000000, found '", wrong, "'; see")));
   }
+  EXPECT_EQ(Trainyard({"generate", "nowhere", "--chat", ""}), 2);
+  EXPECT_THAT(err_.str(), ::testing::HasSubstr("--chat: wanted a question, found an empty text"));
 }
 
 TEST_F(Command, ADirectoryWithoutCheckpointsIsNoAnswer) {

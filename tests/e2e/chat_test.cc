@@ -118,7 +118,7 @@ TEST_F(ChatService, RefusesWhatCannotBeTrainedOn) {
   const Finished unnamed = Submit({"data.chat.format="});
   EXPECT_THAT(unnamed.output + unnamed.errors, HasSubstr("wanted a chat_template beside"));
   const Finished shorter = Submit({"batch.sequence=8", "data.chat.too_long=REFUSE"});
-  EXPECT_THAT(shorter.output + shorter.errors, HasSubstr("nearest batch.sequence"));
+  EXPECT_THAT(shorter.output + shorter.errors, HasSubstr("CUT or DROP, or batch.sequence"));
 }
 
 }  // namespace

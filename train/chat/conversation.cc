@@ -4,11 +4,14 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/check.h"
 #include "common/shown.h"
 #include "common/status_macros.h"
+#include "common/violations.h"
 #include "train/chat/json_line.h"
 #include "train/tokenizer/utf8.h"
 
@@ -26,10 +29,34 @@ absl::Status Bad(const Parts&... what) {
   return absl::InvalidArgumentError(absl::StrCat(what...));
 }
 
+// "an array", "null".
+std::string Kind(const Json& value) {
+  if (value.is_null()) return "null";
+  const bool vowel = value.is_array() || value.is_object();
+  return absl::StrCat(vowel ? "an " : "a ", value.type_name());
+}
+
+std::vector<std::string> FieldsOf(const Json& object) {
+  std::vector<std::string> fields;
+  for (const auto& [field, value] : object.items()) fields.push_back(VisibleUtf8(field));
+  return fields;
+}
+
+std::string ShownFields(const Json& object) {
+  constexpr size_t kMost = 8;
+  std::vector<std::string> fields = FieldsOf(object);
+  const bool more = fields.size() > kMost;
+  if (more) fields.resize(kMost);
+  for (std::string& field : fields) field = Shown(field);
+  return absl::StrCat(absl::StrJoin(fields, ", "), more ? " and more" : "");
+}
+
 // What stands at a field, for an error.
 std::string Found(const Json& object, const char* field) {
   const auto value = object.find(field);
-  return value == object.end() ? "no such field" : absl::StrCat("a ", value->type_name());
+  if (value != object.end()) return Kind(*value);
+  const std::string like = NearestName(field, FieldsOf(object));
+  return like.empty() ? "no such field" : absl::StrCat("no such field, but ", like);
 }
 
 absl::Status CheckBytes(absl::string_view line) {
@@ -66,6 +93,19 @@ std::optional<ChatRole> RoleNamed(absl::string_view name, bool of_sharegpt) {
   return std::nullopt;
 }
 
+// What to do about a name that is none of a role.
+std::string NearRole(const std::string& name, bool of_sharegpt) {
+  const std::vector<std::string> names =
+      of_sharegpt ? std::vector<std::string>{"system", "human", "gpt"}
+                  : std::vector<std::string>{"system", "user", "assistant"};
+  const std::string nearest = NearestName(absl::AsciiStrToLower(name), names);
+  if (!nearest.empty()) return absl::StrCat("; nearest ", nearest);
+  if (!of_sharegpt && RoleNamed(name, /*of_sharegpt=*/true)) {
+    return "; human and gpt are the roles of conversations: [{from, value}]";
+  }
+  return kBySegments;
+}
+
 // The fields that would change what is trained, and that no format writes.
 absl::Status CheckNoOther(const Json& object, absl::string_view where) {
   for (const char* field :
@@ -73,7 +113,7 @@ absl::Status CheckNoOther(const Json& object, absl::string_view where) {
     const auto value = object.find(field);
     if (value == object.end() || value->is_null()) continue;
     if (value->is_array() && value->empty()) continue;
-    return Bad(where, field, ": wanted no such field, found a ", value->type_name(), kBySegments);
+    return Bad(where, field, ": wanted no such field, found ", Kind(*value), kBySegments);
   }
   return absl::OkStatus();
 }
@@ -95,7 +135,7 @@ absl::Status ReadReasoning(const Json& object, absl::string_view where, ChatMess
 
 absl::StatusOr<ChatMessage> ReadMessage(const Json& json, bool of_sharegpt,
                                         absl::string_view path) {
-  if (!json.is_object()) return Bad(path, ": wanted an object, found a ", json.type_name());
+  if (!json.is_object()) return Bad(path, ": wanted an object, found ", Kind(json));
   const std::string where = absl::StrCat(path, ".");
   const char* const role_field = of_sharegpt ? "from" : "role";
   ASSIGN_OR_RETURN(const std::string name, TextOf(json, role_field, where));
@@ -103,7 +143,7 @@ absl::StatusOr<ChatMessage> ReadMessage(const Json& json, bool of_sharegpt,
   if (!role) {
     return Bad(where, role_field, ": wanted ",
                of_sharegpt ? "system, human or gpt" : "system, user or assistant", ", found ",
-               Shown(name), kBySegments);
+               Shown(name), NearRole(name, of_sharegpt));
   }
   RETURN_IF_ERROR(CheckNoOther(json, where));
   ChatMessage message{.role = *role};
@@ -115,7 +155,7 @@ absl::StatusOr<ChatMessage> ReadMessage(const Json& json, bool of_sharegpt,
 absl::StatusOr<std::vector<ChatMessage>> ReadMessages(const Json& array, const char* field) {
   if (!array.is_array() || array.empty()) {
     return Bad(field, ": wanted an array of messages, found ",
-               array.is_array() ? "an empty one" : absl::StrCat("a ", array.type_name()));
+               array.is_array() ? "an empty one" : Kind(array));
   }
   const bool of_sharegpt = absl::string_view(field) == "conversations";
   std::vector<ChatMessage> messages;
@@ -128,7 +168,7 @@ absl::StatusOr<std::vector<ChatMessage>> ReadMessages(const Json& array, const c
 }
 
 absl::StatusOr<ChatSegment> ReadSegment(const Json& json, absl::string_view path) {
-  if (!json.is_object()) return Bad(path, ": wanted an object, found a ", json.type_name());
+  if (!json.is_object()) return Bad(path, ": wanted an object, found ", Kind(json));
   const std::string where = absl::StrCat(path, ".");
   ChatSegment segment;
   ASSIGN_OR_RETURN(segment.text, TextOf(json, "text", where));
@@ -146,9 +186,8 @@ absl::StatusOr<ChatSegment> ReadSegment(const Json& json, absl::string_view path
 
 absl::StatusOr<std::vector<ChatSegment>> ReadSegments(const Json& array) {
   if (!array.is_array() || array.empty() || array.size() > kMostChatSegments) {
-    return Bad(
-        "segments: wanted an array of 1 to ", kMostChatSegments, " segments, found ",
-        array.is_array() ? absl::StrCat(array.size()) : absl::StrCat("a ", array.type_name()));
+    return Bad("segments: wanted an array of 1 to ", kMostChatSegments, " segments, found ",
+               array.is_array() ? absl::StrCat(array.size()) : Kind(array));
   }
   std::vector<ChatSegment> segments;
   for (size_t i = 0; i < array.size(); ++i) {
@@ -184,7 +223,9 @@ absl::StatusOr<ChatLine> ReadChatLine(absl::string_view line) {
   if (kinds.size() != 1) {
     return Bad(
         "wanted one of messages, conversations, completion with prompt, and segments, found ",
-        kinds.empty() ? "none of them" : absl::StrCat(kinds[0], " and ", kinds[1]));
+        !kinds.empty() ? absl::StrCat(kinds[0], " and ", kinds[1])
+        : json.empty() ? "no field"
+                       : ShownFields(json));
   }
   ChatLine read;
   if (kinds[0] == "segments") {
@@ -193,7 +234,7 @@ absl::StatusOr<ChatLine> ReadChatLine(absl::string_view line) {
   }
   RETURN_IF_ERROR(CheckNoOther(json, ""));
   if (const auto system = json.find("system"); system != json.end() && !system->is_null()) {
-    return Bad("system: wanted no such field, found a ", system->type_name(),
+    return Bad("system: wanted no such field, found ", Kind(*system),
                "; put it first among the messages, with the role system");
   }
   if (kinds[0] == "completion") {

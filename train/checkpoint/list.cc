@@ -152,9 +152,13 @@ absl::StatusOr<std::vector<std::string>> FindCheckpoints(const std::string& path
   }
   ASSIGN_OR_RETURN(const std::vector<ListedCheckpoint> loadable, LoadableCheckpoints(directory));
   if (!loadable.empty()) return PathsOfComplete(loadable);
-  return absl::NotFoundError(absl::StrCat("no complete checkpoint in ", path,
-                                          "; wanted a checkpoint (a directory with ", kManifestName,
-                                          ") or a job's checkpoint.directory"));
+  const bool of_hugging_face = Exists(absl::StrCat(directory, "/config.json"));
+  return absl::NotFoundError(absl::StrCat(
+      "no complete checkpoint in ", path, "; wanted a checkpoint (a directory with ", kManifestName,
+      ") or a job's checkpoint.directory",
+      of_hugging_face
+          ? absl::StrCat("; trainyard import ", path, " --to CKPT makes one of this model")
+          : ""));
 }
 
 absl::StatusOr<ChosenCheckpoint> FindCheckpoint(const std::string& path, const UseCheckpoint& use,

@@ -174,8 +174,8 @@ absl::StatusOr<Samples> MakeSamples(const ChatLines& part, bool training,
     return absl::InvalidArgumentError(absl::StrCat(
         part.file->path(), ": wanted chats of at most batch.sequence + 1 = ", part.sequence + 1,
         " tokens, found ", counts.too_long, " of ", part.count, " that have up to ", counts.longest,
-        ", the first at byte ", counts.first_too_long, "; nearest batch.sequence ",
-        counts.longest - 1, ", or data.chat.too_long: CUT or DROP"));
+        ", the first at byte ", counts.first_too_long, "; data.chat.too_long: CUT or DROP, or ",
+        "batch.sequence ", counts.longest - 1, " where the model has so many"));
   }
   // Both parts and all seeds have orders of their own.
   const uint64_t key = RandomBits(options.seed, HashName("data/chat"), training ? 0 : 1);
@@ -187,10 +187,11 @@ absl::StatusOr<Samples> MakeSamples(const ChatLines& part, bool training,
       });
   const auto epoch = order->FirstEpoch();
   if (!epoch.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        part.file->path(), ": wanted a chat for ", what, " that has a target which counts, and is ",
-        "not too long, found none in ", part.count, " lines, of which ", counts.too_long,
-        " are too long, up to ", counts.longest, " tokens"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(part.file->path(), ": wanted a chat for ", what,
+                     " that has a target which counts, and is ", "not too long, found none in ",
+                     part.count, " lines, of which ", counts.too_long, " are too long, up to ",
+                     counts.longest, " tokens, where batch.sequence is ", part.sequence));
   }
   const double padding = 1 - double(epoch->tokens) / double(epoch->samples) / double(part.sequence);
   LogInfo("chats", {{"file", part.file->path()},

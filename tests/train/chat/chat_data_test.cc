@@ -211,7 +211,7 @@ TEST_F(ChatFiles, RefuseCutOrDropWhatIsTooLong) {
   EXPECT_THAT(
       Refusal(source, 24),
       AllOf(HasSubstr("wanted chats of at most batch.sequence + 1 = 25 tokens, found 1 of 3"),
-            HasSubstr(absl::StrCat("nearest batch.sequence ", length - 1)),
+            HasSubstr(absl::StrCat("batch.sequence ", length - 1, " where the model has")),
             HasSubstr(absl::StrCat("byte ", Line(0, 2).size()))));
   EXPECT_EQ(Refusal(source, length - 1), "");
   EXPECT_THAT(Refusal(source, length - 2), Not(IsEmpty()));

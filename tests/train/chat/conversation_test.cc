@@ -71,6 +71,16 @@ TEST(ReadChatLine, RefusesBytesThatAreNoLine) {
 TEST(ReadChatLine, RefusesOtherForms) {
   const char* const kForms = "wanted one of messages, conversations, completion with prompt, and";
   EXPECT_THAT(Refusal(R"({"text": "t"})"), HasSubstr(kForms));
+  EXPECT_THAT(Refusal(R"({"message": [], "id": 1})"), HasSubstr("found \"id\", \"message\""));
+  EXPECT_THAT(Refusal("{}"), HasSubstr("found no field"));
+  EXPECT_THAT(Refusal(R"({"messages": null})"), HasSubstr("found null"));
+  EXPECT_THAT(Refusal(R"({"messages": [[]]})"), HasSubstr("wanted an object, found an array"));
+  EXPECT_THAT(Refusal(R"({"messages": [{"role": "user", "contents": "q"}]})"),
+              HasSubstr("messages[0].content: wanted a text, found no such field, but contents"));
+  EXPECT_THAT(Refusal(R"({"messages": [{"role": "User", "content": "q"}]})"),
+              HasSubstr("found \"User\"; nearest user"));
+  EXPECT_THAT(Refusal(R"({"messages": [{"role": "human", "content": "q"}]})"),
+              HasSubstr("the roles of conversations"));
   EXPECT_THAT(Refusal(R"({"messages": [], "segments": []})"),
               HasSubstr("found messages and segments"));
   EXPECT_THAT(Refusal(R"({"messages": []})"), HasSubstr("found an empty one"));

@@ -4,7 +4,7 @@
 The model of a config.json with random weights, its own loss, bf16 by autocast, fused AdamW with clipping. Prints one JSON
 line with every step's seconds and loss. The run comes as JSON in the first argument: config (the file's content), micro,
 sequence, precision, threads, steps, attention and experts (implementations of `transformers`), compile; perhaps lora (the
-rank of PEFT's adapters of all linear layers, beside a base in bf16) and adapters (their dtype).
+rank of PEFT's adapters of all linear layers, beside a base in the run's precision) and adapters (their dtype).
 """
 import json
 import sys
@@ -24,7 +24,8 @@ def main():
     if "lora" in run:
         import peft
         adapter = peft.LoraConfig(r=run["lora"], lora_alpha=16, target_modules="all-linear")
-        model = peft.get_peft_model(model.to(torch.bfloat16), adapter, autocast_adapter_dtype=run["adapters"] == "F32")
+        model = model.to(torch.bfloat16 if run["precision"] == "BF16" else torch.float32)
+        model = peft.get_peft_model(model, adapter, autocast_adapter_dtype=run["adapters"] == "F32")
     model.train()
     optimizer = torch.optim.AdamW([w for w in model.parameters() if w.requires_grad], 3e-4, weight_decay=0.1, fused=True)
     forward = torch.compile(model) if run["compile"] else model

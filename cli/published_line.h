@@ -36,7 +36,7 @@ PageCount CountOf(const JobConfig& job, const ModelConfig& model);
 struct PublishedSpeed {
   double seconds_per_step = 0;  // The median, without the first tenth of the steps.
   double tokens_per_s_gpu = 0;
-  double tflops_per_gpu = 0;  // By CountOf; exact: of what the job computes.
+  double tflops_per_gpu = 0;  // By CountOf; exact: of what the job computes, on whole sequences.
   double mfu = 0;             // Percent of the devices' peak; 0: a peak is unknown.
 };
 // `steps` must not be empty.

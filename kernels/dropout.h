@@ -6,7 +6,7 @@
 // are kept. The number of an element is (sample * S + position) * W + first_column + d, where
 // `sample` counts the samples of the global batch. In validation y is x.
 //
-// Letters: T rows, D columns, W columns of all ranks that divide them, n ranks that divide the
+// Letters: T rows, D columns of x, W columns of all ranks' x together, n ranks that divide the
 // rows, S tokens of a sample. Computed in f32 (f64 for f64), rounded once. Bitwise deterministic
 // for any thread count, and equal on all devices.
 //
@@ -42,9 +42,10 @@ inline void Check(const DropoutArgs& args) {
   CHECK(args.first_row >= 0 && args.first_row + t <= args.samples.elements())
       << "dropout first_row: " << t << " rows from " << args.first_row << " of "
       << args.samples.elements();
-  CHECK(args.first_column >= 0 && (args.columns == 0 || args.first_column + d <= args.columns))
+  const int64_t columns = args.columns > 0 ? args.columns : d;
+  CHECK(args.first_column >= 0 && args.first_column + d <= columns)
       << "dropout first_column: " << d << " columns from " << args.first_column << " of "
-      << args.columns;
+      << columns;
   Check("dropout", args.place);
   CHECK(args.state != nullptr) << "dropout state: none";
 }

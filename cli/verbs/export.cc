@@ -14,6 +14,7 @@
 #include "common/bytes.h"
 #include "common/json.h"
 #include "common/status_macros.h"
+#include "train/checkpoint/lineage.h"
 #include "train/checkpoint/paths.h"
 #include "train/checkpoint/recorded_job.h"
 #include "train/config/parse.h"
@@ -32,24 +33,50 @@ absl::StatusOr<std::optional<HfDType>> ReadDType(const std::string& name) {
   return UsageError(absl::StrCat("--dtype: wanted BF16, F16, F32 or F64, found '", name, "'"));
 }
 
+std::string RunOf(const std::string& checkpoint) {
+  return std::filesystem::path(checkpoint).parent_path().parent_path();
+}
+
 // The job that made the checkpoint. Absent: nobody recorded it, or a release that knows more did.
-std::optional<JobConfig> JobOf(const Checkpoint& checkpoint) {
-  const auto place = ParseCheckpointPath(checkpoint.path());
+std::optional<JobConfig> JobOf(const std::string& checkpoint) {
+  const auto place = ParseCheckpointPath(checkpoint);
   if (!place) return std::nullopt;
-  const auto record = ReadRecordedJob(
-      std::filesystem::path(checkpoint.path()).parent_path().parent_path(), place->first);
+  const auto record = ReadRecordedJob(RunOf(checkpoint), place->first);
   if (!record.ok() || !*record) return std::nullopt;
   auto job = ParseJobConfig((*record)->job);
   return job.ok() ? std::optional(*std::move(job)) : std::nullopt;
 }
 
-// Says over which model the adapter is right: PEFT adds it to any.
-void NoteBase(const JobConfig& job, Output& output) {
-  if (!job.model.import_path.empty()) {
-    output.Note(absl::StrCat("the adapter's base is ", job.model.import_path));
-  } else if (!job.init_from.empty()) {
-    output.Note(absl::StrCat("the adapter's base are the weights of ", job.init_from,
-                             "; trainyard export ", job.init_from, " --to DIR writes them"));
+// Over which model an adapter is right: PEFT adds it to any.
+struct Base {
+  std::string directory = {}, checkpoint = {};  // One of them, or none if it is not known.
+};
+
+// Jobs may have gone on with each other's adapters, on the base of the first.
+Base BaseOf(std::string checkpoint) {
+  constexpr int kMostJobs = 64;
+  for (int i = 0; i < kMostJobs; ++i) {
+    const std::optional<JobConfig> job = JobOf(checkpoint);
+    if (!job) break;
+    if (!job->model.import_path.empty()) return {.directory = job->model.import_path};
+    const auto taken = ReadInitialisedFrom(RunOf(checkpoint), job->init_from);
+    if (!taken.ok() || !*taken) break;
+    checkpoint = (*taken)->path;
+    const auto opened = Checkpoint::Open(checkpoint);
+    if (!opened.ok()) break;
+    if (!opened->state().adapter) return {.checkpoint = checkpoint};
+  }
+  return {};
+}
+
+void NoteBase(const Base& base, Output& output) {
+  if (!base.directory.empty()) {
+    output.Note(absl::StrCat("the adapter's base is ", base.directory));
+  } else if (!base.checkpoint.empty()) {
+    output.Note(absl::StrCat("the adapter's base is ", base.checkpoint, "; trainyard export ",
+                             base.checkpoint, " --to DIR writes it"));
+  } else {
+    output.Note("the adapter's base is not known: PEFT would add the adapter to any model");
   }
 }
 
@@ -80,11 +107,11 @@ absl::Status RunExport(const Context& context) {
   ASSIGN_OR_RETURN(const Checkpoint checkpoint,
                    OpenCheckpoint(context.arguments.Text("CKPT"), use, context.output));
   const bool of_adapter = checkpoint.state().adapter && !options.merge;
-  const std::optional<JobConfig> job = of_adapter ? JobOf(checkpoint) : std::nullopt;
-  if (job) options.base = job->model.import_path;
+  const Base base = of_adapter ? BaseOf(checkpoint.path()) : Base();
+  options.base = base.directory;
   ASSIGN_OR_RETURN(const Exported exported, ExportHf(checkpoint, options));
   Output& output = context.output;
-  if (job) NoteBase(*job, output);
+  if (of_adapter) NoteBase(base, output);
   for (const std::string& path : exported.left) output.Note(AdviceOnLeft(path));
   if (output.format() == Format::kTable) {
     Print(exported, options, output);

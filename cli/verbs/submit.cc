@@ -69,7 +69,10 @@ void NoteBalancing(const SpecDocument& document, Output& output) {
 // Says before a job trains an adapter that PEFT could not load it.
 void NotePeft(const SpecDocument& document, Output& output) {
   const absl::StatusOr<SpecDocument::Parsed> parsed = document.ToConfig();
-  if (!parsed.ok() || !parsed->job.adapter) return;  // The controller says what is wrong.
+  if (!parsed.ok() || !parsed->job.adapter) return;
+  Violations wrong;  // The controller says what is wrong.
+  Validate(parsed->job, wrong);
+  if (!wrong.empty()) return;
   const absl::Status loads =
       CheckPeftLoads(parsed->model, TrainedParameters(parsed->job, parsed->model));
   if (loads.ok()) return;

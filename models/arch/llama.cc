@@ -64,11 +64,10 @@ HfTable HuggingFace() {
   table.fixed.push_back({"attention_bias", "false"});
   table.fixed.push_back({"mlp_bias", "false"});
   // `transformers` has other defaults for Mistral, among them a window.
-  table.other = {
-      .model_type = "mistral",
-      .architecture = "MistralForCausalLM",
-      .fixed = {{"sliding_window", "null", /*required=*/true}},
-      .required = {"num_key_value_heads", "intermediate_size", "max_position_embeddings"}};
+  table.other = {.model_type = "mistral",
+                 .architecture = "MistralForCausalLM",
+                 .fixed = {{"sliding_window", "null", /*required=*/true}},
+                 .required = {"num_key_value_heads"}};
   // Also of programs that write other architectures in the same form.
   table.ignored = {{"activation", "\"swiglu\""},
                    {"is_llama_config"},

@@ -18,7 +18,7 @@ PAGES = {
     "dgxc-llama31": {"title": "DGX Cloud performance recipes, Llama 3.1, v25.04", "zero": "OPTIMIZER"},
     "dgxc-nemotron4": {"title": "DGX Cloud performance recipes, Nemotron4, v25.04", "zero": "OPTIMIZER"},
 }
-# The page does not print its packs of SQuAD. `models/arch/conventions.cc` says from where this length of a document is.
+# The page does not print its packs of SQuAD. `models/arch/conventions.cc` says where this length of a document comes from.
 PACKED = ("nemo20", 247)
 WITH_EXPERTS = ("deepseek", "kimi", "qwen3-30b", "gpt-oss", "nemotron3")
 

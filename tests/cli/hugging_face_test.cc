@@ -170,18 +170,22 @@ TEST_F(HuggingFace, SaysHowExpertsAreBalanced) {
 // Bug it must catch: a job trains for a day what `export` then refuses.
 TEST_F(HuggingFace, SaysBeforeTrainingWhatPeftCannotLoad) {
   const std::string golden = absl::StrCat(std::getenv("TRAINYARD_SOURCE"), "/tests/golden/hf/");
-  const auto notes = [&](const std::string& model, const std::string& lora) {
+  const auto notes = [&](const std::string& model, const std::string& adapter, int sequence = 8) {
     std::ofstream(scratch_ + "/s.yaml")
-        << "{name: a, model: {import: " << golden << model << "}, adapter: {lora: {" << lora
-        << "}}, batch: {global: 1, micro: 1, sequence: 8}, data: {synthetic: {}}, steps: 1,"
-        << " optimizer: {adamw: {learning_rate: 1e-3}}}";
-    EXPECT_EQ(Trainyard({"submit", scratch_ + "/s.yaml", "--controller", "127.0.0.1:1"}), 4);
+        << "{name: a, model: {import: " << golden << model << "}, adapter: {" << adapter
+        << "}, batch: {global: 1, micro: 1, sequence: " << sequence
+        << "}, data: {synthetic: {}}, steps: 1, optimizer: {adamw: {learning_rate: 1e-3}}}";
+    EXPECT_NE(Trainyard({"submit", scratch_ + "/s.yaml", "--controller", "127.0.0.1:1"}), 0);
     return err_.str();
   };
-  EXPECT_THAT(notes("deepseek_v3", ""),
+  EXPECT_THAT(notes("deepseek_v3", "lora: {}"),
               HasSubstr("cannot be exported for PEFT: model.layers.0.mlp."));
-  EXPECT_THAT(notes("deepseek_v3", "targets: ['*.self_attn.*']"), Not(HasSubstr("PEFT")));
-  EXPECT_THAT(notes("llama", ""), Not(HasSubstr("PEFT")));
+  EXPECT_THAT(notes("deepseek_v3", "lora: {targets: ['*.self_attn.*']}"), Not(HasSubstr("PEFT")));
+  EXPECT_THAT(notes("llama", "lora: {}"), Not(HasSubstr("PEFT")));
+  // What is refused is not recorded.
+  EXPECT_THAT(notes("deepseek_v3", "lora: {}", 1 << 20), Not(HasSubstr("PEFT")));
+  EXPECT_THAT(notes("deepseek_v3", "lora: {rank: -1}"), Not(HasSubstr("PEFT")));
+  EXPECT_THAT(notes("deepseek_v3", ""), Not(HasSubstr("PEFT")));
 }
 
 // The family is known only once the directory is read.

@@ -112,8 +112,7 @@ LowRank AdapterOf(const JobConfig& job) {
   const std::optional<LoraNumbers> numbers = LoraNumbersOf(job);
   if (!numbers) return {};
   const LoraConfig& lora = *job.adapter->lora;
-  LowRank adapter{
-      .rank = numbers->rank, .scale = numbers->scale(), .dropout = job.adapter->lora->dropout};
+  LowRank adapter{.rank = numbers->rank, .scale = numbers->scale(), .dropout = lora.dropout};
   if (!IsAllLinear(lora.targets)) adapter.adapts = AnyOf(lora.targets);
   return adapter;
 }

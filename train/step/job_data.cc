@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/check.h"
 #include "common/files.h"
 #include "common/log.h"
 #include "common/status_macros.h"
@@ -42,7 +43,8 @@ DataConfig WithKeptTokenizer(const JobConfig& job, const Roots& roots) {
     return data;
   }
   std::string& tokenizer = data.As<ChatData>().tokenizer;
-  if (tokenizer != job.model.import_path || Exists(tokenizer)) return data;
+  if (tokenizer != job.model.import_path) return data;
+  if (!absl::IsNotFound(roots.FindDirectory(tokenizer).status())) return data;
   const auto directory = roots.FindDirectory(job.checkpoint->directory);
   if (!directory.ok()) return data;
   const auto checkpoints = LoadableCheckpoints(*directory);
@@ -89,6 +91,7 @@ absl::StatusOr<JobData> OpenJobData(const JobConfig& job, std::vector<InputSpec>
 
 int64_t ValidationBatches(const JobConfig& job, const DataSplits& splits) {
   if (job.validation->batches > 0) return job.validation->batches;
+  CHECK(splits.held_out > 0) << "data without an end needs validation.batches";
   return (splits.held_out + job.batch.global - 1) / job.batch.global;
 }
 

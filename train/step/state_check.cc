@@ -118,6 +118,25 @@ std::vector<int> ReplicasOf(const Program& program) {
   return program.mesh.Members(any ? copies : AxisSet());
 }
 
+namespace {
+
+// The axes along which ranks hold the same frozen parameters: the same axes on all of them, also
+// where a rank's shard is padding.
+AxisSet CopiesOfFrozen(const Program& program) {
+  AxisSet copies = program.frozen_buckets.empty() ? AxisSet() : program.mesh.active();
+  for (const FrozenBucket& bucket : program.frozen_buckets) {
+    for (const ParameterStorage& storage : program.storages) {
+      if (!storage.frozen || storage.flat.Intersect(bucket.flat).empty()) continue;
+      for (const ParameterBox& box : BoxesOf(storage, program.mesh)) {
+        copies = copies & (box.copy_axes - bucket.zero_axes);
+      }
+    }
+  }
+  return copies;
+}
+
+}  // namespace
+
 StateCheck::StateCheck(const Executable& executable, Collective& everyone)
     : executable_(executable), everyone_(everyone), replicas_(ReplicasOf(executable.program())) {
   const Mesh& mesh = executable.program().mesh;
@@ -125,9 +144,7 @@ StateCheck::StateCheck(const Executable& executable, Collective& everyone)
     if (!box.state) checked_.push_back(std::move(box));
   }
   frozen_ = executable.program().FrozenParameters();
-  AxisSet frozen_copies = mesh.active();
-  for (const ParameterBox& box : frozen_) frozen_copies = frozen_copies & box.copy_axes;
-  frozen_replicas_ = mesh.Members(frozen_.empty() ? AxisSet() : frozen_copies);
+  frozen_replicas_ = mesh.Members(CopiesOfFrozen(executable.program()));
 }
 
 void StateCheck::Begin() { frozen_at_begin_ = FrozenInMemory(); }

@@ -9,7 +9,7 @@ namespace trainyard::ops {
 namespace {
 
 // Where x lies among the values of all ranks.
-struct Lies {
+struct Placement {
   SequencePart part;
   int64_t first_row = 0;
   int64_t first_column = 0;
@@ -22,7 +22,8 @@ class DropoutOp final : public NamedOp<DropoutOp> {
  public:
   enum Input { kX, kSamples, kInputs };
   enum Output { kY, kOutputs };
-  DropoutOp(const DropoutPlace& place, const Lies& lies) : place_(place), lies_(lies) {}
+  DropoutOp(const DropoutPlace& place, const Placement& placement)
+      : place_(place), placement_(placement) {}
   absl::string_view name() const override { return "dropout"; }
   std::string attributes() const override {
     return absl::StrCat("probability=", place_.probability, " stream=", absl::Hex(place_.stream));
@@ -31,10 +32,10 @@ class DropoutOp final : public NamedOp<DropoutOp> {
   Call Bind(const Binder& binder, const Instance& instance) const override {
     return binder.Kernel(DropoutArgs{.x = binder.tensor(instance.inputs[kX]),
                                      .samples = binder.tensor(instance.inputs[kSamples]),
-                                     .part = lies_.part,
-                                     .first_row = lies_.first_row,
-                                     .first_column = lies_.first_column,
-                                     .columns = lies_.columns,
+                                     .part = placement_.part,
+                                     .first_row = placement_.first_row,
+                                     .first_column = placement_.first_column,
+                                     .columns = placement_.columns,
                                      .place = place_,
                                      .state = binder.step_state(),
                                      .y = binder.tensor(instance.outputs[kY])});
@@ -42,20 +43,22 @@ class DropoutOp final : public NamedOp<DropoutOp> {
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
     const ValueInfo info = recorder.info(instance.inputs[kX]);
-    const Value dx = recorder.Emit(
-        std::make_shared<DropoutOp>(place_, lies_), {output_grads[kY], instance.inputs[kSamples]},
-        {{.shape = info.shape, .dtype = info.dtype, .name = "undropped"}})[0];
+    const Value dx =
+        recorder.Emit(std::make_shared<DropoutOp>(place_, placement_),
+                      {output_grads[kY], instance.inputs[kSamples]},
+                      {{.shape = info.shape, .dtype = info.dtype, .name = "undropped"}})[0];
     return {dx, {}};
   }
 
  private:
   const DropoutPlace place_;
-  const Lies lies_;
+  const Placement placement_;
 };
 
-Value Drop(Recorder& recorder, Value x, const DropoutPlace& place, const Lies& lies) {
+Value Drop(Recorder& recorder, Value x, const DropoutPlace& place, const Placement& placement) {
   const ValueInfo info = recorder.info(x);
-  return recorder.Emit(std::make_shared<DropoutOp>(place, lies), {x, recorder.Read(kSampleNumbers)},
+  return recorder.Emit(std::make_shared<DropoutOp>(place, placement),
+                       {x, recorder.Read(kSampleNumbers)},
                        {{.shape = info.shape, .dtype = info.dtype, .name = "dropped"}})[0];
 }
 

@@ -19,7 +19,9 @@ Tensor OwnPart(const Binder& binder, const Bucket& bucket) {
 Tensor Whole(const Binder& binder, const Bucket& bucket) {
   return binder.flat(FlatBuffer::kComputeWindow, bucket.flat);
 }
-std::string DTypeOf(const Bucket&) { return ""; }  // The precision's.
+std::string TextOf(const Bucket& bucket) {
+  return absl::StrCat("flat=", bucket.flat.offset, "+", bucket.flat.elements);
+}
 
 int64_t BytesOf(const Program&, const FrozenBucket& bucket) { return bucket.flat.elements; }
 Tensor OwnPart(const Binder& binder, const FrozenBucket& bucket) {
@@ -28,8 +30,9 @@ Tensor OwnPart(const Binder& binder, const FrozenBucket& bucket) {
 Tensor Whole(const Binder& binder, const FrozenBucket& bucket) {
   return binder.frozen(FlatBuffer::kFrozenWindow, bucket.flat, bucket.dtype);
 }
-std::string DTypeOf(const FrozenBucket& bucket) {
-  return absl::StrCat(" frozen=", Name(bucket.dtype));
+std::string TextOf(const FrozenBucket& bucket) {
+  return absl::StrCat("flat=", bucket.flat.offset, "+", bucket.flat.elements,
+                      " frozen=", Name(bucket.dtype));
 }
 
 // Gathers a bucket's weights into the window from the ranks that own them. `AnyBucket` is Bucket or
@@ -41,9 +44,7 @@ class GatherWindowOp final : public Op {
   absl::string_view name() const override { return "gather_window"; }
   AxisSet group() const override { return bucket_.zero_axes; }
   bool has_effect() const override { return true; }
-  std::string attributes() const override {
-    return absl::StrCat("flat=", bucket_.flat.offset, "+", bucket_.flat.elements, DTypeOf(bucket_));
-  }
+  std::string attributes() const override { return TextOf(bucket_); }
   Cost CostOf(const Program& program, const Instance&) const override {
     return {.bytes = double(BytesOf(program, bucket_))};
   }

@@ -343,6 +343,17 @@ TEST(InitFrom, TakesASubsetOnlyWhenAsked) {
               AllOf(HasSubstr("init_from: "), HasSubstr(": ffn is "), HasSubstr("wanted 28")));
 }
 
+// Bug it must catch: ranks that hold a whole table alone, and padding of everything else, are
+// compared with those that hold more. The norms of a block have 512 bytes.
+TEST(FrozenStateCheck, ComparesNoRankThatHasPaddingAlone) {
+  JobConfig job = TinyJob(FreshDirectory("frozen_padding"));
+  job.model.architecture->fields["tied"] = true;
+  job.precision = PrecisionName::kBF16;
+  job.parallelism.zero = Zero::kFull;
+  job.frozen = {"model.embed_tokens.weight", "*norm*"};
+  for (const RankRun& run : RunJob(job, {.ranks = 4})) ASSERT_TRUE(run.status.ok()) << run.status;
+}
+
 // What the training loop asks of a state check, on each of two ranks.
 TEST(FrozenStateCheck, FindsABitThatChangedBeforeACheckpointTrustsIt) {
   JobConfig job = FrozenJob("unused");

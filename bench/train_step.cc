@@ -27,6 +27,7 @@
 #include "common/status_macros.h"
 #include "kernels/collective/local.h"
 #include "kernels/cuda/load.h"
+#include "kernels/device/narrow.h"
 #include "kernels/matrix_rate.h"
 #include "kernels/memory_rate.h"
 #include "models/arch/flops.h"
@@ -34,6 +35,7 @@
 #include "models/program/op.h"
 #include "models/program/timeline.h"
 #include "train/config/frozen.h"
+#include "train/config/precision.h"
 #include "train/step/rank_engine.h"
 
 namespace trainyard {
@@ -161,15 +163,14 @@ absl::StatusOr<const Backend*> BackendOf(const Options& options) {
   return cuda.backend;
 }
 
-absl::Status Run(const Options& options) {
+absl::Status Run(Options options) {
   ASSIGN_OR_RETURN(const Backend* const chosen, BackendOf(options));
   const Backend& backend = *chosen;
   ASSIGN_OR_RETURN(const bench::ResolvedCase resolved, bench::Resolve(options.step));
   const JobConfig& job = resolved.job;
   const ModelConfig& model = resolved.model;
-  const DType dtype = options.step.precision == "bf16"  ? DType::kBF16
-                      : options.step.precision == "f32" ? DType::kF32
-                                                        : DType::kF64;
+  const DType dtype = RowOf(job.precision).formats.multiplied();
+  options.without_rates |= IsNarrow(dtype);  // No device's rate is known in 8 bits.
   const auto rate = [&] {
     if (options.without_rates) return 0.0;
     return *MeasureMatrixRate(backend, dtype, options.threads, absl::Seconds(1));

@@ -32,6 +32,7 @@ void RecordForward(Recorder& recorder, const Model& model, const RecordOptions& 
   recorder.Declare(std::move(inputs));
   recorder.set_block(first_block);
   recorder.set_label("embed");
+  recorder.set_layer_kind(ProductKind::kPlain);
   Carried x = model.Start(recorder);
   const auto cut_here = [&] {
     return std::count(options.cuts.begin(), options.cuts.end(), recorder.block()) > 0;
@@ -39,11 +40,14 @@ void RecordForward(Recorder& recorder, const Model& model, const RecordOptions& 
   for (int64_t layer = 0; layer < model.layers(); ++layer) {
     if (cut_here()) x = recorder.Cut(x);
     recorder.set_block(first_block + int(layer) + 1);
+    const bool plain = options.plain.Has(layer, model.layers());
+    recorder.set_layer_kind(plain ? ProductKind::kPlain : ProductKind::kLayer);
     x = model.Block(recorder, layer, x);
   }
   if (cut_here()) x = recorder.Cut(x);
   recorder.set_block(program.num_blocks - 1);
   recorder.set_label("head");
+  recorder.set_layer_kind(ProductKind::kPlain);
   if (program.training) {
     model.Loss(recorder, x);
   } else {
@@ -105,6 +109,7 @@ Program RecordTraining(const Model& model, const TrainingOptions& options) {
   KeepStage(program, options.record.stages);
   RemoveDead(program);
   after("dead");
+  CHECK(program.divided_blocks.empty()) << program.divided_blocks.front();
   Recompute(program, options.recompute);
   after("recompute");
   LayOutParameters(program, {.bucket_bytes = options.bucket_bytes,

@@ -44,6 +44,15 @@ class Model {
 // The output "logits" of a program with a cache that has read several tokens.
 inline constexpr char kSeveralLogits[] = "logits of several";
 
+// The first and the last layers of a model whose linear layers keep the wide format, whatever the
+// precision. Only linear layers of the others have products of the kind kLayer: not the start of a
+// model, nor its end.
+struct PlainLayers {
+  int64_t first = 0;
+  int64_t last = 0;
+  bool Has(int64_t layer, int64_t layers) const { return layer < first || layer >= layers - last; }
+};
+
 struct RecordOptions {
   Precision precision = Precision::F32();
   int64_t micro_batch = 1;  // In sequences.
@@ -64,6 +73,7 @@ struct RecordOptions {
   bool restart_positions = false;  // With `documents`: each document has the positions from 0 on.
   bool deterministic = true;       // False: see AttentionBackwardArgs.
   LowRank adapter = {};            // The low-rank adapters of linear layers.
+  PlainLayers plain = {};          // Which layers' products have no scales in any precision.
   bool fuse = true;                // Whether ops are fused. Only tests that compare turn this off.
   // > 0: an inference program of one sequence on one rank keeps the keys and values of so many
   // tokens, at most the model's max_sequence, from one replay to the next. Chunk 0 reads the next

@@ -86,15 +86,12 @@ absl::StatusOr<RootPaths> Coordinator::CheckAgainstWorkers(const Spec& spec) con
   // Such a job would wait for machines of another kind. A job that is merely too large for the
   // cluster is accepted.
   if (spec.facts.cpu_only && kinds == std::set{DeviceKind::kCuda}) {
-    std::vector<std::string> of_gpus;
-    for (const PrecisionRow& row : Precisions()) {
-      if (row.RunsOn(DeviceKind::kCuda)) of_gpus.push_back(row.name);
-    }
+    const std::vector<std::string> of_gpus = PrecisionNamesOn(DeviceKind::kCuda);
     violations.Add("precision",
                    absl::StrCat(absl::StrJoin(of_gpus, " or "),
                                 ", since every device of this cluster is a GPU"),
                    absl::StrCat(spec.facts.precision, ", which exists on CPU ranks alone"),
-                   of_gpus.back());
+                   NearestPrecisionOn(DeviceKind::kCuda, spec.facts.precision));
   }
   for (const SpecPath& named : spec.facts.paths) {
     // If no worker has told its roots, the worker that starts the job decides.

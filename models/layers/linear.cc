@@ -65,7 +65,7 @@ Value RowLinear::operator()(Recorder& recorder, Value x) const {
     return AddToRows(recorder, weight_, x, ops::Linear(recorder, x, weight, bias));
   }
   // The bias must be added once, so it is added to the sum over ranks.
-  Value y = ops::LinearScatter(recorder, x, weight, kTensorAxes);
+  Value y = ops::LinearScatter(recorder, recorder.layer_kind(), x, weight, kTensorAxes);
   if (bias.valid()) y = ops::AddBias(recorder, y, bias);
   return AddToRows(recorder, weight_, x, y);
 }

@@ -25,12 +25,15 @@ ParameterSpec Up(const ParameterSpec& weight, int64_t rank) {
           .decay = true};
 }
 
+// Adapters are narrow, so no recipe rounds their operands.
+constexpr ProductKind kPlain = ProductKind::kPlain;
+
 // Returns y plus the product of the narrow rows with b.
 Value AddUp(Recorder& recorder, const ParameterSpec& weight, Value narrow, Value y) {
   const LowRank& adapter = recorder.adapter();
   narrow = ops::Scale(recorder, narrow, adapter.scale);
-  return ops::Add(recorder, y,
-                  ops::Linear(recorder, narrow, recorder.Parameter(Up(weight, adapter.rank))));
+  const Value up = recorder.Parameter(Up(weight, adapter.rank));
+  return ops::Add(recorder, y, ops::Linear(recorder, kPlain, narrow, up));
 }
 
 }  // namespace
@@ -42,7 +45,7 @@ Value AddToColumns(Recorder& recorder, const std::vector<ParameterSpec>& weights
   std::vector<ParameterSpec> down;
   for (const ParameterSpec& weight : weights) down.push_back(Down(weight, adapter.rank));
   const Value dropped = ops::Dropout(recorder, x, adapter.dropout, down.front().name);
-  const Value own_rows = ops::Linear(recorder, dropped, recorder.Parameters(down));
+  const Value own_rows = ops::Linear(recorder, kPlain, dropped, recorder.Parameters(down));
   const Value scaled = ops::Scale(recorder, own_rows, adapter.scale);
   std::vector<Value> parts = {ops::AllGather(recorder, scaled, kTensorAxes)};
   if (weights.size() > 1) {
@@ -50,7 +53,8 @@ Value AddToColumns(Recorder& recorder, const std::vector<ParameterSpec>& weights
         ops::SplitColumns(recorder, parts[0], std::vector<int64_t>(weights.size(), adapter.rank));
   }
   for (size_t i = 0; i < weights.size(); ++i) {
-    parts[i] = ops::Linear(recorder, parts[i], recorder.Parameter(Up(weights[i], adapter.rank)));
+    const Value up = recorder.Parameter(Up(weights[i], adapter.rank));
+    parts[i] = ops::Linear(recorder, kPlain, parts[i], up);
   }
   return ops::Add(recorder, y, ops::ConcatColumns(recorder, parts));
 }
@@ -59,8 +63,9 @@ Value AddToRows(Recorder& recorder, const ParameterSpec& weight, Value x, Value 
   if (!recorder.Adapts(weight)) return y;
   const ParameterSpec down = Down(weight, recorder.adapter().rank);
   x = ops::DropoutOfColumns(recorder, x, recorder.adapter().dropout, down.name);
-  return AddUp(recorder, weight,
-               ops::LinearScatter(recorder, x, recorder.Parameter(down), kTensorAxes), y);
+  const Value narrow =
+      ops::LinearScatter(recorder, kPlain, x, recorder.Parameter(down), kTensorAxes);
+  return AddUp(recorder, weight, narrow, y);
 }
 
 Value AdaptedLinear(Recorder& recorder, Value x, const ParameterSpec& weight, Value bias) {
@@ -68,7 +73,7 @@ Value AdaptedLinear(Recorder& recorder, Value x, const ParameterSpec& weight, Va
   if (!recorder.Adapts(weight)) return y;
   const ParameterSpec down = Down(weight, recorder.adapter().rank);
   x = ops::Dropout(recorder, x, recorder.adapter().dropout, down.name);
-  return AddUp(recorder, weight, ops::Linear(recorder, x, recorder.Parameter(down)), y);
+  return AddUp(recorder, weight, ops::Linear(recorder, kPlain, x, recorder.Parameter(down)), y);
 }
 
 }  // namespace trainyard

@@ -87,7 +87,7 @@ Value Moe::operator()(Recorder& recorder, Value x, Value& load) const {
   recorder.set_label("mlp");
   const Value gate = recorder.Parameter(gate_);
   const Value gate_bias = form_.bias ? recorder.Parameter(gate_bias_) : Value{};
-  const Value logits = ops::Logits(recorder, ProductKind::kRouter, x, gate, gate_bias);
+  const Value logits = ops::Linear(recorder, ProductKind::kRouter, x, gate, gate_bias);
   const Value bias = config_.expert_bias ? recorder.Parameter(choice_bias_) : Value{};
   const ops::Routing routing = ops::Router(recorder, logits, bias, RouterOf(config_));
   if (config_.aux_loss > 0 && recorder.program().training) {

@@ -20,6 +20,7 @@ Precision Everywhere(DType dtype) {
           .activation = dtype,
           .statistic = dtype,
           .layer = formats,
+          .plain = formats,
           .experts = formats,
           .router = formats,
           .head = formats};
@@ -43,6 +44,8 @@ const char* Name(ProductKind kind) {
   switch (kind) {
     case ProductKind::kLayer:
       return "layer";
+    case ProductKind::kPlain:
+      return "plain layer";
     case ProductKind::kExperts:
       return "experts";
     case ProductKind::kRouter:
@@ -70,15 +73,28 @@ Precision Precision::BF16() {
           .statistic = kF32,
           // In the order forward, input gradient, weight gradient.
           .layer = {kRounded, kRounded, kSums},
+          .plain = {kRounded, kRounded, kSums},
           .experts = {kRounded, kRounded, kSums},
           .router = {kSums, kRounded, kSums},
           .head = {kSums, kRounded, kSums}};
+}
+
+Precision Precision::WithLayers(const OperandFormat& x, const OperandFormat& w,
+                                const OperandFormat& dy) const {
+  Precision with = *this;
+  const auto result = [&](ProductRole role) { return layer[size_t(role)].result; };
+  with.layer = {ProductFormat(x, w, result(ProductRole::kForward)),
+                ProductFormat(dy, w, result(ProductRole::kInputGradient)),
+                ProductFormat(dy, x, result(ProductRole::kWeightGradient))};
+  return with;
 }
 
 ProductFormat Precision::product(const ProductUse& use) const {
   switch (use.kind) {
     case ProductKind::kLayer:
       return layer[size_t(use.role)];
+    case ProductKind::kPlain:
+      return plain[size_t(use.role)];
     case ProductKind::kExperts:
       return experts[size_t(use.role)];
     case ProductKind::kRouter:
@@ -96,9 +112,18 @@ bool Precision::HasScales(ProductKind kind) const {
          product({kind, kWeightGradient}).scaled();
 }
 
+bool Precision::HasBlocks() const {
+  const auto divides = [](const OperandFormat& operand) {
+    return operand.scaling && (operand.scaling->kept > 1 || operand.scaling->summed > 1);
+  };
+  return std::any_of(layer.begin(), layer.end(), [&](const ProductFormat& format) {
+    return divides(format.a) || divides(format.b);
+  });
+}
+
 std::vector<ProductFormat> Precision::ProductFormatsUsed() const {
   std::vector<ProductFormat> used;
-  for (const ProductFormats& formats : {layer, experts, router, head}) {
+  for (const ProductFormats& formats : {layer, plain, experts, router, head}) {
     for (const ProductFormat& format : formats) {
       if (std::find(used.begin(), used.end(), format) == used.end()) used.push_back(format);
     }

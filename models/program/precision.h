@@ -20,8 +20,12 @@ enum class ProductRole : uint8_t {
 };
 const char* Name(ProductRole role);
 
-// The weights that a product uses.
-enum class ProductKind : uint8_t { kLayer, kExperts, kRouter, kHead };
+// The weights that a product uses. kPlain: of linear layers that keep the wide format in every
+// recipe: adapters, and layers that a job leaves out of its recipe.
+enum class ProductKind : uint8_t { kLayer, kPlain, kExperts, kRouter, kHead };
+inline constexpr ProductKind kProductKinds[] = {ProductKind::kLayer, ProductKind::kPlain,
+                                                ProductKind::kExperts, ProductKind::kRouter,
+                                                ProductKind::kHead};
 const char* Name(ProductKind kind);
 
 struct ProductUse {
@@ -77,13 +81,15 @@ struct Precision {
   DType activation;  // Activations and their gradients.
   DType statistic;   // Statistics of rows, losses, rotations, weights of experts.
   // Products.
-  ProductFormats layer, experts, router, head;
+  ProductFormats layer, plain, experts, router, head;
 
   ProductFormat product(const ProductUse& use) const;
   // Whether a product of this kind has scales in at least one role.
   bool HasScales(ProductKind kind) const;
   // The formats that at least one product has, each once.
   std::vector<ProductFormat> ProductFormatsUsed() const;
+  // Whether a scale of layers is of a block of several numbers, but not of all along a dim.
+  bool HasBlocks() const;
   // The dtype of the first operand of most products. MFU is relative to a device's peak in this
   // dtype.
   DType multiplied() const { return product({}).a.dtype; }
@@ -91,6 +97,10 @@ struct Precision {
   static Precision F64();
   static Precision F32();
   static Precision BF16();
+  // The same, but the products of layers round their operands: the input x, the weight w and the
+  // gradient dy of the output.
+  Precision WithLayers(const OperandFormat& x, const OperandFormat& w,
+                       const OperandFormat& dy) const;
 };
 
 }  // namespace trainyard

@@ -84,6 +84,17 @@ void AppendShard(std::span<const ParameterBox> all, const FlatRange& own, AxisSe
 
 }  // namespace
 
+std::ostream& operator<<(std::ostream& out, const DividedBlock& divided) {
+  const bool tokens = divided.dim == DividedBlock::Dim::kTokens;
+  const bool outputs = divided.dim == DividedBlock::Dim::kOutputs;
+  return out << divided.weight << ": wanted blocks of " << divided.block << ' '
+             << (tokens    ? "tokens"
+                 : outputs ? "outputs"
+                           : "inputs")
+             << " whole on a rank, found " << divided.part << " on each of those along "
+             << divided.axes;
+}
+
 std::vector<ParameterBox> Program::Parameters() const { return BoxesWhere(*this, false); }
 
 std::vector<ParameterBox> Program::FrozenParameters() const {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <ostream>
 #include <set>
 #include <string>
 #include <vector>
@@ -67,6 +68,18 @@ struct Instance {
   std::vector<int> awaits = {};
   static constexpr int kNoEvent = -1;
 };
+
+// A block of numbers with one scale that the layout divides among ranks. Such a layout would have
+// other blocks than one rank has, so a training program has none: Validate refuses the job.
+struct DividedBlock {
+  std::string weight;  // Of the product.
+  enum class Dim : uint8_t { kOutputs, kInputs, kTokens } dim = Dim::kOutputs;
+  int64_t block = 0;  // So many neighbours along the dim share a scale.
+  int64_t part = 0;   // So many of them follow one another on a rank.
+  AxisSet axes = {};  // Over which ranks divide the dim.
+  bool operator==(const DividedBlock&) const = default;
+};
+std::ostream& operator<<(std::ostream& out, const DividedBlock& divided);
 
 struct Cost {
   double flops = 0;  // Matrix work only: products and attention. Multiply and add count as two.
@@ -153,8 +166,9 @@ struct Program {
   int64_t flat_elements = 0;   // All trainable parameters, padding included.
   int64_t shard_elements = 0;  // The parameters that this rank updates.
   std::array<FlatMap, kNumFlatBuffers> places;
-  int64_t num_parameters = 0;  // Elements of the global tensors of the whole model.
-  bool training = false;       // Has gradients and an optimizer list.
+  int64_t num_parameters = 0;                // Elements of the global tensors of the whole model.
+  bool training = false;                     // Has gradients and an optimizer list.
+  std::vector<DividedBlock> divided_blocks;  // Each weight and dim once.
 
   const ValueInfo& info(Value value) const;
   const ParameterStorage& storage(Value parameter_or_gradient) const;

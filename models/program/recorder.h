@@ -131,9 +131,12 @@ class Recorder {
 
   void set_block(int block) { block_ = block; }
   void set_label(absl::string_view label) { label_ = std::string(label); }
+  // The kind of the products of linear layers from here on: kPlain where a recipe leaves them wide.
+  void set_layer_kind(ProductKind kind) { layer_kind_ = kind; }
   void set_list(List list) { list_ = list; }
   void set_when(When when) { when_ = when; }
   int block() const { return block_; }
+  ProductKind layer_kind() const { return layer_kind_; }
   List list() const { return list_; }
 
   SequencePart part() const { return program_.sequence_part(); }
@@ -155,6 +158,7 @@ class Recorder {
   List list_ = List::kForward;
   When when_ = When::kAlways;
   int block_ = 0;
+  ProductKind layer_kind_ = ProductKind::kLayer;
   std::string label_;
   std::map<std::string, int> storage_of_;                // By parameter name.
   std::map<std::string, std::vector<Value>> constants_;  // By op, attributes and shapes.

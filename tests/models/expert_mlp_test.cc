@@ -38,7 +38,7 @@ class ExpertModel final : public LanguageModel {
     return ops::ExpertMlp(
         recorder, {.x = x,
                    .experts = experts,
-                   .weights = ops::Logits(recorder, ProductKind::kRouter, x, gate),
+                   .weights = ops::Linear(recorder, ProductKind::kRouter, x, gate),
                    .gate_up = recorder.Parameters(first),
                    .down = recorder.Parameter(Matrix("e.*.down", {kExperts, kWidth, kFfn}, true)),
                    .gated = gated_});

@@ -59,7 +59,7 @@ class GateModel final : public SmallModel {
   explicit GateModel(const RouterOptions& options) : SmallModel(4), options_(options) {}
   Carried Block(Recorder& recorder, int64_t, const Carried& carried) const override {
     const Value x = carried.only();
-    const Value logits = ops::Logits(recorder, ProductKind::kRouter, x,
+    const Value logits = ops::Linear(recorder, ProductKind::kRouter, x,
                                      recorder.Parameter(Normal("gate", {kExperts, 4})));
     ParameterSpec bias = Normal("bias", {kExperts});
     bias.unrounded = true;

@@ -30,7 +30,8 @@ Program Record(const Precision& precision, const Mesh& mesh) {
   recorder.KeepOutput("gather", gather);
   recorder.KeepOutput("gather apart",
                       ops::Linear(recorder, ops::AllGather(recorder, x, kTensorAxes), up, bias));
-  recorder.KeepOutput("scatter", ops::LinearScatter(recorder, gather, down, kTensorAxes));
+  recorder.KeepOutput("scatter",
+                      ops::LinearScatter(recorder, ProductKind::kLayer, gather, down, kTensorAxes));
   recorder.KeepOutput(
       "scatter apart",
       ops::ReduceScatter(recorder, ops::Linear(recorder, gather, down), kTensorAxes));

@@ -1,9 +1,9 @@
 // Proves what the recording of a product with scales finds: which values are rounded once, which
-// histories there are, what each of them notes, and that blocks which end inside of a rank's part
-// are refused.
+// histories there are, what each of them notes, and which blocks end inside of a rank's part.
 
 #include <gmock/gmock.h>
 
+#include "absl/strings/str_cat.h"
 #include "models/program/op.h"
 #include "models/program/ops/ops.h"
 #include "models/program/recorder.h"
@@ -78,15 +78,21 @@ TEST(ScaledProduct, NotesNothingInInference) {
   EXPECT_THAT(Notes(recorder), ElementsAre());
 }
 
-TEST(ScaledProductDeathTest, NamesTheBlocksThatEndInsideOfAPart) {
-  const auto multiply = [](int64_t block, Shard shard) {
+TEST(ScaledProduct, NotesTheBlocksThatEndInsideOfAPart) {
+  const auto divided = [](int64_t block, const Shard& shard) {
     Recorder recorder = RecorderOf({.kept = block, .summed = block}, {.tensor = 2});
     ops::Linear(recorder, Input(recorder, "x"), Weight(recorder, "w", shard));
+    std::vector<std::string> found;
+    for (const DividedBlock& one : recorder.program().divided_blocks) {
+      found.push_back(absl::StrCat(one.weight, " ", int(one.dim), " ", one.block, " ", one.part));
+    }
+    return found;
   };
-  multiply(4, {});
-  multiply(2, Shard::Rows(Axis::kTensor));
-  EXPECT_DEATH(multiply(4, Shard::Rows(Axis::kTensor)),
-               "w.* wanted blocks of 4 along dim 0, found 2 of them on a rank");
+  EXPECT_THAT(divided(4, {}), ElementsAre());
+  EXPECT_THAT(divided(2, Shard::Rows(Axis::kTensor)), ElementsAre());
+  EXPECT_THAT(divided(4, Shard::Rows(Axis::kTensor)), ElementsAre("w 0 4 2"));
+  // Each section's part must have whole blocks, not only all of them together.
+  EXPECT_THAT(divided(2, Shard::Rows(Axis::kTensor, {2, 2})), ElementsAre("w 0 2 1"));
 }
 
 }  // namespace

@@ -71,12 +71,23 @@ constexpr Alias kAliases[] = {
     {"moe_aux_loss_coeff", "moe.aux_loss"},
     {"router_aux_loss_coef", "moe.aux_loss"},
     {"norm_topk_prob", "moe.norm_topk"},
+    {"num_layers_at_start_in_bf16", "fp8.first_layers_in_bf16"},
+    {"num_layers_at_end_in_bf16", "fp8.last_layers_in_bf16"},
+    {"fp8_recipe", "precision"},
 };
 
 // Values of precisions. A job in FP8 is meant to be fast, and in BF16 it is the fastest here.
+// Megatron names recipes without FP8.
 constexpr Alias kValueAliases[] = {
-    {"FP8", "BF16"},      {"BF16-MIXED", "BF16"}, {"BFLOAT16", "BF16"},
-    {"16-MIXED", "BF16"}, {"FLOAT32", "F32"},     {"32-TRUE", "F32"},
+    {"FP8", "BF16"},
+    {"BF16-MIXED", "BF16"},
+    {"BFLOAT16", "BF16"},
+    {"16-MIXED", "BF16"},
+    {"FLOAT32", "F32"},
+    {"32-TRUE", "F32"},
+    {"DELAYED", "FP8_DELAYED"},
+    {"TENSORWISE", "FP8_CURRENT"},
+    {"BLOCKWISE", "FP8_BLOCKWISE"},
 };
 
 // Replaces the * of a path by the name that stands there in the spec.

@@ -35,6 +35,7 @@ const LaterField kLaterFields[] = {
     {5, {"data", "blend"}, "eod_mask_loss", "false"},
     {5, {"data", "synthetic"}, "document_tokens", "0"},
     {5, {}, "adapter", nullptr},
+    {5, {}, "fp8", nullptr},
 };
 static_assert(kOldestResolvedJobFormat == 2 && kResolvedJobFormat == 5,
               "each format needs its rows");

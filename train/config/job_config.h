@@ -19,8 +19,16 @@
 
 namespace trainyard {
 
-enum class PrecisionName { kBF16, kF32, kF64 };  // See precision.h.
-const char* Name(PrecisionName precision);       // "BF16", "F32", "F64".
+enum class PrecisionName {  // See precision.h.
+  kBF16,
+  kF32,
+  kF64,
+  kFP8Delayed,
+  kFP8Current,
+  kFP8Blockwise,
+  kFP8Rowwise
+};
+const char* Name(PrecisionName precision);  // "BF16", "F32", "F64", "FP8_DELAYED", ...
 
 // Exactly one of preset and architecture must be given; overrides are legal with a preset.
 // resolve_model.h makes the complete model.
@@ -63,6 +71,12 @@ struct ParallelismConfig {
 struct RecomputeConfig {
   int64_t blocks = 0;  // All activations of this many first layers of each pipeline stage.
   bool norms_and_activations = false;
+};
+
+// For the precisions in FP8 alone.
+struct Fp8Config {
+  int64_t first_layers_in_bf16 = 0;
+  int64_t last_layers_in_bf16 = 0;
 };
 
 struct BatchConfig {
@@ -136,7 +150,8 @@ struct JobConfig {
   std::string name;
   ModelChoice model;
   PrecisionName precision = PrecisionName::kBF16;
-  bool deterministic = true;  // False: GPUs may add some gradients in any order.
+  std::optional<Fp8Config> fp8;  // Absent: all layers are in the precision.
+  bool deterministic = true;     // False: GPUs may add some gradients in any order.
   ParallelismConfig parallelism;
   RecomputeConfig recompute;
   BatchConfig batch;

@@ -168,6 +168,10 @@ void VisitJob(Visitor& fields, JobConfig& out) {
   std::vector<std::pair<std::string, PrecisionName>> precisions;
   for (const PrecisionRow& row : Precisions()) precisions.emplace_back(row.name, row.precision);
   fields.template EnumField<PrecisionName>("precision", "PRECISION_", precisions, out.precision);
+  fields.OptionalSection("fp8", out.fp8, [](Visitor& f, Fp8Config& fp8) {
+    f.Field("first_layers_in_bf16", fp8.first_layers_in_bf16);
+    f.Field("last_layers_in_bf16", fp8.last_layers_in_bf16);
+  });
   fields.Field("deterministic", out.deterministic);
   fields.Section("parallelism", [&](Visitor& f) { VisitParallelism(f, out.parallelism); });
   fields.Section("recompute", [&](Visitor& f) {

@@ -19,20 +19,43 @@ bool PrecisionRow::RunsOn(DeviceKind kind) const {
 
 const std::vector<ProductFormatRow>& ProductFormatRows() {
   constexpr DeviceKind kCpu = DeviceKind::kCpu, kCuda = DeviceKind::kCuda;
-  static const std::vector<ProductFormatRow> rows = {
-      {{DType::kBF16, DType::kBF16}, {kCpu, kCuda}},
-      {{DType::kBF16, DType::kF32}, {kCpu, kCuda}},
-      {{DType::kF32, DType::kF32}, {kCpu, kCuda}},
-      {{DType::kF64, DType::kF64}, {kCpu}},  // For checks of numerics; jobs in f64 get no GPU.
-  };
+  static const std::vector<ProductFormatRow> rows = [] {
+    std::vector<ProductFormatRow> all = {
+        {{DType::kBF16, DType::kBF16}, {kCpu, kCuda}},
+        {{DType::kBF16, DType::kF32}, {kCpu, kCuda}},
+        {{DType::kF32, DType::kF32}, {kCpu, kCuda}},
+        {{DType::kF64, DType::kF64}, {kCpu}},  // For checks of numerics; jobs in f64 get no GPU.
+    };
+    // A CPU multiplies with scales of every kind. GPUs have no kernels for them.
+    for (const PrecisionRow& row : Precisions()) {
+      for (const ProductFormat& format : row.formats.layer) {
+        if (format.scaled()) all.push_back({format, {kCpu}});
+      }
+    }
+    return all;
+  }();
   return rows;
 }
 
 const std::vector<PrecisionRow>& Precisions() {
+  using enum PrecisionName;
+  constexpr DType kE4M3 = DType::kE4M3, kE5M2 = DType::kE5M2;
+  constexpr Scaling kTensor{}, kRow{.kept = 1}, kDelayed{.history = 1024};
+  constexpr Scaling kLine{.kept = 1, .summed = 128}, kSquare{.kept = 128, .summed = 128};
+  const Precision bf16 = Precision::BF16();
+  // Sources: Transformer Engine's recipes DelayedScaling and Float8CurrentScaling; DeepSeek-V3,
+  // arXiv:2412.19437, section 3.3; scales of outer vectors, as in cuBLASLt and torchao.
   static const std::vector<PrecisionRow> rows = {
-      {PrecisionName::kBF16, "BF16", Precision::BF16()},
-      {PrecisionName::kF32, "F32", Precision::F32()},
-      {PrecisionName::kF64, "F64", Precision::F64()},
+      {kBF16, "BF16", bf16},
+      {kF32, "F32", Precision::F32()},
+      {kF64, "F64", Precision::F64()},
+      {kFP8Delayed, "FP8_DELAYED",
+       bf16.WithLayers({kE4M3, kDelayed}, {kE4M3, kDelayed}, {kE5M2, kDelayed})},
+      {kFP8Current, "FP8_CURRENT",
+       bf16.WithLayers({kE4M3, kTensor}, {kE4M3, kTensor}, {kE5M2, kTensor})},
+      {kFP8Blockwise, "FP8_BLOCKWISE",
+       bf16.WithLayers({kE4M3, kLine}, {kE4M3, kSquare}, {kE4M3, kLine})},
+      {kFP8Rowwise, "FP8_ROWWISE", bf16.WithLayers({kE4M3, kRow}, {kE4M3, kRow}, {kE5M2, kRow})},
   };
   return rows;
 }
@@ -44,6 +67,29 @@ const PrecisionRow& RowOf(PrecisionName precision) {
   });
   CHECK(row != rows.end()) << "precision " << int(precision) << " has no row";
   return *row;
+}
+
+std::vector<std::string> PrecisionNamesOn(DeviceKind kind) {
+  std::vector<std::string> names;
+  for (const PrecisionRow& row : Precisions()) {
+    if (row.RunsOn(kind)) names.push_back(row.name);
+  }
+  return names;
+}
+
+std::string NearestPrecisionOn(DeviceKind kind, absl::string_view name) {
+  const std::vector<PrecisionRow>& rows = Precisions();
+  const auto wanted = std::find_if(rows.begin(), rows.end(),
+                                   [&](const PrecisionRow& row) { return row.name == name; });
+  CHECK(wanted != rows.end()) << "precision " << name << " has no row";
+  const PrecisionRow* nearest = nullptr;
+  for (const PrecisionRow& row : rows) {
+    const bool as_wide =
+        nearest != nullptr && nearest->formats.activation == wanted->formats.activation;
+    if (row.RunsOn(kind) && !as_wide) nearest = &row;
+  }
+  CHECK(nearest != nullptr) << "no precision on " << int(kind);
+  return nearest->name;
 }
 
 const char* Name(PrecisionName precision) { return RowOf(precision).name; }

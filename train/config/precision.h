@@ -5,8 +5,10 @@
 
 #pragma once
 
+#include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "kernels/device/exec.h"
 #include "models/program/precision.h"
 #include "train/config/job_config.h"
@@ -28,6 +30,11 @@ struct ProductFormatRow {
   std::vector<DeviceKind> devices;
 };
 const std::vector<ProductFormatRow>& ProductFormatRows();
+
+// The names of the precisions in which devices of a kind compute.
+std::vector<std::string> PrecisionNamesOn(DeviceKind kind);
+// The one of them whose activations have the dtype of this precision's; the last one if none has.
+std::string NearestPrecisionOn(DeviceKind kind, absl::string_view name);
 
 // In the order in which messages list the names.
 const std::vector<PrecisionRow>& Precisions();

@@ -12,6 +12,7 @@
 #include "train/config/advice.h"
 #include "train/config/continued_run.h"
 #include "train/config/fields.h"
+#include "train/config/fp8.h"
 #include "train/config/frozen.h"
 #include "train/config/inputs.h"
 #include "train/config/parse.h"
@@ -266,6 +267,7 @@ void Validate(const JobConfig& job, Violations& violations) {
   ValidateContinues(job, violations);
   violations.Check("max_restarts", job.max_restarts, {.least = 0, .most = kMaxRestarts});
   CheckLabels(job, violations);
+  ValidateFp8(job, model ? &*model : nullptr, violations);
 }
 
 JobConfig ParseAndValidateSpec(const YamlNode& document, Violations& violations) {

@@ -7,29 +7,6 @@
 
 namespace trainyard {
 
-namespace {
-
-AxisSet ExpertAxes(ExpertSplit split) {
-  AxisSet axes = Axis::kExpert;
-  if (split != ExpertSplit::kExpert) axes = axes | kTensorAxes;
-  if (split == ExpertSplit::kExpertTensorContext) axes = axes | Axis::kContext;
-  return axes;
-}
-
-}  // namespace
-
-Mesh MeshOf(const JobConfig& job, const ModelConfig& model) {
-  const ParallelismConfig& p = job.parallelism;
-  const int tensor = int(p.tensor), kv_heads = int(FactsOf(model).kv_heads);
-  return {.tensor = tensor,
-          .kv_replicas = tensor > kv_heads ? tensor / kv_heads : 1,
-          .context = int(p.context),
-          .data = int(DataParallel(job)),
-          .expert = int(p.expert),
-          .expert_axes = ExpertAxes(p.expert_split),
-          .pipeline = int(p.pipeline)};
-}
-
 absl::StatusOr<Layout> LayoutOf(const JobConfig& job, const ModelConfig& model) {
   const ParallelismConfig& p = job.parallelism;
   Layout layout{.mesh = MeshOf(job, model), .cuts = {}, .schedule = {}};

@@ -10,6 +10,7 @@
 #include "models/parallel/mesh.h"
 #include "train/checkpoint/manifest.h"
 #include "train/config/job_config.h"
+#include "train/config/mesh.h"
 #include "train/pipeline/schedule.h"
 
 namespace trainyard {
@@ -19,9 +20,6 @@ struct Layout {
   std::vector<int> cuts;  // As RecordOptions::cuts.
   PipelineSchedule schedule;
 };
-
-// Returns the mesh with rank 0.
-Mesh MeshOf(const JobConfig& job, const ModelConfig& model);
 
 // INVALID_ARGUMENT: the pipeline's sizes are not legal. Validate reports all other violations of
 // the job's sizes by field.

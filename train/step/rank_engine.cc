@@ -10,6 +10,7 @@
 #include "models/arch/registry.h"
 #include "models/model.h"
 #include "train/config/adapter.h"
+#include "train/config/fp8.h"
 #include "train/config/frozen.h"
 #include "train/config/precision.h"
 #include "train/step/communication.h"
@@ -39,6 +40,7 @@ TrainingOptions OptionsOf(const JobConfig& job, const Layout& layout,
                      .restart_positions = FactsOf(job.data).packs,
                      .deterministic = job.deterministic,
                      .adapter = AdapterOf(job),
+                     .plain = PlainLayersOf(job),
                      .fuse = options.fuse},
           .optimizer = job.optimizer.options,
           .bucket_bytes = options.bucket_bytes,

@@ -1,6 +1,7 @@
 #include "worker/trainer/rank_device.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "train/config/precision.h"
@@ -16,7 +17,15 @@ absl::StatusOr<RankDevice> OpenDevice(DeviceKind kind, const std::string& uuid) 
 absl::StatusOr<RankDevice> DeviceOf(const TrainerConfig& config, absl::string_view wanted) {
   if (config.rank) return OpenDevice(config.rank->device_kind, config.rank->device_uuid);
   if (wanted == "cpu") return OpenDevice(DeviceKind::kCpu);
-  if (wanted == "cuda") return OpenDevice(DeviceKind::kCuda);
+  if (wanted == "cuda") {
+    const PrecisionRow& precision = RowOf(config.job.precision);
+    if (!precision.RunsOn(DeviceKind::kCuda)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "precision: wanted ", absl::StrJoin(PrecisionNamesOn(DeviceKind::kCuda), " or "),
+          ", which a GPU computes, found ", precision.name));
+    }
+    return OpenDevice(DeviceKind::kCuda);
+  }
   if (wanted != "auto") {
     return absl::InvalidArgumentError(
         absl::StrCat("--device: wanted auto, cpu or cuda, found '", wanted, "'"));

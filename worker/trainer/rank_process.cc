@@ -14,6 +14,7 @@
 #include "kernels/collective/gloo.h"
 #include "kernels/collective/local.h"
 #include "kernels/collective/staged.h"
+#include "kernels/device/narrow.h"
 #include "kernels/matrix_rate.h"
 #include "train/config/precision.h"
 #include "train/step/agree.h"
@@ -53,7 +54,7 @@ class SocketRendezvous final : public Rendezvous {
 };
 
 // Returns the config of the only rank of a job without a worker. The peak is measured here, because
-// no worker has done it.
+// no worker has done it. A CPU has none for products in 8 bits.
 absl::StatusOr<RankConfig> Alone(const JobConfig& job, const Backend& backend) {
   if (job.devices != 1) {
     return absl::InvalidArgumentError(
@@ -61,9 +62,10 @@ absl::StatusOr<RankConfig> Alone(const JobConfig& job, const Backend& backend) {
                      "; nearest legal value 1"));
   }
   ASSIGN_OR_RETURN(RankConfig rank, AloneRank(job));
-  ASSIGN_OR_RETURN(
-      rank.peak_flops,
-      MeasureMatrixRate(backend, RowOf(job.precision).formats.multiplied(), int(rank.threads)));
+  const DType multiplied = RowOf(job.precision).formats.multiplied();
+  if (!IsNarrow(multiplied)) {
+    ASSIGN_OR_RETURN(rank.peak_flops, MeasureMatrixRate(backend, multiplied, int(rank.threads)));
+  }
   return rank;
 }
 

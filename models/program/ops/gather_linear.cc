@@ -162,7 +162,8 @@ class LinearScatterOp final : public PiecewiseOp {
  public:
   enum Input { kX, kWeight, kInputs };
   enum Output { kY, kParts, kTravelling, kOutputs };
-  LinearScatterOp(Role role, AxisSet axes) : PiecewiseOp(axes), role_(role) {}
+  LinearScatterOp(const ProductUse& use, AxisSet axes)
+      : PiecewiseOp(axes), kind_(use.kind), role_(use.role) {}
   absl::string_view name() const override {
     return role_ == Role::kForward ? "matmul_scatter" : "matmul_scatter_input_gradient";
   }
@@ -210,6 +211,7 @@ class LinearScatterOp final : public PiecewiseOp {
                               std::span<const Value> output_grads) const override;
 
  private:
+  const ProductKind kind_;
   const Role role_;
 };
 
@@ -250,7 +252,7 @@ Value EmitScatter(Recorder& recorder, const ProductUse& use, Value x, Value weig
   const int64_t rows = info.shape[0] / ranks, columns = w.shape[1 - summed];
   const DType dtype = FormatOf(recorder, use, x, weight).result;
   return recorder.Emit(
-      std::make_shared<LinearScatterOp>(use.role, axes), {x, weight},
+      std::make_shared<LinearScatterOp>(use, axes), {x, weight},
       {{.shape = {rows, columns}, .dtype = dtype, .name = "scattered"},
        Recorder::Output::Memory("parts", {ranks * rows, columns}, dtype),
        Recorder::Output::Memory("parts_on_their_way", {places * rows, columns}, dtype)})[0];
@@ -285,13 +287,12 @@ std::vector<Value> LinearScatterOp::Backward(Recorder& recorder, const Instance&
   const Value x = instance.inputs[kX], w = instance.inputs[kWeight];
   if (!recorder.info(x).differentiable) {
     const Value dy = AllGather(recorder, output_grads[kY], axes_);
-    WeightGradient(recorder, ProductKind::kLayer, {.dy = dy, .x = x, .weight = w});
+    WeightGradient(recorder, kind_, {.dy = dy, .x = x, .weight = w});
     return {{}, {}};
   }
-  const std::vector<Value> dx = EmitGather(recorder, {ProductKind::kLayer, Role::kInputGradient},
-                                           {output_grads[kY], w}, axes_);
-  WeightGradient(recorder, ProductKind::kLayer,
-                 {.dy = dx[GatherLinearOp::kAllX], .x = x, .weight = w});
+  const std::vector<Value> dx =
+      EmitGather(recorder, {kind_, Role::kInputGradient}, {output_grads[kY], w}, axes_);
+  WeightGradient(recorder, kind_, {.dy = dx[GatherLinearOp::kAllX], .x = x, .weight = w});
   return {dx[GatherLinearOp::kY], {}};
 }
 
@@ -299,28 +300,29 @@ std::vector<Value> LinearScatterOp::Backward(Recorder& recorder, const Instance&
 
 Value GatherLinear(Recorder& recorder, Value x, Value weight, Value bias, AxisSet axes) {
   axes = axes & recorder.mesh().active();
-  if (axes.empty() || recorder.precision().HasScales(ProductKind::kLayer)) {
+  const ProductKind kind = recorder.layer_kind();
+  if (axes.empty() || recorder.precision().HasScales(kind)) {
     return Linear(recorder, AllGather(recorder, x, axes), weight, bias);
   }
   std::vector<Value> inputs = {x, weight};
   if (bias.valid()) inputs.push_back(bias);
-  return EmitGather(recorder, {ProductKind::kLayer, Role::kForward}, std::move(inputs), axes)[0];
+  return EmitGather(recorder, {kind, Role::kForward}, std::move(inputs), axes)[0];
 }
 
 Value GatherLogits(Recorder& recorder, Value x, Value weight, AxisSet axes) {
   axes = axes & recorder.mesh().active();
   if (axes.empty() || recorder.precision().HasScales(ProductKind::kHead)) {
-    return Logits(recorder, ProductKind::kHead, AllGather(recorder, x, axes), weight);
+    return Linear(recorder, ProductKind::kHead, AllGather(recorder, x, axes), weight);
   }
   return EmitGather(recorder, {ProductKind::kHead, Role::kForward}, {x, weight}, axes)[0];
 }
 
-Value LinearScatter(Recorder& recorder, Value x, Value weight, AxisSet axes) {
+Value LinearScatter(Recorder& recorder, ProductKind kind, Value x, Value weight, AxisSet axes) {
   axes = axes & recorder.mesh().active();
-  if (axes.empty() || recorder.precision().HasScales(ProductKind::kLayer)) {
-    return ReduceScatter(recorder, Linear(recorder, x, weight), axes);
+  if (axes.empty() || recorder.precision().HasScales(kind)) {
+    return ReduceScatter(recorder, Linear(recorder, kind, x, weight), axes);
   }
-  return EmitScatter(recorder, {ProductKind::kLayer, Role::kForward}, x, weight, axes);
+  return EmitScatter(recorder, {kind, Role::kForward}, x, weight, axes);
 }
 
 }  // namespace trainyard::ops

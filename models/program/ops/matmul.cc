@@ -105,7 +105,7 @@ Value LinearGradients(Recorder& recorder, ProductKind kind, const LinearGradient
   return dx;
 }
 
-Value Logits(Recorder& recorder, ProductKind kind, Value x, Value weight, Value bias) {
+Value Linear(Recorder& recorder, ProductKind kind, Value x, Value weight, Value bias) {
   const ValueInfo x_info = recorder.info(x), w = recorder.info(weight);
   CHECK(x_info.shape.rank() == 2 && w.shape.rank() == 2 && x_info.shape[1] == w.shape[1])
       << "matmul: " << x_info << " with weight " << w;
@@ -119,7 +119,7 @@ Value Logits(Recorder& recorder, ProductKind kind, Value x, Value weight, Value 
 }
 
 Value Linear(Recorder& recorder, Value x, Value weight, Value bias) {
-  return Logits(recorder, ProductKind::kLayer, x, weight, bias);
+  return Linear(recorder, recorder.layer_kind(), x, weight, bias);
 }
 
 }  // namespace trainyard::ops

@@ -30,9 +30,9 @@ Instance TakingSum(const Instance& add, const Instance& instance, std::shared_pt
 Instance ReadingSum(const Instance& instance, std::shared_ptr<const Op> op);
 
 // Returns x weight^T + bias, [T, N], for x [T, K], weight [N, K] and bias [N] (may be invalid).
-// Logits are the outputs of the head or the router.
+// Without a kind: of the recorder's layer_kind().
 Value Linear(Recorder& recorder, Value x, Value weight, Value bias = {});
-Value Logits(Recorder& recorder, ProductKind kind, Value x, Value weight, Value bias = {});
+Value Linear(Recorder& recorder, ProductKind kind, Value x, Value weight, Value bias = {});
 struct WeightGradientOf {
   Value dy;  // [T, N]
   Value x;   // [T, K]
@@ -303,10 +303,10 @@ Value ReduceScatter(Recorder& recorder, Value x, AxisSet axes);
 
 // Linear(AllGather(x)): x [T, K] on each of n ranks, weight [N, K]; returns [n T, N].
 Value GatherLinear(Recorder& recorder, Value x, Value weight, Value bias, AxisSet axes);
-// Logits(AllGather(x)), of the head.
+// Linear(AllGather(x)), of the head.
 Value GatherLogits(Recorder& recorder, Value x, Value weight, AxisSet axes);
 // ReduceScatter(Linear(x)): x [n T, K], weight [N, K]; returns [T, N]. Sums in rank order.
-Value LinearScatter(Recorder& recorder, Value x, Value weight, AxisSet axes);
+Value LinearScatter(Recorder& recorder, ProductKind kind, Value x, Value weight, AxisSet axes);
 
 // --- Ops on flat buffers and StepState.
 // The passes record them.

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/amax_history.h"
 #include "kernels/quantize.h"
+#include "models/program/amax_history.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
 
@@ -123,8 +124,8 @@ Value HistoryOf(Recorder& recorder, const OperandOf& operand) {
   const Scaling& scaling = *operand.format.scaling;
   if (scaling.history == 0) return {};
   CHECK(!scaling.kept && !scaling.summed)
-      << operand.name << ": a history is of a tensor with one scale";
-  return recorder.Parameter({.name = operand.name,
+      << operand.weight << ": a history is of a tensor with one scale";
+  return recorder.Parameter({.name = NameOfHistory(operand.weight, operand.what),
                              .shape = {scaling.history},
                              .unrounded = true,
                              .state = StateRule::AmaxHistory()});
@@ -145,21 +146,26 @@ Value AmaxOf(Recorder& recorder, const OperandOf& operand, const ScaleBlock& blo
              const Recorder::Output& amax) {
   const Scaling& scaling = *operand.format.scaling;
   AxisSet axes;  // Along which ranks divide the numbers of a block.
-  if (scaling.kept == 0) axes = axes | operand.axes[1 - operand.summed];
-  if (scaling.summed == 0) axes = axes | operand.axes[operand.summed];
+  if (scaling.kept == 0) axes = axes | operand.dims[1 - operand.summed].axes;
+  if (scaling.summed == 0) axes = axes | operand.dims[operand.summed].axes;
   const auto op = std::make_shared<AmaxOp>(block, axes & recorder.mesh().active(), false);
   return recorder.Emit(op, {operand.value}, {amax})[AmaxOp::kAmax];
 }
 
 // A block of several numbers must end where a rank's part ends, or a layout would have other blocks
-// than one rank has.
-void CheckBlocks(const Recorder& recorder, const OperandOf& operand, const ScaleBlock& block) {
-  const ValueInfo& info = recorder.info(operand.value);
-  for (const auto& [dim, size] : {std::pair(0, block.rows), std::pair(1, block.columns)}) {
-    const bool divided = recorder.mesh().size(operand.axes[dim]) > 1;
-    CHECK(!divided || size == 0 || info.shape[dim] % size == 0)
-        << info << ": wanted blocks of " << size << " along dim " << dim << ", found "
-        << info.shape[dim] << " of them on a rank";
+// than one rank has. Notes the blocks that do not.
+void NoteDividedBlocks(Recorder& recorder, const OperandOf& operand, const ScaleBlock& block) {
+  std::vector<DividedBlock>& noted = recorder.mutable_program().divided_blocks;
+  for (const auto& [i, size] : {std::pair(0, block.rows), std::pair(1, block.columns)}) {
+    for (const RunOfDim& run : operand.dims[i].runs) {
+      if (size == 0 || run.length % size == 0 || recorder.mesh().size(run.axes) == 1) continue;
+      const DividedBlock divided{.weight = run.weight.empty() ? operand.weight : run.weight,
+                                 .dim = operand.dims[i].dim,
+                                 .block = size,
+                                 .part = run.length,
+                                 .axes = run.axes};
+      if (std::find(noted.begin(), noted.end(), divided) == noted.end()) noted.push_back(divided);
+    }
   }
 }
 
@@ -170,7 +176,7 @@ Quantized Quantize(Recorder& recorder, const OperandOf& operand) {
   const ValueInfo info = recorder.info(operand.value);
   ScaleBlock block{.rows = scaling.kept, .columns = scaling.summed};
   if (operand.summed == 0) std::swap(block.rows, block.columns);
-  CheckBlocks(recorder, operand, block);
+  NoteDividedBlocks(recorder, operand, block);
   const DType narrow = operand.format.dtype;
   const Value history = HistoryOf(recorder, operand);
   if (info.kind != ValueKind::kParameter) {

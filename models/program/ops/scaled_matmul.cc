@@ -1,10 +1,10 @@
 // The matrix product of operands in 8-bit formats, in its three roles. The backward of the forward
 // product starts from the operands before they were rounded, because each role has its formats.
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
 #include "models/program/ops/quantize.h"
@@ -84,12 +84,40 @@ class ScaledMatMulOp final : public NamedOp<ScaledMatMulOp> {
   ScaleBlock a_block_, b_block_;
 };
 
-// The axes over which ranks divide the rows of activations. Samples are whole on every rank.
-AxisSet RowAxes(const Recorder& recorder, const ValueInfo& rows) {
-  const int64_t tokens = recorder.program().tokens();
-  if (rows.shape[0] >= tokens) return Axis::kContext;
-  const bool divided = rows.shape[0] * recorder.mesh().size(kTensorAxes) == tokens;
-  return divided ? kTensorAxes | Axis::kContext : AxisSet{};
+// The rows of activations: tokens, or samples, which are whole on every rank.
+DimOf RowsOf(const Recorder& recorder, const ValueInfo& rows) {
+  DimOf dim{.dim = DividedBlock::Dim::kTokens};
+  const int64_t tokens = recorder.program().tokens(), here = rows.shape[0];
+  const bool whole = here >= tokens;
+  const bool divided = !whole && here * recorder.mesh().size(kTensorAxes) == tokens;
+  if (!whole && !divided) return dim;
+  dim.axes = Axis::kContext;
+  // A rank has two runs of each sequence (kernels/sequence_part.h).
+  dim.runs.push_back({.length = recorder.program().sequence_rows() / 2, .axes = Axis::kContext});
+  if (divided) {
+    dim.axes = dim.axes | kTensorAxes;
+    dim.runs.push_back({.length = here, .axes = kTensorAxes});
+  }
+  return dim;
+}
+
+// Dim 0, the outputs, or 1, the inputs. Parameters that share the storage, and sections of one,
+// have runs of their own.
+DimOf DimOfWeight(const Recorder& recorder, const ParameterStorage& storage, int dim) {
+  using Dim = DividedBlock::Dim;
+  DimOf of{.dim = dim == 0 ? Dim::kOutputs : Dim::kInputs};
+  const Shard& first = storage.parameters.front().shard;
+  if (first.dim != dim) return of;
+  of.axes = first.axes;
+  for (const ParameterSpec& spec : storage.parameters) {
+    const int64_t ranks = recorder.mesh().size(spec.shard.axes);
+    for (const int64_t section : spec.shard.sections) {
+      of.runs.push_back({section / ranks, spec.shard.axes, spec.name});
+    }
+    if (!spec.shard.sections.empty()) continue;
+    of.runs.push_back({LocalShape(spec, recorder.mesh())[dim], spec.shard.axes, spec.name});
+  }
+  return of;
 }
 
 }  // namespace
@@ -99,24 +127,25 @@ Value ScaledProduct(Recorder& recorder, const ProductUse& use, const ProductOf& 
   const ProductFormat format = recorder.precision().product(use);
   CHECK(format.a.scaling && format.b.scaling)
       << Name(use.kind) << ' ' << Name(use.role) << ": scales of one operand alone";
-  const ParameterSpec& weight = recorder.program().storage(of.weight).parameters.front();
-  const ValueInfo a_info = recorder.info(of.a);
-  // The axes of the weight's dims: 0 the outputs, 1 the inputs.
-  const auto divided = [&](int dim) {
-    return weight.shard.dim == dim ? weight.shard.axes : AxisSet{};
-  };
+  const ParameterStorage& storage = recorder.program().storage(of.weight);
+  const std::string weight = storage.parameters.front().name;
+  const AxisSet varying = recorder.info(of.a).varying;
+  const DimOf of_outputs = DimOfWeight(recorder, storage, 0);
+  const DimOf of_inputs = DimOfWeight(recorder, storage, 1);
   const auto quantize = [&](Value value, const OperandFormat& operand, int summed) {
     const bool is_weight = value == of.weight;
     const bool is_input = !is_weight && value == (use.role == Role::kForward ? of.a : of.b);
-    const char* const name = is_weight ? "weight" : is_input ? "input" : "output_gradient";
     return Quantize(recorder,
                     {.value = value,
                      .format = operand,
                      .summed = summed,
-                     .axes = {is_weight ? divided(0) : RowAxes(recorder, recorder.info(value)),
-                              divided(is_weight || is_input ? 1 : 0)},
-                     .varying = a_info.varying,
-                     .name = absl::StrCat(weight.name, ".amax.", name)});
+                     .dims = {is_weight ? of_outputs : RowsOf(recorder, recorder.info(value)),
+                              is_weight || is_input ? of_inputs : of_outputs},
+                     .varying = varying,
+                     .weight = weight,
+                     .what = is_weight  ? "weight"
+                             : is_input ? "input"
+                                        : "output_gradient"});
   };
   const bool forward = use.role == Role::kForward;
   const bool of_weight = use.role == Role::kWeightGradient;

@@ -355,6 +355,7 @@ TEST_F(CoordinatorTest, CancelOfUnknownAndEndedJobsIsAnswered) {
 TEST_F(CoordinatorTest, F64IsRefusedWhereEveryDeviceIsAGpu) {
   Spec f64 = *MakeSpec(1);
   f64.facts.cpu_only = true;
+  f64.facts.precision = "F64";
   const auto submit = [&](const std::string& request_id) {
     return TrySubmit(std::make_shared<const Spec>(f64), request_id).status();
   };
@@ -364,6 +365,9 @@ TEST_F(CoordinatorTest, F64IsRefusedWhereEveryDeviceIsAGpu) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Violations::FromStatus(refused).at(0).field, "precision");
   EXPECT_THAT(std::string(refused.message()), HasSubstr("CPU ranks alone"));
+  EXPECT_EQ(Violations::FromStatus(refused).at(0).nearest, "F32");
+  f64.facts.precision = "FP8_CURRENT";
+  EXPECT_EQ(Violations::FromStatus(submit("in 8 bits")).at(0).nearest, "BF16");
   EXPECT_TRUE(TrySubmit(MakeSpec(8)).ok());
   Connect("cpus", 1);
   EXPECT_TRUE(submit("both").ok());

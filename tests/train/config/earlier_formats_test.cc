@@ -72,7 +72,8 @@ TEST(EarlierFormats, AJobOfFormat2MeansWhatItMeant) {
     std::map<std::string, Json> added, wanted = {{"model.import", ""},
                                                  {"model.ignore_keys", Json::array()},
                                                  {"continues", nullptr},
-                                                 {"adapter", nullptr}};
+                                                 {"adapter", nullptr},
+                                                 {"fp8", nullptr}};
     AddLater("", stored, now, added);
     if (family != "dit") {
       for (const char* name :

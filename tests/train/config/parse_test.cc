@@ -339,7 +339,12 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"seed: 15e-1", "seed", "found \"15e-1\""},
         BadText{"seed: 1e99999999999999999999", "seed", "wanted a whole number"},
         BadText{"precision: bf16", "precision",
-                "one of BF16, F32, F64, found \"bf16\"; nearest BF16"},
+                "one of BF16, F32, F64, FP8_DELAYED, FP8_CURRENT, FP8_BLOCKWISE, FP8_ROWWISE, "
+                "found \"bf16\"; nearest BF16"},
+        BadText{"precision: tensorwise", "precision",
+                ", found \"tensorwise\"; nearest FP8_CURRENT"},
+        BadText{"num_layers_at_start_in_bf16: 1", "num_layers_at_start_in_bf16",
+                "here it is fp8.first_layers_in_bf16"},
         BadText{"precision: PRECISION_F16", "precision", "; nearest BF16"},
         BadText{"precision: fp8", "precision", "; nearest BF16"},
         BadText{"seed: -1", "seed", "found \"-1\"; nearest 0"},

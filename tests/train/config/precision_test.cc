@@ -27,8 +27,7 @@ TEST(PrecisionTest, RunsWhereAllOfItsProductsDo) {
 // Bug it must catch: a recipe whose products would write another format than gradients are kept in.
 TEST(PrecisionTest, WeightGradientsAreWhatGradientsAreKeptIn) {
   for (const PrecisionRow& row : Precisions()) {
-    for (ProductKind kind :
-         {ProductKind::kLayer, ProductKind::kExperts, ProductKind::kRouter, ProductKind::kHead}) {
+    for (const ProductKind kind : kProductKinds) {
       EXPECT_EQ(row.formats.product({kind, ProductRole::kWeightGradient}).result,
                 row.formats.gradient)
           << row.name << ", " << Name(kind);
@@ -46,14 +45,59 @@ TEST(PrecisionTest, BF16RoundsWhatIsMultipliedAndSumsInF32) {
        {formats.gradient, formats.reduced, formats.master, formats.moment, formats.statistic}) {
     EXPECT_EQ(dtype, DType::kF32);
   }
-  for (ProductKind kind :
-       {ProductKind::kLayer, ProductKind::kExperts, ProductKind::kRouter, ProductKind::kHead}) {
+  for (const ProductKind kind : kProductKinds) {
     const bool logits = kind == ProductKind::kRouter || kind == ProductKind::kHead;
     const auto result = [&](ProductRole role) { return formats.product({kind, role}).result; };
     EXPECT_EQ(result(ProductRole::kForward), logits ? DType::kF32 : DType::kBF16) << Name(kind);
     EXPECT_EQ(result(ProductRole::kInputGradient), DType::kBF16) << Name(kind);
     EXPECT_EQ(result(ProductRole::kWeightGradient), DType::kF32) << Name(kind);
   }
+}
+
+struct EightBits {
+  PrecisionName precision;
+  OperandFormat x, w, dy;
+};
+
+// As the recipes are published; see docs/precision.md.
+TEST(PrecisionTest, EightBitsAreBf16ButForTheOperandsOfLayers) {
+  constexpr DType kE4M3 = DType::kE4M3, kE5M2 = DType::kE5M2;
+  constexpr Scaling kTensor{}, kRow{.kept = 1}, kDelayed{.history = 1024};
+  constexpr Scaling kLine{.kept = 1, .summed = 128}, kSquare{.kept = 128, .summed = 128};
+  using enum PrecisionName;
+  for (const EightBits& want :
+       {EightBits{kFP8Delayed, {kE4M3, kDelayed}, {kE4M3, kDelayed}, {kE5M2, kDelayed}},
+        EightBits{kFP8Current, {kE4M3, kTensor}, {kE4M3, kTensor}, {kE5M2, kTensor}},
+        EightBits{kFP8Blockwise, {kE4M3, kLine}, {kE4M3, kSquare}, {kE4M3, kLine}},
+        EightBits{kFP8Rowwise, {kE4M3, kRow}, {kE4M3, kRow}, {kE5M2, kRow}}}) {
+    const PrecisionRow& row = RowOf(want.precision);
+    SCOPED_TRACE(row.name);
+    const Precision& formats = row.formats;
+    const Precision& bf16 = RowOf(kBF16).formats;
+    const ProductFormats layer = {ProductFormat{want.x, want.w, DType::kBF16},
+                                  ProductFormat{want.dy, want.w, DType::kBF16},
+                                  ProductFormat{want.dy, want.x, DType::kF32}};
+    EXPECT_EQ(formats.layer, layer);
+    for (const ProductKind kind : kProductKinds) {
+      EXPECT_EQ(formats.HasScales(kind), kind == ProductKind::kLayer) << Name(kind);
+      for (const ProductRole role :
+           {ProductRole::kForward, ProductRole::kInputGradient, ProductRole::kWeightGradient}) {
+        if (kind == ProductKind::kLayer) continue;
+        EXPECT_EQ(formats.product({kind, role}), bf16.product({kind, role})) << Name(kind);
+      }
+    }
+    EXPECT_EQ(formats.plain, bf16.layer);
+    EXPECT_EQ(formats.weight, bf16.weight);
+    EXPECT_EQ(formats.frozen, bf16.frozen);
+    EXPECT_EQ(formats.activation, bf16.activation);
+    EXPECT_EQ(formats.gradient, bf16.gradient);
+    EXPECT_EQ(formats.HasBlocks(), want.precision == kFP8Blockwise);
+    EXPECT_TRUE(row.RunsOn(DeviceKind::kCpu));
+    EXPECT_FALSE(row.RunsOn(DeviceKind::kCuda)) << "no GPU has kernels for it";
+  }
+  EXPECT_EQ(PrecisionNamesOn(DeviceKind::kCuda), (std::vector<std::string>{"BF16", "F32"}));
+  EXPECT_EQ(NearestPrecisionOn(DeviceKind::kCuda, "FP8_ROWWISE"), "BF16");
+  EXPECT_EQ(NearestPrecisionOn(DeviceKind::kCuda, "F64"), "F32");
 }
 
 }  // namespace

@@ -17,25 +17,17 @@ struct ScaledRecipe {
   friend void PrintTo(const ScaledRecipe& recipe, std::ostream* out) { *out << recipe.name; }
 };
 
-// Products of layers whose operands have these formats. By role: x and w, dy and w, dy and x.
-inline Precision WithLayers(const OperandFormat& x, const OperandFormat& w,
-                            const OperandFormat& dy) {
-  Precision precision = Precision::F64();
-  precision.layer = {ProductFormat(x, w, DType::kF64), ProductFormat(dy, w, DType::kF64),
-                     ProductFormat(dy, x, DType::kF64)};
-  return precision;
-}
-
 // Blocks are smaller than those of a GPU, so that tiny matrices have several.
 inline const std::vector<ScaledRecipe>& ScaledRecipes() {
   constexpr DType kE4M3 = DType::kE4M3, kE5M2 = DType::kE5M2;
   constexpr Scaling kTensor{}, kRow{.kept = 1}, kLine{.kept = 1, .summed = 4};
   constexpr Scaling kSquare{.kept = 4, .summed = 4}, kDelayed{.history = 3};
+  const Precision f64 = Precision::F64();
   static const std::vector<ScaledRecipe> recipes = {
-      {"current", WithLayers({kE4M3, kTensor}, {kE4M3, kTensor}, {kE5M2, kTensor})},
-      {"delayed", WithLayers({kE4M3, kDelayed}, {kE4M3, kDelayed}, {kE5M2, kDelayed})},
-      {"blockwise", WithLayers({kE4M3, kLine}, {kE4M3, kSquare}, {kE4M3, kLine})},
-      {"rowwise", WithLayers({kE4M3, kRow}, {kE4M3, kRow}, {kE5M2, kRow})}};
+      {"current", f64.WithLayers({kE4M3, kTensor}, {kE4M3, kTensor}, {kE5M2, kTensor})},
+      {"delayed", f64.WithLayers({kE4M3, kDelayed}, {kE4M3, kDelayed}, {kE5M2, kDelayed})},
+      {"blockwise", f64.WithLayers({kE4M3, kLine}, {kE4M3, kSquare}, {kE4M3, kLine})},
+      {"rowwise", f64.WithLayers({kE4M3, kRow}, {kE4M3, kRow}, {kE5M2, kRow})}};
   return recipes;
 }
 inline const Precision& CurrentScaling() { return ScaledRecipes()[0].precision; }

@@ -217,7 +217,9 @@ const std::set<std::string> kElsewhere = {
     "/model/import",               // import_job_test
     "/model/ignore_keys",          // import_job_test
     "/adapter/lora",               // golden_lora_test
-    "/devices",                    // layouts_test, as all of parallelism: equal up to rounding
+    "/fp8/first_layers_in_bf16",   // fp8_jobs_test
+    "/fp8/last_layers_in_bf16",
+    "/devices",  // layouts_test, as all of parallelism: equal up to rounding
     "/parallelism/tensor",
     "/parallelism/pipeline",
     "/parallelism/virtual_pipeline",

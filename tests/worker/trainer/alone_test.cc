@@ -58,6 +58,19 @@ TEST_F(TrainerAlone, TrainsPrintsALineAStepAndCheckpoints) {
   EXPECT_THAT(Newest(), HasSubstr("/step-5"));
 }
 
+// A CPU has no peak for products in 8 bits, and a GPU no kernels.
+TEST_F(TrainerAlone, InEightBitsThereIsNoMfuAndNoGpu) {
+  const std::string config = absl::StrReplaceAll(JobYaml(directory_, 1, 2),
+                                                 {{"precision: F32", "precision: FP8_CURRENT"}});
+  const std::string path = WriteConfig(directory_ + "/config.yaml", config);
+  ASSERT_EQ(Run({path}), 0) << output_;
+  EXPECT_THAT(output_, HasSubstr("step 2/2 | loss 5."));
+  EXPECT_THAT(output_, ::testing::Not(HasSubstr("MFU")));
+  EXPECT_NE(Run({path, "--device", "cuda"}), 0);
+  EXPECT_THAT(output_, HasSubstr("precision: wanted BF16 or F32, which a GPU computes, found "
+                                 "FP8_CURRENT"));
+}
+
 TEST_F(TrainerAlone, ResumesToTheSameBitsAfterAKill) {
   ASSERT_EQ(Run({Config(7)}), 0) << output_;
   const std::string want = Digest();

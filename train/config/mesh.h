@@ -1,0 +1,14 @@
+// How many ranks a job has along each axis.
+
+#pragma once
+
+#include "models/arch/config.h"
+#include "models/parallel/mesh.h"
+#include "train/config/job_config.h"
+
+namespace trainyard {
+
+// Returns the mesh with rank 0. The job's layout must be legal (validate_layout.h).
+Mesh MeshOf(const JobConfig& job, const ModelConfig& model);
+
+}  // namespace trainyard

@@ -44,9 +44,9 @@ std::string TestJob::Text() const {
                    ", overrides: {layers: 2, hidden: ", hidden, ", ffn: ", 3 * hidden,
                    ", heads: 4, kv_heads: 2, vocab: 256, max_seq: 64",
                    moe.empty() ? "" : absl::StrCat(", moe: {", moe, "}"), "}");
-  std::string text = absl::StrCat("name: ", name, "\nmodel: {", model.empty() ? small : model,
-                                  "}\nprecision: F32\nbatch: {global: 4, micro: ", micro,
-                                  ", sequence: 64}\ndata: {", data, "}\n");
+  std::string text = absl::StrCat(
+      "name: ", name, "\nmodel: {", model.empty() ? small : model, "}\nprecision: ", precision,
+      "\nbatch: {global: 4, micro: ", micro, ", sequence: 64}\ndata: {", data, "}\n");
   absl::StrAppend(&text, "optimizer: {adamw: {", adamw, "}}\nsteps: ", steps,
                   "\ndevices: ", devices, "\nseed: 7\n", more, more.empty() ? "" : "\n");
   if (checkpoint_every > 0) {

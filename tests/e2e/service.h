@@ -30,6 +30,7 @@ struct TestJob {
   std::string directory = "";  // Of checkpoints.
   int micro = 2;               // Of 4 sequences.
   int hidden = 32;
+  std::string precision = "F32";
   std::string adamw = "learning_rate: 3e-3";
   std::string moe = "";    // Fields of it make the model one with experts.
   std::string model = "";  // Another one, in place of all that is said of it above.

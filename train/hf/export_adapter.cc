@@ -12,6 +12,7 @@
 #include "common/status_macros.h"
 #include "models/hf/config.h"
 #include "models/hf/field_json.h"
+#include "models/program/amax_history.h"
 #include "models/program/low_rank.h"
 #include "train/hf/carried_files.h"
 #include "train/hf/pending_directory.h"
@@ -120,7 +121,7 @@ absl::StatusOr<Adapter> ReadAdapter(const Checkpoint& checkpoint, const HfTable&
     return layout;
   };
   for (const StoredTensor& stored : checkpoint.manifest().tensors) {
-    if (stored.kind != TensorKind::kParameter) continue;
+    if (stored.kind != TensorKind::kParameter || IsNameOfHistory(stored.name)) continue;
     absl::StatusOr<HfLayout> layout = tensor_of(stored);
     if (!layout.ok()) {
       return absl::Status(layout.status().code(),

@@ -75,7 +75,9 @@ std::set<std::string> UnionOf(const std::set<std::string>& mine, Collective& eve
 
 std::set<std::string> NamesOf(const Executable& executable) {
   std::set<std::string> names;
-  for (const ParameterBox& box : executable.program().OwnedParameters()) names.insert(box.name);
+  for (const ParameterBox& box : executable.program().OwnedParameters()) {
+    if (box.state != StateRule::AmaxHistory()) names.insert(box.name);
+  }
   for (const ParameterBox& box : executable.program().FrozenParameters()) names.insert(box.name);
   return names;
 }

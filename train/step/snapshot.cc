@@ -165,8 +165,10 @@ absl::StatusOr<BaseReference> SaveBase(const std::string& directory, RunState st
 
 namespace {
 
-// The boxes that this rank has to fill.
-std::vector<TargetBox> TargetBoxes(const Executable& executable, LoadWhat what) {
+// The boxes that this rank has to fill. Histories belong to a precision, not to the parameters:
+// those that are not loaded begin anew.
+std::vector<TargetBox> TargetBoxes(const Executable& executable, LoadWhat what,
+                                   const Checkpoint* from) {
   const bool exact = what == LoadWhat::kEverything;
   std::vector<TargetBox> boxes;
   const auto add = [&](const ParameterBox& parameter, TensorKind kind, const Tensor& elements,
@@ -182,6 +184,8 @@ std::vector<TargetBox> TargetBoxes(const Executable& executable, LoadWhat what) 
   };
   ForEachBox(executable, what,
              [&](const ParameterBox& parameter, TensorKind kind, const Tensor& elements) {
+               const bool history = parameter.state == StateRule::AmaxHistory();
+               if (history && (!exact || from->Find(parameter.name, kind) == nullptr)) return;
                add(parameter, kind, elements, Conversion::kWiden);
              });
   for (const ParameterBox& parameter : executable.program().FrozenParameters()) {
@@ -196,11 +200,11 @@ std::vector<TargetBox> TargetBoxes(const Executable& executable, LoadWhat what) 
 
 absl::Status LoadSnapshot(const Checkpoint& checkpoint, LoadWhat what, Executable& executable,
                           std::set<std::string>* absent) {
-  return checkpoint.Load(TargetBoxes(executable, what), ToDevice(executable), absent);
+  return checkpoint.Load(TargetBoxes(executable, what, &checkpoint), ToDevice(executable), absent);
 }
 
 absl::Status LoadImported(const HfModel& model, Executable& executable) {
-  return LoadHf(model, TargetBoxes(executable, LoadWhat::kBase), ToDevice(executable));
+  return LoadHf(model, TargetBoxes(executable, LoadWhat::kBase, nullptr), ToDevice(executable));
 }
 
 }  // namespace trainyard

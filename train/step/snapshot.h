@@ -46,7 +46,8 @@ absl::StatusOr<BaseReference> SaveBase(const std::string& directory, RunState st
 enum class LoadWhat {
   kParameters,  // By name, also from another dtype: widened, or rounded if frozen.
   kBase,        // The same without low-rank adapters, which keep their values.
-  kEverything,  // Also the optimizer's state; all bits are the same.
+  kEverything,  // Also the optimizer's state, and those histories of greatest values that the
+                // checkpoint has; all bits are the same.
 };
 
 // Fills the executable's boxes from a checkpoint. The caller must run Action::kPrepare afterwards.

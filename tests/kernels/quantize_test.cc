@@ -192,6 +192,40 @@ TEST(ScaledMatMul, IsTheProductOfTheRoundedNumbers) {
   }
 }
 
+// The product of a matrix [8, 32] whose numbers are all `x` and one [16, 32] of ones.
+std::vector<float> ProductOfEqual(bf16 x, DType dtype, const ScaleBlock& block) {
+  Array<bf16> of_a = Zeros<bf16>({8, 32}), of_b = Zeros<bf16>({16, 32});
+  std::fill(of_a.v.begin(), of_a.v.end(), x);
+  std::fill(of_b.v.begin(), of_b.v.end(), bf16(1.0f));
+  auto a = Round(of_a, dtype, block), b = Round(of_b, DType::kE4M3, block);
+  auto c = Poison<float>({8, 16});
+  ScaledMatMulArgs args = ProductOf(a, b, c);
+  args.trans_b = true;
+  Call(args);
+  return c.v;
+}
+
+// Bug it must catch: a scale of 0 or infinity, which makes no number of a whole layer.
+TEST(ScaledMatMul, ZeroesAndTheSmallestAndLargestNumbersGoThroughAWholeProduct) {
+  for (const DType dtype : {DType::kE4M3, DType::kE5M2}) {
+    for (const ScaleBlock& block : kBlocks) {
+      for (const float x :
+           {0.0f, -0.0f, 0x1p-133f, 0x1p-126f, 0x1p-101f}) {  // No scale is so small.
+        for (const float y : ProductOfEqual(bf16(x), dtype, block))
+          ASSERT_NEAR(y, 32 * x, 0x1p-95f);
+      }
+      for (const float x : {0x1p-100f, -0x1p-60f, 1.5f, 0x1.fep120f}) {
+        for (const float y : ProductOfEqual(bf16(x), dtype, block)) {
+          ASSERT_NEAR(y, 32 * x, 1e-5 * std::abs(32 * x)) << x;
+        }
+      }
+      for (const float x : {INFINITY, -INFINITY, NAN}) {
+        for (const float y : ProductOfEqual(bf16(x), dtype, block)) ASSERT_TRUE(std::isnan(y)) << x;
+      }
+    }
+  }
+}
+
 TEST(ScaledMatMulDeathTest, NamesTheScalesThatDoNotFit) {
   auto a = Round(Normal<float>({4, 8}, 1), DType::kE4M3, {.rows = 1});
   auto b = Round(Normal<float>({4, 8}, 1), DType::kE4M3, {.rows = 1});

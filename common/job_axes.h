@@ -1,10 +1,10 @@
 // The sizes by which a job divides its model, sequences and experts over ranks. Each size is
 // declared once, in the table below. These parts read the table: specs, their checks and the
-// nearest legal values, the names that other frameworks use, manifests of checkpoints, stored jobs,
-// the labels of metrics, and `checkpoint inspect`.
+// nearest legal values, manifests of checkpoints, stored jobs, the labels of metrics, and
+// `checkpoint inspect`.
 //
 // To add an axis, add a row to ForEachAxis, a member to AxisSizes and to ParallelismConfig
-// (train/config/job_config.h), and a field to Parallelism in job.proto. MeshOf or LayoutOf
+// (train/config/job_config.h), and a field to Parallelism in job_spec.proto. MeshOf or LayoutOf
 // (train/step/layout.h) and train/config/validate_layout.cc say what the axis means.
 
 #pragma once
@@ -30,39 +30,18 @@ struct JobAxis {
   // Whether the axis multiplies the ranks that one copy of the model takes. The other axes divide
   // the model over ranks that the job has without them.
   bool takes_ranks = false;
-  bool later = false;              // The manifests of the first releases do not have the axis.
-  const char* megatron = nullptr;  // The setting's name in NeMo and Megatron.
-  const char* automodel = nullptr;
+  bool later = false;  // The manifests of the first releases do not have the axis.
 };
 
 // Calls visit(JobAxis, size) for each axis, in the order of manifests. `sizes` is a struct with a
 // member for each axis.
 template <typename Sizes, typename Visit>
 constexpr void ForEachAxis(Sizes& sizes, Visit&& visit) {
-  visit(JobAxis{.name = "tensor",
-                .takes_ranks = true,
-                .megatron = "tensor_model_parallel_size",
-                .automodel = "tp_size"},
-        sizes.tensor);
-  visit(JobAxis{.name = "pipeline",
-                .takes_ranks = true,
-                .megatron = "pipeline_model_parallel_size",
-                .automodel = "pp_size"},
-        sizes.pipeline);
-  visit(JobAxis{.name = "context",
-                .takes_ranks = true,
-                .megatron = "context_parallel_size",
-                .automodel = "cp_size"},
-        sizes.context);
-  visit(JobAxis{.name = "expert",
-                .later = true,
-                .megatron = "expert_model_parallel_size",
-                .automodel = "ep_size"},
-        sizes.expert);
-  visit(JobAxis{.name = "virtual_pipeline",
-                .later = true,
-                .megatron = "virtual_pipeline_model_parallel_size"},
-        sizes.virtual_pipeline);
+  visit(JobAxis{.name = "tensor", .takes_ranks = true}, sizes.tensor);
+  visit(JobAxis{.name = "pipeline", .takes_ranks = true}, sizes.pipeline);
+  visit(JobAxis{.name = "context", .takes_ranks = true}, sizes.context);
+  visit(JobAxis{.name = "expert", .later = true}, sizes.expert);
+  visit(JobAxis{.name = "virtual_pipeline", .later = true}, sizes.virtual_pipeline);
 }
 
 constexpr size_t NumRows() {

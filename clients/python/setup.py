@@ -14,7 +14,8 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parents[2]
 # The protos that a client calls. The private stream of the workers is not in the wheel.
-PROTOS = ["access", "adapters", "bounds", "cluster", "data", "error_details", "job", "optimizers"]
+PROTOS = ["access", "adapters", "bounds", "cluster", "data", "error_details", "field", "job",
+          "job_spec", "optimizers"]
 
 
 def version() -> str:

@@ -7,7 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "common/violations.h"
-#include "train/config/job_config.h"
+#include "train/config/declared_values.h"
+#include "train/config/message_node.h"
 #include "train/config/precision.h"
 #include "train/config/resolved_job.h"
 #include "train/config/validate.h"
@@ -31,32 +32,6 @@ std::string Deterministic(const Message& message) {
     message.SerializeToCodedStream(&coded);
   }
   return bytes;
-}
-
-// A field that this build does not know would be ignored, which is not what its writer meant.
-void FindUnknownFields(const Message& message, const std::string& path, Violations& violations) {
-  const auto& unknown = message.GetReflection()->GetUnknownFields(message);
-  for (int i = 0; i < unknown.field_count(); ++i) {
-    violations.Add(
-        {.field = absl::StrCat(path, path.empty() ? "" : ".", "#", unknown.field(i).number()),
-         .wanted = "a field of JobSpec",
-         .found = "a field that this controller does not know",
-         .note = "is the client newer than the controller?"});
-  }
-  const google::protobuf::Reflection& reflection = *message.GetReflection();
-  std::vector<const google::protobuf::FieldDescriptor*> fields;
-  reflection.ListFields(message, &fields);
-  for (const auto* field : fields) {
-    if (field->message_type() == nullptr || field->is_map()) continue;
-    const std::string name = absl::StrCat(path, path.empty() ? "" : ".", field->name());
-    if (!field->is_repeated()) {
-      FindUnknownFields(reflection.GetMessage(message, field), name, violations);
-    }
-    for (int i = 0; field->is_repeated() && i < reflection.FieldSize(message, field); ++i) {
-      FindUnknownFields(reflection.GetRepeatedMessage(message, field, i),
-                        absl::StrCat(name, "[", i, "]"), violations);
-    }
-  }
 }
 
 JobFacts FactsOf(const JobConfig& config) {
@@ -101,10 +76,10 @@ absl::StatusOr<std::shared_ptr<const Spec>> FromProto(const v1::JobSpec& spec) {
     return WrongField("spec", absl::StrCat("at most ", kMaxSpecBytes, " bytes"), size);
   }
   Violations violations;
-  FindUnknownFields(spec, "", violations);
+  const YamlNode document = NodeOf(spec, violations);
   RETURN_IF_ERROR(violations.ToStatus());
-  ASSIGN_OR_RETURN(const std::string json, SpecJson(spec));
-  ASSIGN_OR_RETURN(const JobConfig config, ParseAndValidateJob(json));
+  const JobConfig config = ParseAndValidateSpec(document, violations);
+  RETURN_IF_ERROR(violations.ToStatus());
   return std::make_shared<const Spec>(
       Spec{Deterministic(spec), ResolvedJobText(config), FactsOf(config)});
 }

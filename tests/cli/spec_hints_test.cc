@@ -43,6 +43,25 @@ TEST(SpecHints, NameTheSectionThatTheSpecHas) {
               HasSubstr("here it is optimizer.schedule.cosine.warmup_steps"));
 }
 
+// A key that an import reads is a name of the field, whatever family it is of.
+TEST(SpecHints, KnowTheKeysOfAConfigJson) {
+  EXPECT_THAT(Errors("n_embd: 3"), HasSubstr("here it is model.overrides.hidden"));
+  EXPECT_THAT(Errors("model: {overrides: {rope_theta: 3}}"), HasSubstr("here it is rope_base"));
+}
+
+// Bug it must catch: a name that only the proto file declares is not translated.
+TEST(SpecHints, KnowTheNamesOfMegatronDiffusersAndPeft) {
+  EXPECT_THAT(Errors("num_query_groups: 3"), HasSubstr("here it is model.overrides.kv_heads"));
+  EXPECT_THAT(Errors("num_embeds_ada_norm: 3"),
+              HasSubstr("here it is model.overrides.num_classes"));
+  EXPECT_THAT(Errors("model: {architecture: {moe: {moe_router_topk: 3}}}"),
+              HasSubstr("here it is moe.top_k"));
+  EXPECT_THAT(Errors("data_path: a"), HasSubstr("here it is data.blend"));
+  EXPECT_THAT(Errors("adapter: {lora: {r: 16}}"), HasSubstr("here it is adapter.lora.rank"));
+  EXPECT_THAT(Errors("adapter: {lora: {lora_alpha: 16}}"),
+              HasSubstr("here it is adapter.lora.alpha"));
+}
+
 // Bug it must catch: one path on the command line takes out a section of the spec without a word.
 TEST(SpecHints, AChangeSaysWhatItReplaces) {
   const std::string spec = "optimizer: {lion: {learning_rate: 1e-4}}\ndata: {synthetic: {}}\n";

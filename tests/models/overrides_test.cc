@@ -161,7 +161,7 @@ TEST(FromFieldsTest, AFamilyWithExpertsWantsTheirSizesAndNoWidthOfAnMlp) {
                                    "model.architecture.moe.expert_ffn"}));
 }
 
-// As proto/trainyard/v1/job.proto says.
+// As proto/trainyard/v1/job_spec.proto says.
 TEST(FromFieldsTest, AnAbsentAuxLossIsThePresetsOrTheUsualOne) {
   Violations violations;
   const ModelConfig inlined = FromFields({"qwen3_moe", {{"moe.experts", 8}}}, violations, "");

@@ -51,7 +51,7 @@ class LastRelease(unittest.TestCase):
         self.broken("worker.proto", "  string instance_id = 3 ", "  repeated string instance_id = 3 ", "Register 3")
         self.broken("job.proto", "  optional uint32 rank = 2;", "  uint32 rank = 2;", "StreamLogsRequest 2", "command lines",
                     "JobService.StreamLogs")
-        self.broken("job.proto", "  oneof shape {\n    WarmupThen cosine = 1;", "  WarmupThen cosine = 1;\n  oneof shape {", "Schedule 1")
+        self.broken("job_spec.proto", "  oneof shape {\n    WarmupThen cosine = 1;", "  WarmupThen cosine = 1;\n  oneof shape {", "Schedule 1")
 
     def test_a_field_may_become_absent_but_not_the_other_way_round(self):
         self.assertEqual(self.changed("job.proto", "  double eta_seconds = 7;", "  optional double eta_seconds = 7;"), [])
@@ -59,7 +59,7 @@ class LastRelease(unittest.TestCase):
         self.broken("job.proto", "  optional double loss = 3; ", "  double loss = 3; ", "Progress 3", "command lines")
 
     def test_a_name_stays_because_json_has_it(self):
-        self.broken("job.proto", "  string name = 1;", "  string title = 1;", "JobSpec 1", "command lines")
+        self.broken("job_spec.proto", "  string name = 1 ", "  string title = 1 ", "JobSpec 1", "command lines")
 
     def test_a_field_goes_only_where_its_number_is_reserved(self):
         self.broken("worker.proto", "  string metrics_url = 8 [(bounds) = {bytes: 1024}];\n", "", "Register 8", "is gone", "reserve its number")

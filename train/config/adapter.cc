@@ -127,12 +127,6 @@ void ValidateAdapter(const JobConfig& job, const ModelConfig* model, Violations&
   if (!job.adapter) return;
   if (!job.adapter->lora) return violations.Add("adapter.lora", "the adapter's options", "none");
   const LoraConfig& lora = *job.adapter->lora;
-  violations.Check("adapter.lora.rank", lora.rank,
-                   {.most = kMaxLoraRank, .note = "usual: 8 to 64"});
-  violations.Check("adapter.lora.alpha", lora.alpha,
-                   {.above = 0, .most = 1e6, .note = "usual: 1 or 2 times the rank"});
-  violations.Check("adapter.lora.dropout", lora.dropout,
-                   {.least = 0, .below = 1, .note = "usual: 0 to 0.1"});
   if (lora.dropout > 0 && model != nullptr && FactsOf(*model).vocab == 0) {
     violations.Add("adapter.lora.dropout", "0 for a model that reads no tokens", lora.dropout, 0);
   }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/declared.h"
 #include "common/violations.h"
 #include "models/arch/config.h"
 #include "models/program/low_rank.h"
@@ -16,7 +17,7 @@
 namespace trainyard {
 
 inline constexpr char kAllLinear[] = "all-linear";
-inline constexpr int64_t kMaxLoraRank = 1024;
+inline constexpr int64_t kMaxLoraRank = DeclaredAt("adapter.lora.rank").whole->most;
 
 // Nullopt if the job has no adapter. `job` must be valid.
 std::optional<LoraNumbers> LoraNumbersOf(const JobConfig& job);
@@ -28,10 +29,9 @@ LowRank AdapterOf(const JobConfig& job);
 // modules_to_save. `job` must be valid.
 Recorder::IsFrozen FrozenBeside(const LoraConfig& lora);
 
-// Adds a violation for numbers out of range, for each pattern that matches no layer or module (with
-// the nearest name), for a job without a base whose data are not synthetic, and for fields that say
-// once more what is trained. `model` must be valid, or null: then the rules that depend on the
-// model are not checked.
+// Adds a violation for each pattern that matches no layer or module (with the nearest name), for a
+// job without a base whose data are not synthetic, and for fields that say once more what is
+// trained. `model` must be valid, or null: then the rules that depend on the model are not checked.
 void ValidateAdapter(const JobConfig& job, const ModelConfig* model, Violations& violations);
 
 }  // namespace trainyard

@@ -9,10 +9,13 @@
 
 namespace trainyard {
 
-// Returns the path in a spec of the setting that NeMo, Megatron or AutoModel call `name`:
-// "parallelism.tensor" for "tensor_model_parallel_size" or "tp_size". Returns "" for other names.
-// The path is that of the optimizer and of the schedule that `spec` has, and of the first ones if
-// it has none.
+// Returns the path in a spec of the setting that NeMo, Megatron, AutoModel or a config.json call
+// `name`: "parallelism.tensor" for "tensor_model_parallel_size" or "tp_size". Returns "" for other
+// names. Of several settings, returns the first one whose section `spec` has: that of the spec's
+// own optimizer or schedule. If it has none of them, returns the first one.
+//
+// The names are declared with the fields, in the proto files, and in the families' tables of
+// config.json.
 std::string OurNameFor(absl::string_view name, const YamlNode& spec = {});
 
 // Returns our name of a value, in upper case, that other frameworks name differently, or that is

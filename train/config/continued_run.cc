@@ -1,7 +1,6 @@
 #include "train/config/continued_run.h"
 
 #include <algorithm>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -10,57 +9,22 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/check.h"
+#include "common/epochs.h"
 #include "common/json.h"
 #include "models/arch/fields.h"
 #include "models/hf/field_json.h"
 #include "models/layers/moe_config.h"
+#include "train/config/declared_values.h"
 #include "train/config/precision.h"
 #include "train/config/resolve_model.h"
 #include "train/config/resolved_job.h"
-#include "train/data/source.h"
 
 namespace trainyard {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// What a change of a field, or of any field below it, does. Null: nothing to what is trained. The
-// longest path that holds a field counts.
-struct Rule {
-  const char* path;
-  std::optional<ChangeEffect> effect;
-};
-
-// Where the parameters of a run come from. A job that continues the run has its parameters already.
-constexpr char kInitFrom[] = "init_from", kImport[] = "model.import";
-
-const Rule kRules[] = {
-    {"format", std::nullopt},
-    {"name", std::nullopt},
-    {"parallelism", std::nullopt},
-    {"parallelism.reduction", ChangeEffect::kTraining},
-    {"recompute", std::nullopt},
-    {"batch.sequence", ChangeEffect::kSamples},
-    {"data", ChangeEffect::kSamples},  // But for fields that say otherwise.
-    {"validation", std::nullopt},
-    {"checkpoint", std::nullopt},
-    {"profile", std::nullopt},
-    {"devices", std::nullopt},
-    {"seed", ChangeEffect::kSamples},
-    {"priority", std::nullopt},
-    {kInitFrom, ChangeEffect::kTraining},
-    {"init_from_subset", std::nullopt},
-    {kImport, ChangeEffect::kTraining},
-    {"model.ignore_keys", std::nullopt},
-    {"frozen", ChangeEffect::kState},
-    {"trainable", ChangeEffect::kState},
-    {"adapter", ChangeEffect::kState},
-    {"adapter.lora.alpha", ChangeEffect::kTraining},
-    {"adapter.lora.dropout", ChangeEffect::kTraining},
-    {"continues", std::nullopt},
-    {"max_restarts", std::nullopt},
-    {"labels", std::nullopt},
-};
+static_assert(DeclaredAt("continues.epoch").whole->most == kMostEpoch);
 
 constexpr absl::string_view kArchitecture = "model.architecture";
 constexpr char kBalanced[] = "batch.micro x data ranks";
@@ -71,36 +35,17 @@ bool Holds(absl::string_view path, absl::string_view field) {
          (field.size() == path.size() || field[path.size()] == '.' || field[path.size()] == '[');
 }
 
-// Returns the path without the numbers of a list's items.
-std::string WithoutNumbers(absl::string_view field) {
-  std::string path;
-  bool inside = false;
-  for (const char c : field) {
-    inside = c == '[' || (inside && c != ']');
-    if (!inside || c == '[') path += c;
+// What is declared of the field, or of the innermost section around it that says something.
+ChangeEffect EffectOf(absl::string_view field) {
+  while (true) {
+    const DeclaredField* const declared = DeclaredOf(field);
+    if (declared != nullptr && declared->change != ChangeEffect::kOfSection) {
+      return declared->change;
+    }
+    const size_t end = field.find_last_of(".[");
+    if (end == field.npos) return ChangeEffect::kTraining;
+    field = field.substr(0, end);
   }
-  return path;
-}
-
-// Null if the path is no field of a source of data.
-const KnownDataField* FindDataField(absl::string_view path) {
-  static const std::vector<KnownDataField>* const known =
-      new std::vector<KnownDataField>(KnownDataFields());
-  const auto found = std::find_if(known->begin(), known->end(),
-                                  [&](const auto& data) { return data.field == path; });
-  return found == known->end() ? nullptr : &*found;
-}
-
-std::optional<ChangeEffect> EffectOf(const std::string& field) {
-  const std::string path = WithoutNumbers(field);
-  const KnownDataField* const data = FindDataField(path);
-  if (data != nullptr && data->same_samples) return ChangeEffect::kTraining;
-  const Rule* nearest = nullptr;
-  for (const Rule& rule : kRules) {
-    const size_t longest = nearest == nullptr ? 0 : absl::string_view(nearest->path).size();
-    if (Holds(rule.path, path) && absl::string_view(rule.path).size() >= longest) nearest = &rule;
-  }
-  return nearest == nullptr ? ChangeEffect::kTraining : nearest->effect;
 }
 
 bool SameKeys(const OrderedJson& a, const OrderedJson& b) {
@@ -121,8 +66,8 @@ void Compare(const std::string& path, const OrderedJson& before, const OrderedJs
     for (size_t i = 0; i < before.size(); ++i) {
       Compare(absl::StrCat(path, "[", i, "]"), before[i], now[i], changes);
     }
-  } else if (const auto effect = EffectOf(path)) {
-    changes.push_back({path, JsonText(before), JsonText(now), *effect});
+  } else if (const ChangeEffect effect = EffectOf(path); effect != ChangeEffect::kNothing) {
+    changes.push_back({path, JsonText(before), JsonText(now), effect});
   }
 }
 
@@ -146,18 +91,14 @@ bool BalancesMicroBatches(const ModelConfig& model) {
 
 int64_t BalancedSequences(const JobConfig& job) { return job.batch.micro * DataParallel(job); }
 
-bool NamesParameters(const RunChange& change) {
-  return change.field == kInitFrom || change.field == kImport;
-}
-
 bool HasLength(const JobConfig& job) {
   return job.optimizer.schedule.shape != ScheduleShape::kConstant;
 }
 
 std::vector<std::string> Allowable() {
   std::vector<std::string> paths;
-  for (const Rule& rule : kRules) {
-    if (rule.effect == ChangeEffect::kSamples) paths.push_back(rule.path);
+  for (const DeclaredField& field : kDeclaredFields) {
+    if (field.change == ChangeEffect::kSamples) paths.emplace_back(field.path);
   }
   return paths;
 }
@@ -196,14 +137,14 @@ std::vector<RunChange> ChangesOfRun(const JobConfig& before, const JobConfig& no
     std::erase_if(changes, [](const RunChange& change) { return change.field == "steps"; });
   }
   std::erase_if(changes, [](const RunChange& change) {
-    return NamesParameters(change) && change.now == R"("")";
+    return change.effect == ChangeEffect::kStart && change.now == R"("")";
   });
   return changes;
 }
 
 bool NamesData(const RunChange& change) {
-  const KnownDataField* const data = FindDataField(WithoutNumbers(change.field));
-  return data != nullptr && data->is_path;
+  const DeclaredField* const declared = DeclaredOf(change.field);
+  return Holds("data", change.field) && declared != nullptr && declared->use != PathUse::kNone;
 }
 
 std::string Described(const RunChange& change) {
@@ -213,7 +154,7 @@ std::string Described(const RunChange& change) {
     absl::StrAppend(&text, "; optimizer.schedule falls over all steps, so the learning rate of ",
                     "each step to come is another one");
   }
-  if (NamesParameters(change)) {
+  if (change.effect == ChangeEffect::kStart) {
     absl::StrAppend(&text, "; the run goes on with its own parameters, not with those");
   }
   if (change.field == kBalanced) {

@@ -9,22 +9,19 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "common/declared.h"
 #include "common/violations.h"
 #include "train/config/job_config.h"
 
 namespace trainyard {
-
-enum class ChangeEffect {
-  kTraining,  // The steps to come are other ones: named.
-  kSamples,   // Samples would be repeated or skipped: refused unless it is allowed by name.
-  kState,     // The run's parameters or optimizer state do not fit: refused.
-};
 
 // A field that differs. `before` and `now` are its values as JSON.
 struct RunChange {
   std::string field;  // "optimizer.adamw.learning_rate"
   std::string before;
   std::string now;
+  // kTraining and kStart are named. kSamples is refused unless it is allowed by name. kState is
+  // refused.
   ChangeEffect effect = ChangeEffect::kTraining;
 };
 

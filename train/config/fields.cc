@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "common/declared.h"
 #include "train/config/aliases.h"
 
 namespace trainyard {
@@ -107,7 +108,7 @@ Fields::~Fields() {
   for (const auto& [name, value] : node_.fields) {
     if (IsKnown(name)) continue;
     // The table of aliases names a field of the model as it stands in the model.
-    std::string ours = of_spec_ ? OurNameFor(name, *spec_) : "";
+    std::string ours = root_->of_spec_ ? OurNameFor(name, root_->node_) : "";
     const bool of_model =
         path_.empty() && !ours.empty() && !IsKnown(ours.substr(0, ours.find('.')));
     if (of_model) ours = absl::StrCat("model.overrides.", ours);
@@ -136,6 +137,14 @@ bool Fields::IsKnown(absl::string_view name) const {
   return std::find(known_.begin(), known_.end(), name) != known_.end();
 }
 
+bool Fields::ZeroIsStandard(const char* name) const {
+  if (resolved() || !root_->of_spec_) return false;
+  const std::string path = PathOf(name);
+  const size_t before = root_->path_.empty() ? 0 : root_->path_.size() + 1;
+  const DeclaredField* const declared = FindDeclared(absl::string_view(path).substr(before));
+  return declared != nullptr && declared->zero_is_standard;
+}
+
 void Fields::Know(const char* name) {
   if (!IsKnown(name)) known_.push_back(name);
 }
@@ -157,7 +166,7 @@ const YamlNode* Fields::Ask(const char* name) {
 }
 
 bool Fields::Given(const char* name) {
-  return resolved() || !of_spec_ ? PresentOrNull(name) : Present(name) || Stands(name);
+  return resolved() || !root_->of_spec_ ? PresentOrNull(name) : Present(name) || Stands(name);
 }
 
 bool Fields::PresentOrNull(const char* name) {
@@ -254,19 +263,13 @@ void Fields::Field(const char* name, int64_t& out) {
   const YamlNode* node = Scalar(name, "a whole number");
   if (node == nullptr) return;
   if (const std::optional<int64_t> value = ReadWhole<int64_t>(node->text)) {
-    out = *value;
+    if (*value != 0 || !ZeroIsStandard(name)) out = *value;
     return;
   }
   constexpr double kExact = 9007199254740992.0;  // 2^53: beyond it a double is not exact.
   double decimal = 0;
   const bool near = ReadDecimal(node->text, decimal) && std::abs(decimal) <= kExact;
   Wrong(name, "a whole number", *node, near ? absl::StrCat(std::llround(decimal)) : "");
-}
-
-void Fields::FieldUnlessZero(const char* name, int64_t& out) {
-  int64_t value = 0;
-  Field(name, value);
-  if (value != 0 || resolved()) out = value;
 }
 
 void Fields::Field(const char* name, const WholeNumbers& range, int64_t& out) {

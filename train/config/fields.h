@@ -55,7 +55,9 @@ class Fields {
   void Field(const char* name, bool& out);
   void Field(const char* name, double& out);
   void Field(const char* name, uint64_t& out);
-  void Field(const char* name, int64_t& out);  // Any number; Validate checks the limits.
+  // Any number; Validate checks the limits. Where 0 means the default (declared.h), 0 leaves `out`
+  // as it is. A resolved job has the default itself.
+  void Field(const char* name, int64_t& out);
   void Field(const char* name, const WholeNumbers& range, int64_t& out);
   void Field(const char* name, std::vector<std::string>& out);
   void Field(const char* name, std::vector<int64_t>& out);
@@ -70,8 +72,6 @@ class Fields {
     Field(name, value);
     out = value;
   }
-  // For fields in which 0 means the default on the wire. A resolved job has the default itself.
-  void FieldUnlessZero(const char* name, int64_t& out);
 
   // `values` may be written with or without `prefix`. PREFIX_UNSPECIFIED leaves `out` as it is. If
   // `open`, the enum on the wire need not have all values: a spec may have the value in the text
@@ -93,7 +93,7 @@ class Fields {
     const YamlNode* node = Ask(name);
     if (node == nullptr) return false;
     Fields section(*node, PathOf(name), violations_, absent_);
-    section.spec_ = spec_;
+    section.root_ = root_;
     read(section);
     return true;
   }
@@ -115,7 +115,7 @@ class Fields {
     for (const YamlNode& item : node->items) {
       const std::string path = absl::StrCat(PathOf(name), "[", out.size(), "]");
       Fields section(item, path, violations_, absent_);
-      section.spec_ = spec_;
+      section.root_ = root_;
       read(section, out.emplace_back());
     }
   }
@@ -135,7 +135,7 @@ class Fields {
     if (node == nullptr) return false;
     const YamlNode merged = Merged(name, *node, inlined);
     Fields section(merged, PathOf(name), violations_, absent_);
-    section.spec_ = spec_;
+    section.root_ = root_;
     read(section);
     return true;
   }
@@ -183,9 +183,10 @@ class Fields {
              const YamlNode& node);
 
   bool IsKnown(absl::string_view name) const;
+  bool ZeroIsStandard(const char* name) const;
 
   const YamlNode& node_;
-  const YamlNode* spec_ = &node_;  // The mapping of which this one is a part.
+  const Fields* root_ = this;  // The reader of the mapping of which this one is a part.
   const std::string path_;
   Violations& violations_;
   const Absent absent_;

@@ -26,7 +26,7 @@ void CheckInputs(const std::vector<InputSpec>& declared, const DataConfig& sourc
   const std::string section = SectionOf(source);
   const SourceFacts facts = FactsOf(source);
   if (facts.reset_attention_mask && !facts.packs && FindInput(declared, "tokens") == nullptr) {
-    violations.Add(absl::StrCat(section, ".", ResetAttentionMaskRule().name),
+    violations.Add(absl::StrCat(section, ".reset_attention_mask"),
                    "false for a model that reads no tokens", "true");
   }
   const auto text = [](std::string* out, const DeliveredInput& one) {

@@ -1,7 +1,5 @@
 #include "train/config/job_config.h"
 
-#include <utility>
-
 #include "common/check.h"
 #include "common/job_axes.h"
 #include "train/data/chat.h"
@@ -47,25 +45,14 @@ int64_t AccumulationSteps(const JobConfig& job) {
 }
 
 double MinRatio(const ScheduleConfig& schedule) {
-  return schedule.shape == ScheduleShape::kConstant ? 1 : schedule.min_ratio.value_or(0.1);
+  if (schedule.shape == ScheduleShape::kConstant) return 1;
+  return schedule.min_ratio.value_or(Standard<double>("optimizer.schedule.wsd.min_ratio"));
 }
 
 void TakeTokenizerOfImport(JobConfig& job) {
   if (job.data.source() != &ChatSource()) return;
   std::string& tokenizer = job.data.As<ChatData>().tokenizer;
   if (tokenizer.empty()) tokenizer = job.model.import_path;
-}
-
-std::vector<JobPath> PathsOf(const JobConfig& job) {
-  std::vector<JobPath> paths;
-  for (DataPath& data : PathsOf(job.data)) {
-    paths.push_back({std::move(data.field), std::move(data.path)});
-  }
-  if (job.checkpoint) paths.push_back({"checkpoint.directory", job.checkpoint->directory});
-  if (!job.model.import_path.empty()) paths.push_back({"model.import", job.model.import_path});
-  if (!job.init_from.empty()) paths.push_back({"init_from", job.init_from});
-  if (job.profile) paths.push_back({"profile.directory", job.profile->directory});
-  return paths;
 }
 
 }  // namespace trainyard

@@ -1,5 +1,5 @@
-// A training job's configuration: the typed form of `JobSpec` (proto/trainyard/v1/job.proto), with
-// every default applied. Start here. parse.h makes a JobConfig from YAML or JSON text, and
+// A training job's configuration: the typed form of `JobSpec` (proto/trainyard/v1/job_spec.proto),
+// with every default applied. Start here. parse.h makes a JobConfig from YAML or JSON text, and
 // validate.h lists everything that is wrong with one.
 
 #pragma once
@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "common/declared.h"
 #include "models/arch/config.h"
 #include "models/parallel/context_exchange.h"
 #include "models/parallel/zero.h"
@@ -49,11 +50,11 @@ const char* Name(ExpertSplit split);  // "EXPERT", "EXPERT_TENSOR", "EXPERT_TENS
 
 // Sizes of the axes (common/job_axes.h). The data axis is `devices` divided by the other axes.
 struct ParallelismConfig {
-  int64_t tensor = 1;
-  int64_t pipeline = 1;
-  int64_t virtual_pipeline = 1;
-  int64_t context = 1;
-  int64_t expert = 1;  // Divides the data axis.
+  int64_t tensor = Standard<int64_t>("parallelism.tensor");
+  int64_t pipeline = Standard<int64_t>("parallelism.pipeline");
+  int64_t virtual_pipeline = Standard<int64_t>("parallelism.virtual_pipeline");
+  int64_t context = Standard<int64_t>("parallelism.context");
+  int64_t expert = Standard<int64_t>("parallelism.expert");  // Divides the data axis.
   ExpertSplit expert_split = ExpertSplit::kExpertTensor;
   Zero zero = Zero::kOptimizer;
   Reduction reduction = Reduction::kF32;
@@ -100,11 +101,12 @@ struct ScheduleConfig {
 struct OptimizerConfig {
   OptimizerOptions options;  // The optimizer, and its section: "adamw".
   ScheduleConfig schedule;
-  double clip_norm = 1.0;  // Limit of the global gradient norm; 0: no clipping.
+  // Limit of the global gradient norm; 0: no clipping.
+  double clip_norm = Standard<double>("optimizer.clip_norm");
 };
 
 struct ValidationConfig {
-  int64_t every_steps = 0;  // > 0; the last step is always measured.
+  int64_t every_steps = 0;  // The last step is always measured.
   // Global batches per measurement. 0: as many as have every sample that is held out, once
   // (SourceFacts::ends).
   int64_t batches = 0;
@@ -112,23 +114,23 @@ struct ValidationConfig {
 
 struct CheckpointConfig {
   std::string directory;
-  int64_t every_steps = 0;  // 0: only at the end.
-  int64_t keep = 2;         // Number of good checkpoints kept.
+  int64_t every_steps = 0;                              // 0: only at the end.
+  int64_t keep = Standard<int64_t>("checkpoint.keep");  // Number of good checkpoints kept.
 };
 
 // The steps for which some ranks write a trace.
 struct ProfileConfig {
   std::string directory = {};
   int64_t start_step = 0;  // From 1.
-  int64_t steps = 1;
+  int64_t steps = Standard<int64_t>("profile.steps");
   std::vector<int64_t> ranks = {};  // Empty: rank 0.
   bool nccl_trace = false;          // NCCL's own log, for the whole attempt.
 };
 
 // Low-rank adapters, with PEFT's defaults (adapter.h).
 struct LoraConfig {
-  int64_t rank = 8;
-  double alpha = 8;                       // Adapters are scaled by alpha / rank.
+  int64_t rank = Standard<int64_t>("adapter.lora.rank");
+  double alpha = Standard<double>("adapter.lora.alpha");  // Adapters are scaled by alpha / rank.
   std::vector<std::string> targets = {};  // Patterns of layers' names; none: kAllLinear.
   bool rslora = false;                    // Scaled by alpha / sqrt(rank) instead.
   double dropout = 0;  // Probability with which training drops an element of an adapter's input.
@@ -151,17 +153,18 @@ struct JobConfig {
   ModelChoice model;
   PrecisionName precision = PrecisionName::kBF16;
   std::optional<Fp8Config> fp8;  // Absent: all layers are in the precision.
-  bool deterministic = true;     // False: GPUs may add some gradients in any order.
+  // False: GPUs may add some gradients in any order.
+  bool deterministic = Standard<bool>("deterministic");
   ParallelismConfig parallelism;
   RecomputeConfig recompute;
   BatchConfig batch;
   DataConfig data;
   OptimizerConfig optimizer;
-  int64_t steps = 0;                           // Optimizer steps in all.
-  std::optional<ValidationConfig> validation;  // Absent: no validation.
-  std::optional<CheckpointConfig> checkpoint;  // Absent: no checkpoints, and no resume.
-  std::optional<ProfileConfig> profile;        // Absent: no traces.
-  int64_t devices = 1;                         // Number of ranks.
+  int64_t steps = 0;                               // Optimizer steps in all.
+  std::optional<ValidationConfig> validation;      // Absent: no validation.
+  std::optional<CheckpointConfig> checkpoint;      // Absent: no checkpoints, and no resume.
+  std::optional<ProfileConfig> profile;            // Absent: no traces.
+  int64_t devices = Standard<int64_t>("devices");  // Number of ranks.
   uint64_t seed = 0;
   int64_t priority = 0;
   // The job starts from the parameters of this checkpoint, or of the newest good one in this
@@ -174,26 +177,17 @@ struct JobConfig {
   std::vector<std::string> trainable;
   std::optional<AdapterConfig> adapter;      // Absent: the parameters themselves are trained.
   std::optional<ContinuesConfig> continues;  // Absent: the job begins at step 1.
-  int64_t max_restarts = 3;
+  int64_t max_restarts = Standard<int64_t>("max_restarts");
   std::map<std::string, std::string> labels;
 };
 
 // Chats without a tokenizer are encoded by that of the imported model, if there is one.
 void TakeTokenizerOfImport(JobConfig& job);
 
-// All paths of files and directories that a job names, each with its field
-// ("checkpoint.directory"). The controller lets a job name only what lies below certain roots, so a
-// path that is missing here is open to everybody.
-struct JobPath {
-  std::string field;
-  std::string path;
-};
-std::vector<JobPath> PathsOf(const JobConfig& job);
-
 // Values that follow from a valid config. They CHECK that sizes divide; Validate reports where they
 // do not.
 int64_t DataParallel(const JobConfig& job);       // Size of the data axis.
 int64_t AccumulationSteps(const JobConfig& job);  // Micro-batches of a rank in a step.
-double MinRatio(const ScheduleConfig& schedule);  // 0.1 unless given; 1 for constant.
+double MinRatio(const ScheduleConfig& schedule);  // 1 for constant.
 
 }  // namespace trainyard

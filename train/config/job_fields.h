@@ -1,6 +1,6 @@
 // Declares each field of a job once. The reader of specs (Fields) and the writer of resolved jobs
 // (FieldWriter) both use these functions. Each section has one function, with exactly the fields of
-// the message of the same name in job.proto. Each visitor has its own VisitModel.
+// the message of the same name in job_spec.proto. Each visitor has its own VisitModel.
 
 #pragma once
 
@@ -9,11 +9,12 @@
 #include <variant>
 #include <vector>
 
-#include "common/epochs.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "common/declared.h"
 #include "common/job_axes.h"
 #include "train/config/job_config.h"
 #include "train/config/precision.h"
-#include "train/config/validate.h"
 #include "train/data/source.h"
 
 namespace trainyard {
@@ -21,8 +22,7 @@ namespace trainyard {
 template <typename Visitor>
 void VisitParallelism(Visitor& fields, ParallelismConfig& out) {
   if (!fields.resolved()) out.virtual_pipeline = 0;  // Not said.
-  ForEachAxis(out,
-              [&](const JobAxis& axis, int64_t& size) { fields.FieldUnlessZero(axis.name, size); });
+  ForEachAxis(out, [&](const JobAxis& axis, int64_t& size) { fields.Field(axis.name, size); });
   std::vector<std::pair<std::string, ExpertSplit>> splits;
   for (const ExpertSplit split :
        {ExpertSplit::kExpert, ExpertSplit::kExpertTensor, ExpertSplit::kExpertTensorContext}) {
@@ -62,7 +62,8 @@ void VisitSourceField(Visitor& fields, const SourceRule& rule, const SourceField
     std::vector<std::pair<std::string, size_t>> values;
     for (size_t i = 0; i < choice->names.size(); ++i) values.emplace_back(choice->names[i], i);
     size_t index = choice->index;
-    fields.template EnumField<size_t>(rule.name, rule.value_prefix, values, index);
+    const std::string prefix = absl::StrCat(absl::AsciiStrToUpper(rule.name), "_");
+    fields.template EnumField<size_t>(rule.name, prefix, values, index);
     if (choice->set) choice->set(index);
   } else if (const auto* const list = std::get_if<SectionList>(&field)) {
     std::vector<char> sections(list->size);  // A reader adds to them, and a writer visits them.
@@ -152,7 +153,7 @@ void VisitOptimizer(Visitor& fields, OptimizerConfig& out) {
 template <typename Visitor>
 void VisitAdapter(Visitor& fields, AdapterConfig& out) {
   fields.OptionalSection("lora", out.lora, [](Visitor& f, LoraConfig& lora) {
-    f.FieldUnlessZero("rank", lora.rank);
+    f.Field("rank", lora.rank);
     f.Field("alpha", lora.alpha);
     f.Field("targets", lora.targets);
     f.Field("rslora", lora.rslora);
@@ -186,7 +187,7 @@ void VisitJob(Visitor& fields, JobConfig& out) {
   fields.OptionalSection("validation", out.validation,
                          [&](Visitor& f, ValidationConfig& validation) {
                            f.Field("every_steps", validation.every_steps);
-                           f.FieldUnlessZero("batches", validation.batches);
+                           f.Field("batches", validation.batches);
                            const bool given = f.resolved() || validation.batches != 0;
                            if (!given && !FactsOf(out.data).ends) validation.batches = 1;
                          });
@@ -194,16 +195,17 @@ void VisitJob(Visitor& fields, JobConfig& out) {
                          [&](Visitor& f, CheckpointConfig& checkpoint) {
                            f.Field("directory", checkpoint.directory);
                            f.Field("every_steps", checkpoint.every_steps);
-                           f.FieldUnlessZero("keep", checkpoint.keep);
+                           f.Field("keep", checkpoint.keep);
                          });
   fields.OptionalSection("profile", out.profile, [&](Visitor& f, ProfileConfig& profile) {
     f.Field("directory", profile.directory);
-    f.Field("start_step", {.most = out.steps > 0 ? out.steps : kMaxSteps}, profile.start_step);
-    f.FieldUnlessZero("steps", profile.steps);
+    constexpr int64_t kMostSteps = DeclaredAt("steps").whole->most;
+    f.Field("start_step", {.most = out.steps > 0 ? out.steps : kMostSteps}, profile.start_step);
+    f.Field("steps", profile.steps);
     f.Field("ranks", profile.ranks);
     f.Field("nccl_trace", profile.nccl_trace);
   });
-  fields.FieldUnlessZero("devices", out.devices);
+  fields.Field("devices", out.devices);
   fields.Field("seed", out.seed);
   fields.Field("priority", out.priority);
   fields.Field("init_from", out.init_from);
@@ -214,7 +216,7 @@ void VisitJob(Visitor& fields, JobConfig& out) {
                          [](Visitor& f, AdapterConfig& adapter) { VisitAdapter(f, adapter); });
   fields.OptionalSection("continues", out.continues, [&](Visitor& f, ContinuesConfig& continues) {
     f.Field("job", continues.job);
-    f.Field("epoch", {.least = 0, .most = kMostEpoch}, continues.epoch);
+    f.Field("epoch", *DeclaredAt("continues.epoch").whole, continues.epoch);
     f.Field("allow", continues.allow);
   });
   fields.Field("max_restarts", out.max_restarts);

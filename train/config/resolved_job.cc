@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "common/check.h"
 #include "common/json.h"
@@ -32,7 +33,6 @@ class FieldWriter {
   void Field(const char* name, const WholeNumbers& /*legal*/, int64_t value) {
     json_[name] = value;
   }
-  void FieldUnlessZero(const char* name, int64_t value) { json_[name] = value; }
   template <typename Enum>
   void EnumField(const char* name, absl::string_view /*prefix*/,
                  const std::vector<std::pair<std::string, Enum>>& values, const Enum& held,
@@ -69,33 +69,44 @@ class FieldWriter {
   void Alternative(const char* name, absl::string_view chosen, Write&& write) {
     if (chosen == name) Section(name, std::forward<Write>(write));
   }
-  OrderedJson& json() { return json_; }
 
  private:
   OrderedJson& json_;
 };
 
-void VisitModel(FieldWriter& fields, const ModelChoice& model) {
+OrderedJson ArchitectureJson(const ModelChoice& model) {
   const absl::StatusOr<ModelConfig> config = ResolveModel(model);
   CHECK(config.ok()) << config.status();
-  OrderedJson& architecture = fields.json()["architecture"] = ToJson(*config, Implied::kWritten);
+  OrderedJson architecture = ToJson(*config, Implied::kWritten);
   for (const Field& field : FieldsOf(*config)) {
     const std::string name = field.rule.name;
     if (field.rule.unset) architecture[name.substr(0, name.find('.'))] = nullptr;
   }
+  return architecture;
+}
+
+void VisitModel(FieldWriter& fields, const ModelChoice& model) {
   fields.Field("import", model.import_path);
   fields.Field("ignore_keys", model.ignore_keys);
 }
 
+OrderedJson JobJson(JobConfig job) {
+  OrderedJson json;
+  FieldWriter writer(json);
+  VisitJob(writer, job);
+  return json;
+}
+
 std::string ResolvedJobText(JobConfig job) {
-  // Makes the choices that the spec may have left open. VisitModel does this for the model.
+  // Makes the choices that the spec may have left open.
   job.parallelism.schedule = job.parallelism.schedule_kind();
   ScheduleConfig& schedule = job.optimizer.schedule;
   if (schedule.shape != ScheduleShape::kConstant) schedule.min_ratio = MinRatio(schedule);
-  OrderedJson json;
-  FieldWriter writer(json);
-  writer.Field("format", kResolvedJobFormat);
-  VisitJob(writer, job);
+  OrderedJson json = {{"format", kResolvedJobFormat}};
+  json.update(JobJson(job));
+  OrderedJson model = {{"architecture", ArchitectureJson(job.model)}};
+  model.update(json["model"]);
+  json["model"] = std::move(model);
   return JsonText(json);
 }
 

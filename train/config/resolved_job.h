@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -10,6 +11,10 @@
 #include "train/config/job_config.h"
 
 namespace trainyard {
+
+// Returns every field of a job but the architecture, with the names and in the order of a resolved
+// job. The job need not be valid.
+nlohmann::ordered_json JobJson(JobConfig job);
 
 // Returns the job as JSON, with its `format` and every field. A preset is written as an
 // architecture, and all defaults are applied. The job must be valid (validate.h). ParseJobConfig

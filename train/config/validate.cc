@@ -11,6 +11,7 @@
 #include "train/config/adapter.h"
 #include "train/config/advice.h"
 #include "train/config/continued_run.h"
+#include "train/config/declared_values.h"
 #include "train/config/fields.h"
 #include "train/config/fp8.h"
 #include "train/config/frozen.h"
@@ -22,6 +23,8 @@
 
 namespace trainyard {
 namespace {
+
+static_assert(DeclaredAt("data.synthetic.document_tokens").whole->most == kMaxSequence);
 
 bool IsLowerAlnum(char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c); }
 
@@ -82,7 +85,7 @@ std::optional<ModelConfig> CheckModel(const JobConfig& job, Violations& violatio
                    "to the next",
                    model->family());
   } else if (data.reset_attention_mask && FactsOf(*model).convolved_tokens > 0) {
-    violations.Add(absl::StrCat(SectionOf(job.data), ".", ResetAttentionMaskRule().name),
+    violations.Add(absl::StrCat(SectionOf(job.data), ".reset_attention_mask"),
                    "false for a model with recurrent layers, whose state passes over from one "
                    "document to the next",
                    "true", "false");
@@ -104,48 +107,32 @@ void CheckDecay(const JobConfig& job, Violations& violations) {
   constexpr absl::string_view kField = "optimizer.schedule.wsd.decay_steps";
   const int64_t after_warmup = job.steps - schedule.warmup_steps;
   const bool steps_legal = job.steps > 0 && schedule.warmup_steps >= 0;
-  if (!violations.Check(kField, schedule.decay_steps, {.most = kMaxSteps}) || !steps_legal ||
-      schedule.decay_steps <= after_warmup) {
-    return;
-  }
+  if (!steps_legal || schedule.decay_steps < 1 || schedule.decay_steps <= after_warmup) return;
   const std::string wanted = absl::StrCat("at most steps - warmup_steps = ", after_warmup);
   // Without a step behind the warm-up, no number of decay steps is legal.
   after_warmup > 0 ? violations.Add(kField, wanted, schedule.decay_steps, after_warmup)
                    : violations.Add(kField, wanted, schedule.decay_steps);
 }
 
-void CheckOptimizer(const JobConfig& job, Violations& violations) {
-  const OptimizerOptions& options = job.optimizer.options;
-  for (const OptimizerOption& option : options.optimizer().options) {
-    violations.Check(absl::StrCat("optimizer.", options.optimizer().name, ".", option.name),
-                     options[option.name], option.legal);
-  }
-  violations.Check("optimizer.clip_norm", job.optimizer.clip_norm,
-                   {.least = 0, .most = 1e9, .zero = "no clipping"});
-
+void CheckSchedule(const JobConfig& job, Violations& violations) {
   const ScheduleConfig& schedule = job.optimizer.schedule;
   const std::string shape = absl::StrCat("optimizer.schedule.", Name(schedule.shape));
-  const std::string warmup = absl::StrCat(shape, ".warmup_steps");
-  if (violations.Check(warmup, schedule.warmup_steps, {.least = 0, .most = kMaxSteps}) &&
-      job.steps > 0 && schedule.warmup_steps > job.steps) {
-    violations.Add(warmup, absl::StrCat("at most steps = ", job.steps), schedule.warmup_steps,
-                   job.steps);
+  if (job.steps > 0 && schedule.warmup_steps > job.steps) {
+    violations.Add(absl::StrCat(shape, ".warmup_steps"),
+                   absl::StrCat("at most steps = ", job.steps), schedule.warmup_steps, job.steps);
   }
   if (schedule.shape == ScheduleShape::kWsd) CheckDecay(job, violations);
-  if (!schedule.min_ratio) return;
-  const std::string min_ratio = absl::StrCat(shape, ".min_ratio");
-  if (schedule.shape == ScheduleShape::kConstant) {
-    violations.Add(min_ratio, "none for a constant rate", *schedule.min_ratio);
-  } else {
-    violations.Check(min_ratio, *schedule.min_ratio, {.least = 0, .most = 1});
+  if (schedule.min_ratio && schedule.shape == ScheduleShape::kConstant) {
+    violations.Add(absl::StrCat(shape, ".min_ratio"), "none for a constant rate",
+                   *schedule.min_ratio);
   }
 }
 
 void CheckValidation(const JobConfig& job, Violations& violations) {
   if (!job.validation) return;
-  violations.Check("validation.every_steps", job.validation->every_steps, {.most = kMaxSteps});
-  violations.Check("validation.batches", job.validation->batches,
-                   {.least = FactsOf(job.data).ends ? 0 : 1, .most = kMaxValidationBatches});
+  WholeNumbers batches = *DeclaredAt("validation.batches").whole;
+  if (!FactsOf(job.data).ends) batches.least = 1;
+  violations.Check("validation.batches", job.validation->batches, batches);
   if (FactsOf(job.data).validation_fraction == 0) {
     violations.Add("validation", "a validation_fraction of the data above 0", 0);
   }
@@ -184,7 +171,6 @@ void CheckProfile(const JobConfig& job, Violations& violations) {
   }
   violations.Check("profile.start_step", job.profile->start_step,
                    {.most = std::max<int64_t>(1, job.steps)});
-  violations.Check("profile.steps", job.profile->steps, {.most = kMaxProfiledSteps});
   std::set<int64_t> named;
   for (size_t i = 0; i < job.profile->ranks.size(); ++i) {
     const int64_t rank = job.profile->ranks[i];
@@ -245,16 +231,9 @@ void Validate(const JobConfig& job, Violations& violations) {
   CheckLayout(job, model, violations);
   ValidateData(job.data, violations);
   for (const auto& [field, path] : PathsOf(job)) CheckPath(field, path, violations);
-  CheckOptimizer(job, violations);
-  violations.Check("steps", job.steps, {.most = kMaxSteps});
+  CheckSchedule(job, violations);
   CheckValidation(job, violations);
-  if (job.checkpoint) {
-    violations.Check("checkpoint.every_steps", job.checkpoint->every_steps,
-                     {.least = 0, .most = kMaxSteps});
-    violations.Check("checkpoint.keep", job.checkpoint->keep, {.most = kMaxCheckpointsKept});
-  }
   CheckProfile(job, violations);
-  violations.Check("priority", job.priority, {.least = -kMaxPriority, .most = kMaxPriority});
   if (job.init_from.empty() && job.init_from_subset) {
     violations.Add("init_from_subset", "false without init_from", "true", "false");
   }
@@ -265,8 +244,8 @@ void Validate(const JobConfig& job, Violations& violations) {
   ValidateFrozen(job, model ? &*model : nullptr, violations);
   ValidateAdapter(job, model ? &*model : nullptr, violations);
   ValidateContinues(job, violations);
-  violations.Check("max_restarts", job.max_restarts, {.least = 0, .most = kMaxRestarts});
   CheckLabels(job, violations);
+  CheckNumbers(job, violations);
   ValidateFp8(job, model ? &*model : nullptr, violations);
 }
 

@@ -5,24 +5,19 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/declared.h"
 #include "common/violations.h"
 #include "train/config/trainer_config.h"
 #include "train/config/yaml.h"
 
 namespace trainyard {
 
-inline constexpr int64_t kMaxSteps = 1'000'000'000;
-inline constexpr int64_t kMaxDevices = 65'536;
-inline constexpr int64_t kMaxGlobalBatch = 1'000'000;     // Sequences.
+inline constexpr int64_t kMaxDevices = DeclaredAt("devices").whole->most;
+inline constexpr int64_t kMaxGlobalBatch = DeclaredAt("batch.global").whole->most;  // Sequences.
 inline constexpr int64_t kMaxMicroBatchTokens = 1 << 28;  // Tokens that a rank computes at once.
 // Number of choices of experts by the tokens of a micro-batch on a rank. Experts have memory for
 // twice as many rows (RecordOptions::expert_rows), which are numbered in i32.
 inline constexpr int64_t kMaxExpertSlots = (1 << 30) - 1;
-inline constexpr int64_t kMaxValidationBatches = 100'000;
-inline constexpr int64_t kMaxProfiledSteps = 20;
-inline constexpr int64_t kMaxCheckpointsKept = 1'000;
-inline constexpr int64_t kMaxPriority = 1'000;
-inline constexpr int64_t kMaxRestarts = 100;
 inline constexpr size_t kMaxNameLength = 63;
 inline constexpr size_t kMaxPathLength = 1'024;
 inline constexpr size_t kMaxLabels = 32;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/declared.h"
 #include "common/job_axes.h"
 #include "train/config/fields.h"
 #include "train/config/validate.h"
@@ -269,7 +270,7 @@ bool CheckAxes(const JobConfig& job, Violations& violations) {
   const ParallelismConfig& p = job.parallelism;
   bool legal = true;
   const auto range = [&](const std::string& name, int64_t size) {
-    legal &= violations.Check(name, size, {.most = kMaxDevices});
+    legal &= violations.Check(name, size, *FindDeclared(name)->whole);
   };
   std::vector<std::pair<const char*, int64_t>> factors;
   ForEachAxis(p, [&](const JobAxis& axis, int64_t size) {
@@ -310,15 +311,15 @@ bool CheckAxes(const JobConfig& job, Violations& violations) {
 // are not legal.
 bool CheckBatch(const JobConfig& job, bool axes_legal, Violations& violations) {
   const BatchConfig& batch = job.batch;
-  const auto range = [&](const char* name, int64_t size, int64_t most) {
+  const auto range = [&](const char* name, int64_t size, const WholeNumbers& legal_sizes) {
     Violations found;  // The model may have said more about the size already.
-    const bool legal = found.Check(name, size, {.most = most});
+    const bool legal = found.Check(name, size, legal_sizes);
     AddUnreported(found, "", violations);
     return legal;
   };
-  const bool global = range("batch.global", batch.global, kMaxGlobalBatch);
-  const bool micro = range("batch.micro", batch.micro, kMaxGlobalBatch);
-  const bool sequence = range("batch.sequence", batch.sequence, kMaxSequence);
+  const bool global = range("batch.global", batch.global, *DeclaredAt("batch.global").whole);
+  const bool micro = range("batch.micro", batch.micro, *DeclaredAt("batch.micro").whole);
+  const bool sequence = range("batch.sequence", batch.sequence, {.most = kMaxSequence});
   if (micro && sequence && batch.micro * batch.sequence > kMaxMicroBatchTokens) {
     violations.Add("batch.micro", absl::StrCat("at most ", kMaxMicroBatchTokens, " tokens at once"),
                    absl::StrCat(batch.micro, " x ", batch.sequence),

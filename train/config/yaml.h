@@ -35,6 +35,8 @@ struct YamlField {
   YamlNode value;
 };
 
+size_t CountNodes(const YamlNode& node);  // The node and all nodes below it.
+
 const char* Name(YamlNode::Kind kind);  // "null", "a value", "a list", "a mapping".
 
 inline constexpr size_t kMaxYamlBytes = 256 << 10;

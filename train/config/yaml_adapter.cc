@@ -20,13 +20,6 @@
 namespace trainyard {
 namespace {
 
-size_t CountNodes(const YamlNode& node) {
-  size_t count = 1;
-  for (const YamlNode& item : node.items) count += CountNodes(item);
-  for (const auto& [key, value] : node.fields) count += CountNodes(value);
-  return count;
-}
-
 int Depth(const YamlNode& node) {
   int below = 0;
   for (const YamlNode& item : node.items) below = std::max(below, Depth(item));
@@ -192,6 +185,13 @@ absl::Status BrokenYaml(const YAML::Mark& mark, std::string what) {
 }
 
 }  // namespace
+
+size_t CountNodes(const YamlNode& node) {
+  size_t count = 1;
+  for (const YamlNode& item : node.items) count += CountNodes(item);
+  for (const auto& [key, value] : node.fields) count += CountNodes(value);
+  return count;
+}
 
 const YamlNode* YamlNode::Find(absl::string_view key) const {
   for (const auto& [name, value] : fields) {

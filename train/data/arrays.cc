@@ -171,16 +171,15 @@ absl::Status CheckLabels(const NpyArray& labels, int64_t samples, int64_t classe
 
 void VisitArrays(DataConfig& data, SourceVisit visit) {
   ArraysData& arrays = data.As<ArraysData>();
-  visit({.name = "latents", .same_samples = true}, &arrays.latents);
-  visit({.name = "labels", .same_samples = true}, &arrays.labels);
+  visit({.name = "latents"}, &arrays.latents);
+  visit({.name = "labels"}, &arrays.labels);
   PredictionType& type = arrays.prediction_type;
-  visit({.name = "prediction_type", .value_prefix = "PREDICTION_TYPE_", .same_samples = true},
+  visit({.name = "prediction_type"},
         Choice{.names = {"EPSILON", "V_PREDICTION"},
                .index = size_t(type),
                .set = [&](size_t index) { type = PredictionType(index); }});
-  visit({.name = "label_dropout", .legal = Interval{.least = 0, .most = 1}, .same_samples = true},
-        &arrays.label_dropout);
-  visit(ValidationFractionRule(), &arrays.validation_fraction);
+  visit({.name = "label_dropout"}, &arrays.label_dropout);
+  visit({.name = "validation_fraction"}, &arrays.validation_fraction);
 }
 
 SourceFacts ArraysFacts(const DataConfig& data) {

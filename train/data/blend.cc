@@ -49,10 +49,8 @@ absl::StatusOr<SplitStream> OpenDataset(const BlendedDataset& dataset, const Ble
 
 void VisitDataset(BlendedDataset& dataset, SourceVisit visit) {
   visit({.name = "weight"}, &dataset.weight);
-  SourceRule prefix = PrefixRule();
-  prefix.may_be_empty = true;
-  visit(prefix, &dataset.prefix);
-  visit({.name = "path", .may_be_empty = true, .same_samples = true}, &dataset.path);
+  visit(PrefixRule(), &dataset.prefix);
+  visit({.name = "path"}, &dataset.path);
 }
 
 void VisitBlend(DataConfig& data, SourceVisit visit) {
@@ -62,9 +60,9 @@ void VisitBlend(DataConfig& data, SourceVisit visit) {
         SectionList{.size = datasets.size(),
                     .add = [&] { datasets.emplace_back(); },
                     .visit = [&](size_t i, SourceVisit f) { VisitDataset(datasets[i], f); }});
-  visit(ValidationFractionRule(), &blend.validation_fraction);
-  visit(ResetAttentionMaskRule(), &blend.reset_attention_mask);
-  visit(EodMaskLossRule(), &blend.eod_mask_loss);
+  visit({.name = "validation_fraction"}, &blend.validation_fraction);
+  visit({.name = "reset_attention_mask"}, &blend.reset_attention_mask);
+  visit({.name = "eod_mask_loss"}, &blend.eod_mask_loss);
 }
 
 SourceFacts BlendFacts(const DataConfig& data) {
@@ -85,8 +83,6 @@ void CheckBlend(const DataConfig& data, Violations& violations) {
   for (size_t i = 0; i < count; ++i) {
     const BlendedDataset& dataset = blend.datasets[i];
     const std::string field = absl::StrCat("data.blend.datasets[", i, "]");
-    violations.Check(field + ".weight", dataset.weight,
-                     {.least = 1e-9, .most = 1e9, .note = "leave out datasets without weight"});
     const bool prefix = !dataset.prefix.empty(), path = !dataset.path.empty();
     if (prefix == path) {
       violations.Add(field, "a prefix (PREFIX.bin and PREFIX.idx) or the path of a text",

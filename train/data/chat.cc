@@ -210,18 +210,16 @@ absl::StatusOr<Samples> MakeSamples(const ChatLines& part, bool training,
 
 void VisitChat(DataConfig& data, SourceVisit visit) {
   ChatData& chat = data.As<ChatData>();
-  visit({.name = "path", .same_samples = true}, &chat.path);
+  visit({.name = "path"}, &chat.path);
   // Its fingerprint is that of the file which is opened (train/step/job_data.cc).
-  visit({.name = "tokenizer", .files = {}, .may_be_empty = true, .same_samples = true},
-        &chat.tokenizer);
-  visit({.name = "format", .is_path = false}, &chat.format);
-  visit({.name = "date", .is_path = false}, &chat.date);
-  visit(ValidationFractionRule(), &chat.validation_fraction);
+  visit({.name = "tokenizer", .files = {}}, &chat.tokenizer);
+  visit({.name = "format", .files = {}}, &chat.format);
+  visit({.name = "date", .files = {}}, &chat.date);
+  visit({.name = "validation_fraction"}, &chat.validation_fraction);
   TooLong& too_long = chat.too_long;
-  visit({.name = "too_long", .value_prefix = "TOO_LONG_"},
-        Choice{.names = {"REFUSE", "CUT", "DROP"},
-               .index = size_t(too_long),
-               .set = [&](size_t index) { too_long = TooLong(index); }});
+  visit({.name = "too_long"}, Choice{.names = {"REFUSE", "CUT", "DROP"},
+                                     .index = size_t(too_long),
+                                     .set = [&](size_t index) { too_long = TooLong(index); }});
 }
 
 SourceFacts ChatFacts(const DataConfig& data) {

@@ -296,9 +296,9 @@ class IndexedStream final : public TokenStream {
 void VisitIndexed(DataConfig& data, SourceVisit visit) {
   IndexedData& indexed = data.As<IndexedData>();
   visit(PrefixRule(), &indexed.prefix);
-  visit(ValidationFractionRule(), &indexed.validation_fraction);
-  visit(ResetAttentionMaskRule(), &indexed.reset_attention_mask);
-  visit(EodMaskLossRule(), &indexed.eod_mask_loss);
+  visit({.name = "validation_fraction"}, &indexed.validation_fraction);
+  visit({.name = "reset_attention_mask"}, &indexed.reset_attention_mask);
+  visit({.name = "eod_mask_loss"}, &indexed.eod_mask_loss);
 }
 
 SourceFacts IndexedFacts(const DataConfig& data) {
@@ -322,9 +322,7 @@ absl::StatusOr<DataSplits> OpenIndexedSamples(const DataConfig& data, const Data
 
 }  // namespace
 
-SourceRule PrefixRule() {
-  return {.name = "prefix", .files = {kIndexSuffix, kTokensSuffix}, .same_samples = true};
-}
+SourceRule PrefixRule() { return {.name = "prefix", .files = {kIndexSuffix, kTokensSuffix}}; }
 
 const DataSource& IndexedSource() {
   static const DataSource kSource = {.name = "indexed",

@@ -1,8 +1,8 @@
 // The sources of data. Each source is a file in this folder and a line of the list below. The file
 // declares the section of a job spec that chooses the source, what samples of it have, and how it
 // is opened. All other code reads the declaration: specs and their checks, the job that ranks get,
-// the fingerprints of files, the roots that paths must lie below, and the comparison of a job with
-// the run that it continues.
+// and the fingerprints of files. proto/trainyard/v1/data.proto declares what is legal for a field,
+// which fields are paths, and what a change of them means to a run that goes on.
 
 #pragma once
 
@@ -21,7 +21,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/check.h"
-#include "common/interval.h"
 #include "common/violations.h"
 #include "models/arch/fields.h"
 #include "models/program/input.h"
@@ -61,15 +60,11 @@ class DataConfig {
 
 // A row of a source's table of fields, without the member that holds the value.
 struct SourceRule {
-  const char* name;                    // As in a spec.
-  std::optional<Interval> legal = {};  // Of a number. Absent: the source checks the number.
-  bool is_path = true;                 // Of a text.
-  // Of a path: the ends of its files behind the path. Empty: the path says which file it is.
+  // As in a spec. On the wire the names of a choice begin with this name, too: TOO_LONG_CUT.
+  const char* name;
+  // Of a text: the ends of the files that it names, behind the text. None: it is no path, or the
+  // fingerprints of its files are taken elsewhere.
   std::vector<const char*> files = {""};
-  bool may_be_empty = false;           // Of a path: "" means that the field is not used.
-  const char* value_prefix = nullptr;  // Of a choice: what its names begin with on the wire.
-  // A run that goes on with another value of this field reads on in the same samples.
-  bool same_samples = false;
 };
 
 struct SourceField;
@@ -136,11 +131,6 @@ TRAINYARD_FOR_EACH_SOURCE(TRAINYARD_DECLARE_SOURCE)
 
 std::span<const DataSource* const> DataSources();
 
-// Rows that several sources have. The first one's fraction is held out from the end.
-SourceRule ValidationFractionRule();
-SourceRule ResetAttentionMaskRule();
-SourceRule EodMaskLossRule();
-
 // The path of the source's section in a spec: "data.text". There must be a source.
 std::string SectionOf(const DataConfig& data);
 
@@ -150,23 +140,15 @@ SourceFacts FactsOf(const DataConfig& data);
 // Whether tokens attend only within their document: the data deliver DocumentBegins.
 bool ResetsAttentionMask(const DataConfig& data);
 
-// Adds a violation for each value that is not legal. Does not check paths.
+// Adds what is wrong with the data beside numbers outside their limits, and paths.
 void ValidateData(const DataConfig& data, Violations& violations);
 
-// The paths of files that the data name.
-struct DataPath {
+// The files that the data name.
+struct NamedFiles {
   std::string field;  // "data.blend.datasets[1].prefix"
   std::string path;
   std::vector<const char*> files;  // As SourceRule.
 };
-std::vector<DataPath> PathsOf(const DataConfig& data);
-
-// A field of any source, with what a run must know of it.
-struct KnownDataField {
-  std::string field;  // "data.blend.datasets[].prefix": items of lists have no numbers.
-  bool is_path = false;
-  bool same_samples = false;  // As SourceRule.
-};
-std::vector<KnownDataField> KnownDataFields();
+std::vector<NamedFiles> FilesOf(const DataConfig& data);
 
 }  // namespace trainyard

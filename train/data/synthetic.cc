@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "common/rng.h"
-#include "models/arch/config.h"
 #include "train/data/token_dataset.h"
 
 namespace trainyard {
@@ -80,10 +79,7 @@ const DataSource& SyntheticSource() {
       .make = [] { return DataConfig(SyntheticData()); },
       .visit =
           [](DataConfig& data, SourceVisit visit) {
-            visit({.name = "document_tokens",
-                   .legal = Interval{.least = 0, .most = double(kMaxSequence)},
-                   .same_samples = true},
-                  &data.As<SyntheticData>().document_tokens);
+            visit({.name = "document_tokens"}, &data.As<SyntheticData>().document_tokens);
           },
       .facts =
           [](const DataConfig& data) {

@@ -30,10 +30,9 @@ class ByteStream final : public TokenStream {
 
 void VisitText(DataConfig& data, SourceVisit visit) {
   TextData& text = data.As<TextData>();
-  visit({.name = "path", .same_samples = true}, &text.path);
-  visit(ValidationFractionRule(), &text.validation_fraction);
-  visit({.name = "tokenizer", .value_prefix = "TOKENIZER_"},
-        Choice{.names = {"BYTES"}, .set = nullptr});
+  visit({.name = "path"}, &text.path);
+  visit({.name = "validation_fraction"}, &text.validation_fraction);
+  visit({.name = "tokenizer"}, Choice{.names = {"BYTES"}, .set = nullptr});
 }
 
 SourceFacts TextFacts(const DataConfig& data) {

@@ -3,12 +3,14 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/files.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "train/checkpoint/lineage.h"
+#include "train/config/declared_values.h"
 #include "train/data/chat.h"
 #include "train/data/source.h"
 #include "train/hf/carried_files.h"
@@ -17,16 +19,17 @@ namespace trainyard {
 namespace {
 
 // The field that names the files: that of the path if there is only one.
-std::string FieldOf(const DataConfig& data) {
-  const std::vector<DataPath> paths = PathsOf(data);
-  return paths.size() == 1 ? paths[0].field : SectionOf(data);
+std::string FieldOf(const JobConfig& job) {
+  std::vector<JobPath> paths = PathsOf(job);
+  std::erase_if(paths, [](const JobPath& path) { return !absl::StartsWith(path.field, "data."); });
+  return paths.size() == 1 ? paths[0].field : SectionOf(job.data);
 }
 
 // Training and validation data are parts of the same files.
 absl::StatusOr<std::vector<InputFingerprint>> FingerprintsOfData(const DataConfig& data,
                                                                  const Roots& roots) {
   std::vector<InputFingerprint> files;
-  for (const DataPath& named : PathsOf(data)) {
+  for (const NamedFiles& named : FilesOf(data)) {
     for (const char* const end : named.files) {
       ASSIGN_OR_RETURN(files.emplace_back(),
                        TakeFingerprint(named.field, end, named.path + end, roots));
@@ -61,7 +64,7 @@ DataConfig WithKeptTokenizer(const JobConfig& job, const Roots& roots) {
 absl::StatusOr<JobData> Open(const JobConfig& job, std::vector<InputSpec> inputs,
                              const Roots& roots, OpenLineEncoding open_lines) {
   JobData data;
-  data.field = FieldOf(job.data);
+  data.field = FieldOf(job);
   ASSIGN_OR_RETURN(data.splits, OpenData({.source = WithKeptTokenizer(job, roots),
                                           .inputs = std::move(inputs),
                                           .sequence = job.batch.sequence,
@@ -86,7 +89,7 @@ absl::StatusOr<JobData> OpenJobData(const JobConfig& job, std::vector<InputSpec>
   absl::StatusOr<JobData> data = Open(job, std::move(inputs), roots, std::move(open_lines));
   if (data.ok()) return data;
   return absl::Status(data.status().code(),
-                      absl::StrCat(FieldOf(job.data), ": ", data.status().message()));
+                      absl::StrCat(FieldOf(job), ": ", data.status().message()));
 }
 
 int64_t ValidationBatches(const JobConfig& job, const DataSplits& splits) {

@@ -3,6 +3,7 @@
 #include "kernels/adamw.h"
 
 #include "models/program/binder.h"
+#include "models/program/optimizer/declared_options.h"
 #include "models/program/optimizer/optimizer.h"
 
 namespace trainyard {
@@ -27,11 +28,7 @@ Call BindAdamW(const Binder& binder, const UpdateRange& range) {
 const Optimizer& AdamWOptimizer() {
   static const Optimizer* const adamw =
       new Optimizer{.name = "adamw",
-                    .options = {{"learning_rate", 0, {.above = 0, .most = 10}},
-                                {"beta1", 0.9, {.least = 0, .below = 1}},
-                                {"beta2", 0.95, {.least = 0, .below = 1}},
-                                {"epsilon", 1e-8, {.above = 0, .most = 1}},
-                                {"weight_decay", 0.1, {.least = 0, .most = 10}}},
+                    .options = DeclaredOptions("adamw"),
                     .states = {FlatBuffer::kFirstMoment, FlatBuffer::kSecondMoment},
                     .bind = BindAdamW};
   return *adamw;

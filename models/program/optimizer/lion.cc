@@ -3,6 +3,7 @@
 #include "kernels/lion.h"
 
 #include "models/program/binder.h"
+#include "models/program/optimizer/declared_options.h"
 #include "models/program/optimizer/optimizer.h"
 
 namespace trainyard {
@@ -23,14 +24,10 @@ Call BindLion(const Binder& binder, const UpdateRange& range) {
 }  // namespace
 
 const Optimizer& LionOptimizer() {
-  static const Optimizer* const lion =
-      new Optimizer{.name = "lion",
-                    .options = {{"learning_rate", 0, {.above = 0, .most = 10}},
-                                {"beta1", 0.9, {.least = 0, .below = 1}},
-                                {"beta2", 0.99, {.least = 0, .below = 1}},
-                                {"weight_decay", 0.1, {.least = 0, .most = 10}}},
-                    .states = {FlatBuffer::kFirstMoment},
-                    .bind = BindLion};
+  static const Optimizer* const lion = new Optimizer{.name = "lion",
+                                                     .options = DeclaredOptions("lion"),
+                                                     .states = {FlatBuffer::kFirstMoment},
+                                                     .bind = BindLion};
   return *lion;
 }
 

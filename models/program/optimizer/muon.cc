@@ -53,17 +53,11 @@ const Optimizer& MuonOptimizer() {
                                                            .transform = BindNewtonSchulz,
                                                            .flops = NewtonSchulzFlops,
                                                            .update = BindMuonUpdate};
-  static const Optimizer* const muon =
-      new Optimizer{.name = "muon",
-                    .options = {{"learning_rate", 0, {.above = 0, .most = 10}},
-                                {"momentum", 0.95, {.least = 0, .below = 1}},
-                                {"beta1", 0.9, {.least = 0, .below = 1}},
-                                {"beta2", 0.95, {.least = 0, .below = 1}},
-                                {"epsilon", 1e-8, {.above = 0, .most = 1}},
-                                {"weight_decay", 0.1, {.least = 0, .most = 10}}},
-                    .states = AdamWOptimizer().states,
-                    .bind = AdamWOptimizer().bind,
-                    .matrices = matrices};
+  static const Optimizer* const muon = new Optimizer{.name = "muon",
+                                                     .options = DeclaredOptions("muon"),
+                                                     .states = AdamWOptimizer().states,
+                                                     .bind = AdamWOptimizer().bind,
+                                                     .matrices = matrices};
   return *muon;
 }
 

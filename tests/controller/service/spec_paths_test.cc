@@ -41,7 +41,7 @@ TEST(SpecPaths, OfArraysAndOfEverythingBesideTheDataAreKnown) {
   for (const SpecPath& path : (*read)->facts.paths) found.push_back(path.field + "=" + path.path);
   EXPECT_THAT(found, ElementsAre("data.arrays.latents=a/latents.npy",
                                  "data.arrays.labels=b/labels.npy", "checkpoint.directory=runs/a",
-                                 "init_from=runs/b", "profile.directory=traces"));
+                                 "profile.directory=traces", "init_from=runs/b"));
 }
 
 TEST(SpecPaths, OfAnImportIsKnown) {

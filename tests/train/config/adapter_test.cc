@@ -124,6 +124,7 @@ TEST(Adapter, RefusesNumbersOutOfRange) {
   EXPECT_THAT(
       AdapterRefusal("rank: 1025"),
       HasSubstr("adapter.lora.rank: wanted 1 to 1024 (usual: 8 to 64), found 1025; nearest 1024"));
+  EXPECT_THAT(AdapterRefusal("rank: 0"), HasSubstr("found 0; nearest 1"));
   EXPECT_THAT(AdapterRefusal("rank: -1"), HasSubstr("adapter.lora.rank"));
   EXPECT_THAT(AdapterRefusal("alpha: 0"), HasSubstr("adapter.lora.alpha: wanted"));
   EXPECT_THAT(AdapterRefusal("dropout: 1"),

@@ -46,7 +46,9 @@ std::vector<std::string> Changes(const std::function<void(JobConfig&)>& change) 
   change(now);
   std::vector<std::string> described;
   for (const RunChange& found : ChangesOfRun(Job(), now)) {
-    constexpr const char* kEffects[] = {"training: ", "samples: ", "state: "};
+    // In the order of ChangeEffect. What begins a run is named as what trains it.
+    constexpr const char* kEffects[] = {
+        "?: ", "nothing: ", "training: ", "samples: ", "state: ", "training: "};
     described.push_back(kEffects[size_t(found.effect)] + Described(found));
   }
   return described;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "models/arch/registry.h"
 #include "tests/train/config/check.h"
+#include "train/config/declared_values.h"
 #include "train/config/validate.h"
 #include "train/data/arrays.h"
 #include "train/data/blend.h"

@@ -208,6 +208,14 @@ TEST(ParseJobConfig, AbsentNullAndZeroTakeTheDefaults) {
   EXPECT_TRUE(job->data.source() == nullptr);
 }
 
+// Where a message can tell 0 from nothing, 0 is a value.
+TEST(ParseJobConfig, AZeroThatIsSaidIsAZero) {
+  const auto job = ParseJobConfig("{max_restarts: 0, optimizer: {clip_norm: 0}}");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->max_restarts, 0);
+  EXPECT_EQ(job->optimizer.clip_norm, 0);
+}
+
 // Each is exact, also where a double is not.
 TEST(ParseJobConfig, WholeNumbersMayHaveAPointOrAnExponent) {
   const std::pair<const char*, uint64_t> seeds[] = {{"1e3", 1000},

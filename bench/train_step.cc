@@ -18,6 +18,7 @@
 #include <iostream>
 #include <map>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "bench/exit_status.h"
 #include "bench/step_case.h"
@@ -157,17 +158,21 @@ void Print(const Options& options, const Measured& m, const MemoryPlan& plan) {
       FormatBytes(m.touched), FormatBytes(m.resident - double(plan.total_bytes())));
 }
 
-absl::StatusOr<const Backend*> BackendOf(const Options& options) {
+absl::StatusOr<const Backend*> BackendOf(const Options& options, PrecisionName precision) {
   if (options.device == "cpu") return &CpuBackend();
+  if (!RowOf(precision).RunsOn(DeviceKind::kCuda)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--precision ", options.step.precision, ": a GPU has no such products"));
+  }
   ASSIGN_OR_RETURN(const CudaLibrary cuda, LoadCuda());
   return cuda.backend;
 }
 
 absl::Status Run(Options options) {
-  ASSIGN_OR_RETURN(const Backend* const chosen, BackendOf(options));
-  const Backend& backend = *chosen;
   ASSIGN_OR_RETURN(const bench::ResolvedCase resolved, bench::Resolve(options.step));
   const JobConfig& job = resolved.job;
+  ASSIGN_OR_RETURN(const Backend* const chosen, BackendOf(options, job.precision));
+  const Backend& backend = *chosen;
   const ModelConfig& model = resolved.model;
   const DType dtype = RowOf(job.precision).formats.multiplied();
   options.without_rates |= IsNarrow(dtype);  // No device's rate is known in 8 bits.

@@ -50,8 +50,15 @@ def generate(library: Path) -> None:
              f"--grpc_python_out={library}",
              *(f"trainyard/v1/{name}.proto" for name in PROTOS)], check=True)
     (library / "trainyard/v1/error_details_pb2_grpc.py").unlink()  # It has no service.
+    for stub in (library / "trainyard/v1").glob("*_pb2.pyi"):
+        stub.write_text(with_exports(stub.read_text()))
     (library / "trainyard/v1/__init__.py").write_text(
         '"""The messages and raw stubs of the API, generated from proto/trainyard/v1."""\n')
+
+
+def with_exports(stub: str) -> str:
+    """A stub exports what it imports from another one only where it says `as`."""
+    return re.sub(r"^(from trainyard\.v1\.\w+_pb2 import )(\w+)$", r"\1\2 as \2", stub, flags=re.MULTILINE)
 
 
 class BuildWithStubs(build_py):

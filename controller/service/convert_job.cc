@@ -12,6 +12,7 @@
 #include "train/config/precision.h"
 #include "train/config/resolved_job.h"
 #include "train/config/validate.h"
+#include "train/config/yaml.h"
 
 namespace trainyard::controller {
 namespace {
@@ -80,8 +81,14 @@ absl::StatusOr<std::shared_ptr<const Spec>> FromProto(const v1::JobSpec& spec) {
   RETURN_IF_ERROR(violations.ToStatus());
   const JobConfig config = ParseAndValidateSpec(document, violations);
   RETURN_IF_ERROR(violations.ToStatus());
+  std::string resolved = ResolvedJobText(config);
+  // The rank's configuration is around it.
+  if (const size_t most = kMaxYamlBytes - (32 << 10); resolved.size() > most) {
+    return WrongField("spec", absl::StrCat("at most ", most, " bytes as JSON, which ranks read"),
+                      resolved.size());
+  }
   return std::make_shared<const Spec>(
-      Spec{Deterministic(spec), ResolvedJobText(config), FactsOf(config)});
+      Spec{Deterministic(spec), std::move(resolved), FactsOf(config)});
 }
 
 v1::Job ToProto(const Job& job) {

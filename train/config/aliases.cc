@@ -28,6 +28,7 @@ constexpr Alias kValueAliases[] = {
     {"DELAYED", "FP8_DELAYED"},
     {"TENSORWISE", "FP8_CURRENT"},
     {"BLOCKWISE", "FP8_BLOCKWISE"},
+    {"ROWWISE", "FP8_ROWWISE"},
 };
 
 // Whether `names`, with spaces in between, has the name.

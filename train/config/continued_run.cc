@@ -168,6 +168,16 @@ bool IsAllowed(const std::vector<std::string>& allow, absl::string_view field) {
                      [&](const std::string& path) { return Holds(path, field); });
 }
 
+// Why a field that the run's state follows from cannot have another value, and what to do instead.
+const char* WhyStateDiffers(absl::string_view field) {
+  if (Holds("adapter", field)) {
+    return "the run's adapter is of no other one. trainyard export --merge writes a model with "
+           "which a new job can begin: model.import";
+  }
+  return "the run's parameters and optimizer state are of no other one. A new job can begin with "
+         "the parameters: init_from";
+}
+
 absl::Status CheckChanges(const std::vector<RunChange>& changes,
                           const std::vector<std::string>& allow) {
   Violations refused;
@@ -176,9 +186,7 @@ absl::Status CheckChanges(const std::vector<RunChange>& changes,
         .field = change.field,
         .wanted = absl::StrCat(change.before, ", as in the run that the job continues"),
         .found = change.now,
-        .note =
-            "the run's parameters and optimizer state are of no other one. A new job can begin "
-            "with the parameters: init_from"};
+        .note = WhyStateDiffers(change.field)};
     if (change.effect == ChangeEffect::kSamples && !IsAllowed(allow, change.field)) {
       violation.note = absl::StrCat(
           "samples would be repeated or skipped; to go on nevertheless: --allow ", change.field);

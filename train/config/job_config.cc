@@ -46,7 +46,10 @@ int64_t AccumulationSteps(const JobConfig& job) {
 
 double MinRatio(const ScheduleConfig& schedule) {
   if (schedule.shape == ScheduleShape::kConstant) return 1;
-  return schedule.min_ratio.value_or(Standard<double>("optimizer.schedule.wsd.min_ratio"));
+  constexpr double kStandard = Standard<double>("optimizer.schedule.wsd.min_ratio");
+  static_assert(kStandard == Standard<double>("optimizer.schedule.cosine.min_ratio"),
+                "the shapes have one default");
+  return schedule.min_ratio.value_or(kStandard);
 }
 
 void TakeTokenizerOfImport(JobConfig& job) {

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/check.h"
 #include "common/declared.h"
 #include "common/job_axes.h"
 #include "train/config/fields.h"
@@ -270,7 +271,9 @@ bool CheckAxes(const JobConfig& job, Violations& violations) {
   const ParallelismConfig& p = job.parallelism;
   bool legal = true;
   const auto range = [&](const std::string& name, int64_t size) {
-    legal &= violations.Check(name, size, *FindDeclared(name)->whole);
+    const DeclaredField* const declared = FindDeclared(name);
+    CHECK(declared != nullptr && declared->whole) << name << " has no limits in job_spec.proto";
+    legal &= violations.Check(name, size, *declared->whole);
   };
   std::vector<std::pair<const char*, int64_t>> factors;
   ForEachAxis(p, [&](const JobAxis& axis, int64_t size) {

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "common/check.h"
 #include "common/status_macros.h"
@@ -196,10 +197,23 @@ std::vector<TargetBox> TargetBoxes(const Executable& executable, LoadWhat what,
   return boxes;
 }
 
+// Histories that the checkpoint lacks begin anew, also after a checkpoint that could not be read to
+// its end.
+void BeginHistories(const Checkpoint& checkpoint, Executable& executable) {
+  ForEachBox(executable, LoadWhat::kEverything,
+             [&](const ParameterBox& parameter, TensorKind kind, const Tensor& elements) {
+               const bool history = parameter.state == StateRule::AmaxHistory();
+               if (!history || checkpoint.Find(parameter.name, kind) != nullptr) return;
+               const std::vector<std::byte> zeros(elements.bytes());
+               executable.CopyToDevice(elements.data, zeros.data(), zeros.size());
+             });
+}
+
 }  // namespace
 
 absl::Status LoadSnapshot(const Checkpoint& checkpoint, LoadWhat what, Executable& executable,
                           std::set<std::string>* absent) {
+  if (what == LoadWhat::kEverything) BeginHistories(checkpoint, executable);
   return checkpoint.Load(TargetBoxes(executable, what, &checkpoint), ToDevice(executable), absent);
 }
 

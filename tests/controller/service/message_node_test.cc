@@ -70,7 +70,7 @@ TEST(MessageNode, AValueThatTheEnumLacksIsNamedByItsNumber) {
   for (const FieldViolation& violation : Violations::FromStatus(FromProto(spec).status())) {
     if (violation.field == "precision") found = violation.Description();
   }
-  EXPECT_THAT(found, HasSubstr("wanted one of BF16, F32, F64, found \"77\""));
+  EXPECT_THAT(found, HasSubstr("FP8_ROWWISE, found \"77\""));
 }
 
 // Each of them would be a violation of its own.

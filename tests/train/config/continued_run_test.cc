@@ -132,6 +132,23 @@ TEST(ContinuedRun, RefusesAnotherOptimizer) {
               ElementsAre("state: optimizer: adamw before, lion now"));
 }
 
+// Bug it must catch: another alpha multiplies what the run has learnt.
+TEST(ContinuedRun, RefusesAnotherAdapter) {
+  JobConfig before = Job();
+  before.adapter = AdapterConfig{.lora = LoraConfig{.rank = 4, .alpha = 8}};
+  for (const auto& change : std::vector<std::function<void(LoraConfig&)>>{
+           [](LoraConfig& lora) { lora.alpha = 16; }, [](LoraConfig& lora) { lora.rank = 8; },
+           [](LoraConfig& lora) { lora.rslora = true; }}) {
+    JobConfig now = before;
+    change(*now.adapter->lora);
+    EXPECT_THAT(std::string(CheckChanges(ChangesOfRun(before, now), {}).message()),
+                HasSubstr("trainyard export --merge writes a model"));
+  }
+  JobConfig now = before;
+  now.adapter->lora->dropout = 0.1;
+  EXPECT_TRUE(CheckChanges(ChangesOfRun(before, now), {}).ok());
+}
+
 TEST(ContinuedRun, SaysThatTheRateOfAScheduleWithALengthChanges) {
   JobConfig before = Job();
   before.optimizer.schedule.shape = ScheduleShape::kCosine;

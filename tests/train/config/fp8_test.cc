@@ -55,9 +55,10 @@ TEST(Fp8, ADividedBlockIsRefusedWithItsWeightAndTheNearestDegree) {
   ASSERT_EQ(list.size(), 1u);
   EXPECT_EQ(list[0].field, "parallelism.tensor");
   EXPECT_EQ(list[0].wanted,
-            "a degree that leaves every rank a multiple of 128 outputs of "
-            "model.layers.0.self_attn.k_proj.weight, because FP8_BLOCKWISE has a scale for 128");
-  EXPECT_EQ(list[0].found, "4, which leaves it 64");
+            "a degree that leaves each rank a multiple of 128 outputs of "
+            "model.layers.0.self_attn.k_proj.weight, because FP8_BLOCKWISE has a scale for 128 "
+            "outputs");
+  EXPECT_EQ(list[0].found, "4, which leaves each rank 64 outputs");
   EXPECT_EQ(list[0].nearest, "2");
   EXPECT_THAT(Check(Job(kFP8Blockwise, 2)), IsEmpty());
 }
@@ -66,13 +67,42 @@ TEST(Fp8, ADividedBlockOfTokensIsRefusedWithTheNearestLength) {
   JobConfig job = Job(kFP8Blockwise, 1);
   job.parallelism.context = 2;
   EXPECT_THAT(Check(job), IsEmpty());
-  job.batch.sequence = 960;
+  job.batch.sequence = 768;  // 384 for a rank, in two halves.
   const auto list = Check(job);
   ASSERT_EQ(list.size(), 1u);
   EXPECT_EQ(list[0].field, "batch.sequence");
   EXPECT_THAT(list[0].wanted, HasSubstr("2 x parallelism.context (2) x 128 = 512"));
   EXPECT_EQ(list[0].nearest, "512");
   job.precision = kFP8Rowwise;
+  EXPECT_THAT(Check(job), IsEmpty());
+}
+
+TEST(Fp8, WhereNoLengthIsLegalTheDegreeIsNamed) {
+  JobConfig job = Job(kFP8Blockwise, 1);
+  job.parallelism.context = 8;
+  job.batch.sequence = 1024;
+  job.model.architecture->fields["max_seq"] = int64_t{1024};
+  const auto list = Check(job);
+  ASSERT_EQ(list.size(), 1u);
+  EXPECT_EQ(list[0].field, "parallelism.context");
+  EXPECT_EQ(list[0].found, "8, which leaves each rank 64 tokens");
+  EXPECT_EQ(list[0].nearest, "4");
+  job.parallelism.context = 4;
+  EXPECT_THAT(Check(job), IsEmpty());
+}
+
+// Bug it must catch: each rank rounds its part of a key's gradient, and the layout computes what no
+// other does.
+TEST(Fp8, TensorRanksDoNotShareKeys) {
+  JobConfig job = Job(kFP8Current, 8);
+  const auto list = Check(job);
+  ASSERT_EQ(list.size(), 1u);
+  EXPECT_EQ(list[0].field, "parallelism.tensor");
+  EXPECT_THAT(list[0].wanted, HasSubstr("at most kv_heads = 4 in FP8_CURRENT"));
+  EXPECT_EQ(list[0].nearest, "4");
+  job.precision = kFP8Blockwise;  // Four ranks would divide blocks.
+  EXPECT_EQ(Check(job)[0].nearest, "2");
+  job.precision = kBF16;
   EXPECT_THAT(Check(job), IsEmpty());
 }
 

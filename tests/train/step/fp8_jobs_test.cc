@@ -96,11 +96,16 @@ TEST_P(Fp8Jobs, OtherLayoutsAndPipelinesGoOnWithTheSameHistories) {
   RunJob(job, {.ranks = 2, .stop = [](int, int64_t step) { return step > 1; }});
   const std::set<std::string> histories = Histories(Newest(job.checkpoint->directory));
   EXPECT_EQ(histories.size(), GetParam() == kFP8Delayed ? 2u * 4 * 3 : 0u);
+  JobConfig same = job;
+  same.checkpoint->directory = FreshDirectory("fp8_same_layout");
+  RunJob(same, {.ranks = 2, .stop = [](int, int64_t step) { return step > 1; }});
+  const std::vector<double> kept = Losses(RunJob(same, {.ranks = 2, .epoch = 2, .resume = true}));
+  ASSERT_EQ(kept.size(), 2u);
   job.parallelism = {.pipeline = 2, .zero = Zero::kNone};
   job.recompute.blocks = 1;
   const std::vector<double> losses = Losses(RunJob(job, {.ranks = 2, .epoch = 2, .resume = true}));
   ASSERT_EQ(losses.size(), 2u);
-  EXPECT_LT(losses[1], 3.5);
+  for (size_t i = 0; i < 2; ++i) EXPECT_NEAR(losses[i], kept[i], 0.01 * kept[i]) << i;
   const Checkpoint end = Newest(job.checkpoint->directory);
   EXPECT_EQ(Histories(end), histories);
   if (!histories.empty()) {
@@ -202,10 +207,11 @@ TEST_P(Fp8Families, EveryLayoutIsRefusedWithAFieldOrRecords) {
       Violations violations;
       ValidateFp8(c.job, &c.model, violations);
       for (const FieldViolation& violation : violations.list()) {
-        EXPECT_EQ(precision, kFP8Blockwise) << violation.ToString();
-        EXPECT_TRUE(violation.field == "parallelism.tensor" || violation.field == "batch.sequence")
+        const bool shared = absl::StrContains(violation.wanted, "at most kv_heads");
+        EXPECT_TRUE(shared || precision == kFP8Blockwise) << violation.ToString();
+        EXPECT_TRUE(violation.field == "parallelism.tensor" ||
+                    violation.field == "batch.sequence" || violation.field == "parallelism.context")
             << violation.ToString();
-        EXPECT_FALSE(violation.nearest.empty()) << violation.ToString();
       }
       ++(violations.empty() ? recorded : refused);
       for (int rank = 0; violations.empty() && rank < int(c.job.devices); ++rank) {
@@ -214,8 +220,8 @@ TEST_P(Fp8Families, EveryLayoutIsRefusedWithAFieldOrRecords) {
       }
     }
   }
-  EXPECT_GE(recorded, 4 * 3);
-  EXPECT_GE(refused, 2);  // Tiny models have no whole blocks of 128 for several ranks.
+  EXPECT_GE(recorded, 4 * 3 - 1);  // Four tensor ranks may share keys.
+  EXPECT_GE(refused, 2);           // Tiny models have no whole blocks of 128 for several ranks.
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Fp8Families, ::testing::ValuesIn(FamilyNames()),

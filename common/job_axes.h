@@ -4,8 +4,9 @@
 // `checkpoint inspect`.
 //
 // To add an axis, add a row to ForEachAxis, a member to AxisSizes and to ParallelismConfig
-// (train/config/job_config.h), and a field to Parallelism in job_spec.proto. MeshOf or LayoutOf
-// (train/step/layout.h) and train/config/validate_layout.cc say what the axis means.
+// (train/config/job_config.h), and a field to Parallelism in job_spec.proto, with its limits in the
+// option `field`. MeshOf (train/config/mesh.h) or LayoutOf (train/step/layout.h) and
+// train/config/validate_layout.cc say what the axis means.
 
 #pragma once
 

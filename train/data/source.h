@@ -140,7 +140,8 @@ SourceFacts FactsOf(const DataConfig& data);
 // Whether tokens attend only within their document: the data deliver DocumentBegins.
 bool ResetsAttentionMask(const DataConfig& data);
 
-// Adds what is wrong with the data beside numbers outside their limits, and paths.
+// Adds a violation for each broken rule between fields of the data. Limits of numbers and paths are
+// checked elsewhere (train/config/declared_values.h).
 void ValidateData(const DataConfig& data, Violations& violations);
 
 // The files that the data name.

@@ -90,7 +90,7 @@ TEST(Fp8, AJobStartsFromBf16SurvivesAKillAndIsExported) {
   service.Write("divided.yaml", divided.Text());
   const Finished refused = service.Trainyard({"submit", "divided.yaml"});
   EXPECT_NE(refused.exit_code, 0);
-  EXPECT_THAT(refused.errors, HasSubstr("parallelism.tensor: wanted a degree that leaves every "
+  EXPECT_THAT(refused.errors, HasSubstr("parallelism.tensor: wanted a degree that leaves each "
                                         "rank a multiple of 128"));
 }
 

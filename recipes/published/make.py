@@ -42,7 +42,7 @@ def head_of(row, page):
              f"{row['gbs']} sequences of {row['sequence']} tokens in a step.",
              f"Published: {page['title']}" + (f": {results}" if results else "")]
     if row["precision"] == "fp8":
-        lines.append("The page's run multiplies in FP8, which Trainyard does not yet.")
+        lines.append("The page's run multiplies in FP8, which Trainyard does on CPUs alone.")
     lines.append("Made by make.py from table.csv.")
     return [f"# {line}" for line in lines]
 

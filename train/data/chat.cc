@@ -189,7 +189,7 @@ absl::StatusOr<Samples> MakeSamples(const ChatLines& part, bool training,
   if (!epoch.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat(part.file->path(), ": wanted a chat for ", what,
-                     " that has a target which counts, and is ", "not too long, found none in ",
+                     " that has a target which counts, and is not too long, found none in ",
                      part.count, " lines, of which ", counts.too_long, " are too long, up to ",
                      counts.longest, " tokens, where batch.sequence is ", part.sequence));
   }

@@ -15,7 +15,6 @@
 #include "common/json.h"
 #include "common/status_macros.h"
 #include "train/checkpoint/lineage.h"
-#include "train/checkpoint/paths.h"
 #include "train/checkpoint/recorded_job.h"
 #include "train/config/parse.h"
 #include "train/hf/pending_directory.h"
@@ -33,15 +32,9 @@ absl::StatusOr<std::optional<HfDType>> ReadDType(const std::string& name) {
   return UsageError(absl::StrCat("--dtype: wanted BF16, F16, F32 or F64, found '", name, "'"));
 }
 
-std::string RunOf(const std::string& checkpoint) {
-  return std::filesystem::path(checkpoint).parent_path().parent_path();
-}
-
 // The job that made the checkpoint. Absent: nobody recorded it, or a release that knows more did.
 std::optional<JobConfig> JobOf(const std::string& checkpoint) {
-  const auto place = ParseCheckpointPath(checkpoint);
-  if (!place) return std::nullopt;
-  const auto record = ReadRecordedJob(RunOf(checkpoint), place->first);
+  const auto record = RecordedJobOf(checkpoint);
   if (!record.ok() || !*record) return std::nullopt;
   auto job = ParseJobConfig((*record)->job);
   return job.ok() ? std::optional(*std::move(job)) : std::nullopt;
@@ -59,7 +52,8 @@ Base BaseOf(std::string checkpoint) {
     const std::optional<JobConfig> job = JobOf(checkpoint);
     if (!job) break;
     if (!job->model.import_path.empty()) return {.directory = job->model.import_path};
-    const auto taken = ReadInitialisedFrom(RunOf(checkpoint), job->init_from);
+    const std::filesystem::path run = std::filesystem::path(checkpoint).parent_path().parent_path();
+    const auto taken = ReadInitialisedFrom(run, job->init_from);
     if (!taken.ok() || !*taken) break;
     checkpoint = (*taken)->path;
     const auto opened = Checkpoint::Open(checkpoint);

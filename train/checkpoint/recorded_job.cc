@@ -1,5 +1,6 @@
 #include "train/checkpoint/recorded_job.h"
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -53,6 +54,13 @@ absl::StatusOr<std::optional<RecordedJob>> ReadRecordedJob(const std::string& di
   if (!absl::IsInvalidArgument(status) && !absl::IsFailedPrecondition(status)) return status;
   LogWarning("recorded_job_unreadable", {{"file", path}, {"error", status.message()}});
   return std::nullopt;
+}
+
+absl::StatusOr<std::optional<RecordedJob>> RecordedJobOf(const std::string& checkpoint) {
+  const auto place = ParseCheckpointPath(checkpoint);
+  if (!place) return std::nullopt;
+  const std::filesystem::path run = std::filesystem::path(checkpoint).parent_path().parent_path();
+  return ReadRecordedJob(run.string(), place->first);
 }
 
 absl::Status WriteRecordedJob(const std::string& directory, int64_t epoch, const RecordedJob& job,

@@ -25,6 +25,10 @@ struct RecordedJob {
 absl::StatusOr<std::optional<RecordedJob>> ReadRecordedJob(const std::string& directory,
                                                            int64_t epoch);
 
+// Returns the record of the attempt that wrote the checkpoint. Absent also if the path is not that
+// of a job's checkpoint.
+absl::StatusOr<std::optional<RecordedJob>> RecordedJobOf(const std::string& checkpoint);
+
 // Writes the record of attempt `epoch`, which must have begun. The file is written completely or
 // not at all, and is durable once this returns OK.
 absl::Status WriteRecordedJob(const std::string& directory, int64_t epoch, const RecordedJob& job,

@@ -1,12 +1,10 @@
 #include "train/generate/tokenizer_of.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
 #include "common/status_macros.h"
-#include "train/checkpoint/paths.h"
 #include "train/checkpoint/recorded_job.h"
 #include "train/config/parse.h"
 #include "train/data/chat.h"
@@ -35,12 +33,7 @@ absl::StatusOr<std::string> FindTokenizer(const std::string& checkpoint) {
 }  // namespace
 
 absl::StatusOr<std::optional<ChatFormatChoice>> ChatFormatOf(const std::string& checkpoint) {
-  const auto place = ParseCheckpointPath(checkpoint);
-  if (!place) return std::nullopt;
-  const std::string directory =
-      std::filesystem::path(checkpoint).parent_path().parent_path().string();
-  ASSIGN_OR_RETURN(const std::optional<RecordedJob> record,
-                   ReadRecordedJob(directory, place->first));
+  ASSIGN_OR_RETURN(const std::optional<RecordedJob> record, RecordedJobOf(checkpoint));
   if (!record) return std::nullopt;
   const absl::StatusOr<JobConfig> job = ParseJobConfig(record->job);
   if (!job.ok() || job->data.source() != &ChatSource()) return std::nullopt;

@@ -7,27 +7,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/check.h"
-#include "models/arch/deepseek_v3.h"
-#include "models/arch/dit.h"
-#include "models/arch/gemma3.h"
-#include "models/arch/gpt3.h"
-#include "models/arch/gpt_oss.h"
-#include "models/arch/llama.h"
-#include "models/arch/mixtral.h"
-#include "models/arch/nemotron.h"
-#include "models/arch/nemotron_h.h"
-#include "models/arch/qwen2.h"
-#include "models/arch/qwen3.h"
-#include "models/arch/qwen3_moe.h"
 
 namespace trainyard {
 
 const std::vector<Family>& Families() {
-  static const std::vector<Family>* const families = new std::vector<Family>{
-      LlamaFamily(),    Gpt3Family(),   Qwen3MoeFamily(),   GptOssFamily(),
-      DitFamily(),      Qwen2Family(),  Qwen3Family(),      MixtralFamily(),
-      NemotronFamily(), Gemma3Family(), DeepseekV3Family(), NemotronHFamily(),
-  };
+#define TRAINYARD_FAMILY(Name) Name##Family(),
+  static const std::vector<Family>* const families =
+      new std::vector<Family>{TRAINYARD_FOR_EACH_FAMILY(TRAINYARD_FAMILY)};
+#undef TRAINYARD_FAMILY
   return *families;
 }
 

@@ -1,5 +1,5 @@
-// The architectures and their presets. registry.cc has the table of families, with one line for
-// each family.
+// The families of models and their presets. Each family is a file in models/families/ and a line of
+// the list below.
 
 #pragma once
 
@@ -45,6 +45,26 @@ struct Family {
   std::unique_ptr<Model> (*create)(const ModelConfig& config) = nullptr;  // `config` is valid.
   std::optional<HfTable> hf = {};  // Absent: `transformers` has no such models.
 };
+
+// Calls X(Name) for each family, in the order of the catalogue. models/families/ defines
+// `Family NameFamily()`.
+#define TRAINYARD_FOR_EACH_FAMILY(X) \
+  X(Llama)                           \
+  X(Gpt3)                            \
+  X(Qwen3Moe)                        \
+  X(GptOss)                          \
+  X(Dit)                             \
+  X(Qwen2)                           \
+  X(Qwen3)                           \
+  X(Mixtral)                         \
+  X(Nemotron)                        \
+  X(Gemma3)                          \
+  X(DeepseekV3)                      \
+  X(NemotronH)
+
+#define TRAINYARD_DECLARE_FAMILY(Name) Family Name##Family();
+TRAINYARD_FOR_EACH_FAMILY(TRAINYARD_DECLARE_FAMILY)
+#undef TRAINYARD_DECLARE_FAMILY
 
 const std::vector<Family>& Families();
 const Family* FindFamily(absl::string_view name);  // Null if unknown.

@@ -34,28 +34,11 @@ JobConfig TinyJob(const std::string& family, PrecisionName precision) {
   } else {
     fields["ffn"] = 128;
   }
-  for (const char* width :
-       {"q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}) {
-    fields[width] = 16;
-  }
-  if (family == "deepseek_v3") {  // As its preset: experts in groups, all ways to balance, YaRN.
-    fields["moe.experts"] = 8, fields["moe.groups"] = 2, fields["moe.topk_groups"] = 1;
-    fields["moe.aux_loss"] = 1e-2, fields["moe.aux_loss_scope"] = std::string("SEQUENCE");
-    fields["yarn_factor"] = 40.0;
-  }
-  for (const char* size : {"mamba_head_dim", "mamba_state", "moe_latent"}) fields[size] = 16;
-  fields["mamba_heads"] = 4, fields["mamba_groups"] = 2;  // Emulated scans are slow.
-  if (family == "nemotron_h") {
-    fields["layers"] = 4, fields["ffn"] = 128;
-    fields["hybrid_pattern"] = std::string("ME*-");
-  }
+  for (const auto& [field, value] : testing::CaseOf(family).measured) fields[field] = value;
   std::erase_if(fields,
                 [&](const auto& field) { return !testing::HasField(defaults, field.first); });
   job.batch = {.global = 2, .micro = 2, .sequence = 32};
-  if (family == "dit") {
-    fields["sample_size"] = 8;
-    job.batch.sequence = 16;
-  }
+  if (FactsOf(defaults).one_sequence) job.batch.sequence = 16;
   job.model.architecture = model;
   job.precision = precision;
   job.devices = 1;

@@ -5,9 +5,9 @@
 #include "common/bytes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "models/arch/gpt_oss.h"
-#include "models/arch/nemotron_h.h"
 #include "models/arch/registry.h"
+#include "models/families/gpt_oss.h"
+#include "models/families/nemotron_h.h"
 #include "tests/testing/published_table.h"
 
 namespace trainyard::testing {

@@ -40,71 +40,9 @@ TEST(FlopsTest, ExpertsCountWhereATokenGoesThroughThem) {
   EXPECT_DOUBLE_EQ(FlopsPerToken(config, 8).mlp, l * 6 * h * (3 * (2 * 5 + 7) + 6));
 }
 
-// How many tokens the layer's queries see, in the mean.
-double Visible(const ModelConfig& config, int64_t layer, double s) {
-  int64_t window = 0;
-  if (config.family() == "gpt_oss" && layer % 2 == 0) window = config.As<GptOssConfig>().window;
-  if (config.family() == "gemma3" && (layer + 1) % 6 != 0) {
-    window = config.As<Gemma3Config>().window;
-  }
-  const double w = double(window);
-  return window == 0 || w >= s ? (s + 1) / 2 : w - w * (w - 1) / (2 * s);
-}
-
-double OfDecoder(const ModelConfig& config, double s) {
-  const DecoderConfig& c = AsDecoder(config);
-  const double h = double(c.hidden), a = double(c.heads);
-  double weights = h * double(c.head_dim) * (2 * a + 2 * double(c.kv_heads));
-  double width = 2 * a * double(c.head_dim);
-  int64_t dense = c.moe ? 0 : c.layers;
-  if (config.family() == "deepseek_v3") {
-    const auto& v3 = config.As<DeepseekV3Config>();
-    const double q = double(v3.q_lora_rank), kv = double(v3.kv_lora_rank);
-    const double nope = double(v3.qk_nope_head_dim), rope = double(v3.qk_rope_head_dim);
-    const double v = double(v3.v_head_dim);
-    const double query = q > 0 ? h * q + q * a * (nope + rope) : h * a * (nope + rope);
-    weights = query + h * (kv + rope) + kv * a * (nope + v) + a * v * h;
-    width = a * (nope + rope + v);
-    dense = v3.dense_layers;
-  }
-  const double matrices = FindFamily(config.family())->gated ? 3 : 2;
-  double flops = 6 * double(c.vocab) * h;
-  for (int64_t layer = 0; layer < c.layers; ++layer) {
-    double mlp = matrices * h * double(c.ffn);
-    if (layer >= dense) {
-      const double experts = double(c.moe->top_k * c.moe->expert_ffn + c.moe->shared_ffn);
-      mlp = matrices * h * experts + h * double(c.moe->experts);
-    }
-    flops += 6 * (weights + width * Visible(config, layer, s) + mlp);
-  }
-  return flops;
-}
-
-// Each layer by its letter.
-double OfNemotronH(const NemotronHConfig& c, double s) {
-  const double h = double(c.hidden), a = double(c.heads), d = double(c.head_dim);
-  const double inner = double(c.mamba_heads * c.mamba_head_dim), state = double(c.mamba_state);
-  const double mamba =
-      h * (3 * inner + 2 * double(c.mamba_groups) * state + double(c.mamba_heads)) + inner * state;
-  const double attention = h * d * (2 * a + 2 * double(c.kv_heads)) + a * d * (s + 1);
-  const double latent = double(c.moe->latent), width = latent > 0 ? latent : h;
-  const double experts = h * double(c.moe->experts) + 2 * h * (double(c.moe->shared_ffn) + latent) +
-                         2 * width * double(c.moe->top_k * c.moe->expert_ffn);
-  return 6 *
-         (double(c.vocab) * h + double(c.count('M')) * mamba + double(c.count('*')) * attention +
-          double(c.count('E')) * experts + double(c.count('-')) * 2 * h * double(c.ffn));
-}
-
-// What belongs to a sample counts once for its tokens. The first products have no input gradient.
-double OfDit(const DitConfig& c, double tokens) {
-  const double layers = double(c.layers), d = double(c.hidden), elements = 16;
-  const double of_sample = layers * 6 * 6 * d * d + 6 * 2 * d * d + 6 * d * d + 4 * 256 * d;
-  return layers * (6 * 12 * d * d + 12 * d * tokens) + (6 + 4) * d * elements + of_sample / tokens;
-}
-
 // A layer of each kind, by the parts of the model.
 TEST(FlopsTest, NemotronHCountsEachLayerByItsLetter) {
-  const ModelConfig config = TinyNemotronH();
+  const ModelConfig config = TinyOf("nemotron_h");
   const double h = 12, s = 8, inner = 4 * 3, state = 5, latent = 7;
   const Flops flops = FlopsPerToken(config, int64_t(s));
   EXPECT_DOUBLE_EQ(flops.qkvo, 6 * h * 4 * (2 * 4 + 2 * 2));
@@ -122,17 +60,12 @@ TEST(FlopsTest, EveryPresetCountsItsClosedForm) {
   for (const std::string& name : PresetNames()) {
     SCOPED_TRACE(name);
     const ModelConfig config = FindPreset(name)->config;
-    if (config.family() == "dit") {
-      const double flops = FlopsPerToken(config, 256).total();
-      EXPECT_NEAR(flops / OfDit(config.As<DitConfig>(), 256), 1, 1e-12);
-      continue;
-    }
-    for (const int64_t sequence : {100, 4096, 32768}) {
-      const double flops = FlopsPerToken(config, sequence).total(), s = double(sequence);
-      const double closed = config.family() == "nemotron_h"
-                                ? OfNemotronH(config.As<NemotronHConfig>(), s)
-                                : OfDecoder(config, s);
-      EXPECT_NEAR(flops / closed, 1, 1e-12) << sequence;
+    const ModelFacts facts = FactsOf(config);
+    for (int64_t sequence : {100, 4096, 32768}) {
+      if (facts.one_sequence) sequence = facts.max_sequence;
+      const double flops = FlopsPerToken(config, sequence).total();
+      EXPECT_NEAR(flops / CaseOf(config.family()).flops(config, double(sequence)), 1, 1e-12)
+          << sequence;
     }
   }
 }

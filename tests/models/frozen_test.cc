@@ -379,12 +379,12 @@ INSTANTIATE_TEST_SUITE_P(
         FrozenCase{"moe_all_but_experts", TinyMoe(), AllBut({".experts."})},
         FrozenCase{"moe_gates", GroupedMoe(), NamesWith({"gate.weight", "correction_bias"})},
         FrozenCase{"moe_head_norms", TinyMoe(), NamesWith({"q_norm"})},
-        FrozenCase{"gpt_oss_experts", TinyGptOss(), NamesWith({".experts."})},
-        FrozenCase{"gpt_oss_down", TinyGptOss(), NamesWith({"down_proj"})},
-        FrozenCase{"gpt_oss_biases", TinyGptOss(), NamesWith({"bias"})},
-        FrozenCase{"gpt_oss_all_but_biases", TinyGptOss(), AllBut({"bias"})},
-        FrozenCase{"gpt_oss_sinks", TinyGptOss(), NamesWith({"sinks"})},
-        FrozenCase{"gpt_oss_all_but_sinks", TinyGptOss(), AllBut({"sinks"})}),
+        FrozenCase{"gpt_oss_experts", TinyOf("gpt_oss"), NamesWith({".experts."})},
+        FrozenCase{"gpt_oss_down", TinyOf("gpt_oss"), NamesWith({"down_proj"})},
+        FrozenCase{"gpt_oss_biases", TinyOf("gpt_oss"), NamesWith({"bias"})},
+        FrozenCase{"gpt_oss_all_but_biases", TinyOf("gpt_oss"), AllBut({"bias"})},
+        FrozenCase{"gpt_oss_sinks", TinyOf("gpt_oss"), NamesWith({"sinks"})},
+        FrozenCase{"gpt_oss_all_but_sinks", TinyOf("gpt_oss"), AllBut({"sinks"})}),
     NameOf);
 
 }  // namespace

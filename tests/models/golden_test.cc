@@ -7,6 +7,8 @@
 #include <sstream>
 
 #include "gtest/gtest.h"
+#include "models/families/dit.h"
+#include "models/families/gpt_oss.h"
 #include "tests/models/tiny.h"
 
 namespace trainyard::testing {
@@ -238,7 +240,7 @@ TEST(GoldenTest, Qwen3MoeLogitsAreThoseOfThePublicImplementation) {
 // A third of the units are beyond their limits; layers 0 and 2 have windows shorter than the
 // sequences. The other side computes all in f64 (make_gpt_oss.py).
 TEST(GoldenTest, GptOssLogitsAndGradientsAreThoseOfThePublicImplementation) {
-  ModelConfig config = TinyGptOss();
+  ModelConfig config = TinyOf("gpt_oss");
   GptOssConfig& c = config.As<GptOssConfig>();
   c.layers = 4;
   c.head_dim = 8;

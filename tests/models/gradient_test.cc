@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/models/tiny.h"
 
@@ -13,32 +14,7 @@ namespace {
 
 constexpr int64_t kBatch = 2, kSequence = 5;
 
-struct NamedConfig {
-  const char* name;
-  ModelConfig config;
-  double expert_rows = 2;
-  bool adapted = false;  // Every linear layer has an adapter, and nothing else is trained.
-};
-
-// What DeepSeek-V3 adds: sigmoid scores, chosen with a bias from the best groups; a shared expert.
-ModelConfig GroupedMoe() {
-  ModelConfig config = TinyMoe();
-  MoeConfig& moe = *AsDecoder(config).moe;
-  moe.router = RouterScoring::kSigmoid;
-  moe.groups = 3, moe.topk_groups = 2;
-  moe.expert_bias = true;
-  moe.routed_scaling = 2.5;
-  moe.shared_experts = 1, moe.shared_ffn = 4;
-  return config;
-}
-
-// Scores of the enlarged weights are of the cap's size.
-ModelConfig Capped(ModelConfig config) {
-  AsDecoder(config).attention_soft_cap = 2;
-  return config;
-}
-
-class ArchitectureGradient : public ::testing::TestWithParam<NamedConfig> {
+class ArchitectureGradient : public ::testing::TestWithParam<ModelVariant> {
  protected:
   void SetUp() override {
     uint64_t seed = 7;
@@ -187,28 +163,21 @@ TEST_P(ArchitectureGradient, LowerPrecisionsAreCloseToDouble) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Models, ArchitectureGradient,
-    ::testing::Values(
-        NamedConfig{"llama", TinyLlama()}, NamedConfig{"llama_tied", TinyLlama(/*tied=*/true)},
-        NamedConfig{"llama_capped", Capped(TinyLlama())}, NamedConfig{"qwen2", TinyAs("qwen2")},
-        NamedConfig{"qwen3", TinyAs("qwen3")}, NamedConfig{"gpt3", TinyGpt3()},
-        NamedConfig{"gpt3_capped", Capped(TinyGpt3())}, NamedConfig{"mixtral", TinyMixtral()},
-        NamedConfig{"deepseek_v3", TinyDeepseekV3()}, NamedConfig{"nemotron", TinyAs("nemotron")},
-        NamedConfig{"nemotron_h", TinyNemotronH()}, NamedConfig{"gemma3", TinyGemma3()},
-        NamedConfig{"gemma3_untied", TinyGemma3(/*tied=*/false)},
-        NamedConfig{"qwen3_moe", TinyMoe()}, NamedConfig{"qwen3_moe_in_rounds", TinyMoe(), 0.3},
-        NamedConfig{"qwen3_moe_grouped", GroupedMoe()}, NamedConfig{"dit", TinyDit()},
-        NamedConfig{"gpt_oss", TinyGptOss()}, NamedConfig{"gpt_oss_capped", Capped(TinyGptOss())},
-        NamedConfig{"gpt_oss_in_rounds", TinyGptOss(), 0.3},
-        NamedConfig{.name = "llama_adapted", .config = TinyLlama(), .adapted = true},
-        NamedConfig{.name = "llama_tied_adapted", .config = TinyLlama(true), .adapted = true},
-        NamedConfig{.name = "gpt3_adapted", .config = TinyGpt3(), .adapted = true},
-        NamedConfig{.name = "deepseek_v3_adapted", .config = TinyDeepseekV3(), .adapted = true},
-        NamedConfig{.name = "nemotron_h_adapted", .config = TinyNemotronH(), .adapted = true},
-        NamedConfig{.name = "qwen3_moe_adapted", .config = TinyMoe(), .adapted = true},
-        NamedConfig{.name = "dit_adapted", .config = TinyDit(), .adapted = true}),
-    [](const auto& info) { return std::string(info.param.name); });
+std::vector<ModelVariant> Variants() {
+  std::vector<ModelVariant> all;
+  for (const FamilyCase& family : FamilyCases()) {
+    all.push_back({family.name, family.tiny()});
+    if (family.variants == nullptr) continue;
+    for (ModelVariant variant : family.variants()) {
+      variant.name = absl::StrCat(family.name, "_", variant.name);
+      all.push_back(std::move(variant));
+    }
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ArchitectureGradient, ::testing::ValuesIn(Variants()),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace trainyard::testing

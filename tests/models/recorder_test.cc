@@ -158,9 +158,9 @@ TEST(ProgramTest, DumpSaysWhatAnOpOverwrites) {
 
 // Bug it must catch: a family takes the field and trains as if it were not there.
 TEST(ProgramTest, EveryFamilyOfTextLeavesOutThePaddingToken) {
-  for (ModelConfig config :
-       {TinyLlama(), TinyGpt3(), TinyMoe(), TinyGemma3(), TinyMixtral(), TinyGptOss(),
-        TinyDeepseekV3(), TinyNemotronH(), TinyAs("qwen2"), TinyAs("qwen3"), TinyAs("nemotron")}) {
+  for (const FamilyCase& family : FamilyCases()) {
+    ModelConfig config = family.tiny();
+    if (FactsOf(config).vocab == 0) continue;
     SCOPED_TRACE(config.family());
     SetField(config, "padding_token", int64_t{1});
     const Program program = RecordTraining(*CreateModel(config), {.record = {.sequence = 4}});

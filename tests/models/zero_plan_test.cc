@@ -118,7 +118,7 @@ TEST(ZeroFullPlan, WhatTwoBlocksUseStaysWhole) {
 // In bf16, an expert's bias of a few units would decide in steps of a 64th, and an update is a
 // thousandth. Every rank has the whole master of such parameters, however others are divided.
 TEST(UnroundedParameters, AreReadFromTheMaster) {
-  for (const ModelConfig& config : {TinyDeepseekV3(), TinyNemotronH()}) {
+  for (const ModelConfig& config : {TinyOf("deepseek_v3"), TinyOf("nemotron_h")}) {
     for (const Zero zero : {Zero::kNone, Zero::kOptimizer, Zero::kFull}) {
       SCOPED_TRACE(::testing::Message() << config.family() << ", ZeRO " << int(zero));
       const Program program = RecordTraining(

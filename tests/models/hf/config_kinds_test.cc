@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
-#include "models/arch/deepseek_v3.h"
+#include "models/families/deepseek_v3.h"
 #include "models/hf/config.h"
 #include "tests/models/hf/configs.h"
 #include "tests/models/tiny.h"

@@ -6,7 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "gmock/gmock.h"
-#include "models/arch/gpt_oss.h"
+#include "models/families/gpt_oss.h"
+#include "models/families/nemotron_h.h"
 #include "tests/models/another_value.h"
 #include "tests/models/hf/configs.h"
 #include "tests/models/tiny.h"
@@ -556,10 +557,10 @@ TEST(HfConfigTest, RefusesToWriteFieldsThatTheFormLacks) {
   AsDecoder(config).moe->shared_ffn = 5;
   AsDecoder(config).ffn = 1;
   refuse(config, "model.moe.shared");
-  config = TinyGptOss();
+  config = TinyOf("gpt_oss");
   config.As<GptOssConfig>().swiglu_limit = 0;
   refuse(config, "model.swiglu_limit: wanted 7");
-  config.As<GptOssConfig>() = TinyGptOss().As<GptOssConfig>();
+  config.As<GptOssConfig>() = TinyOf("gpt_oss").As<GptOssConfig>();
   config.As<GptOssConfig>().yarn_factor = 0;
   EXPECT_TRUE(ConfigToHf(config, json::object()).ok());
 }

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "gmock/gmock.h"
+#include "models/families/deepseek_v3.h"
 #include "models/hf/config.h"
 #include "models/hf/field_json.h"
 #include "tests/models/tiny.h"

@@ -21,16 +21,6 @@ namespace {
 
 constexpr int64_t kWindow = 16;  // Of the tiny models.
 
-ModelConfig TinyOf(const std::string& family) {
-  if (family == "gpt3") return TinyGpt3();
-  if (family == "qwen3_moe") return TinyMoe();
-  if (family == "mixtral") return TinyMixtral();
-  if (family == "gemma3") return TinyGemma3();
-  if (family == "gpt_oss") return TinyGptOss();
-  if (family == "deepseek_v3") return TinyDeepseekV3();
-  return TinyAs(family);
-}
-
 std::vector<std::string> FamiliesThatKeep() {
   std::vector<std::string> families;
   for (const Family& family : Families()) {

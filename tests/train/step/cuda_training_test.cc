@@ -52,10 +52,6 @@ JobConfig JobOf(const Case& c, const std::string& directory, PrecisionName preci
   JobConfig job = TinyJob(FreshDirectory(absl::StrCat(c.name, "_", directory)));
   auto& [family, fields] = *job.model.architecture;
   family = c.family;
-  if (family == "gpt3") {
-    fields["kv_heads"] = fields["heads"];
-    fields["attention_dropout"] = 0.2, fields["hidden_dropout"] = 0.1;
-  }
   const ModelConfig& defaults = FindFamily(family)->defaults;
   if (FactsOf(defaults).experts) {
     fields["moe.experts"] = 4, fields["moe.top_k"] = 2, fields["moe.expert_ffn"] = 8;
@@ -65,19 +61,9 @@ JobConfig JobOf(const Case& c, const std::string& directory, PrecisionName preci
     fields["moe.aux_loss_scope"] = "SEQUENCE";
     job.batch.micro = 2;
   }
-  for (const char* width :
-       {"q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}) {
-    fields[width] = 8;
-  }
-  for (const char* size : {"mamba_heads", "moe_latent"}) fields[size] = 8;
-  // Not multiples of 8: emulated tensor cores would take minutes (kernels/state_scan_test.cc).
-  for (const char* size : {"mamba_head_dim", "mamba_state"}) fields[size] = 4;
-  fields["mamba_groups"] = 4;
-  if (family == "nemotron_h") fields["layers"] = 4, fields["hybrid_pattern"] = std::string("ME*-");
-  if (family == "gpt_oss") fields["window"] = 3, fields["swiglu_limit"] = 0.02;
+  for (const auto& [field, value] : CaseOf(family).emulated) fields[field] = value;
   std::erase_if(fields, [&](const auto& field) { return !HasField(defaults, field.first); });
-  if (family == "dit") {
-    fields["in_channels"] = 2, fields["sample_size"] = 8, fields["num_classes"] = 3;
+  if (FactsOf(defaults).one_sequence) {
     job.batch.sequence = 16;
     job.data = Images();
   }

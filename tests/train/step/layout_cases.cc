@@ -47,50 +47,19 @@ int64_t LayersOf(const ParallelismConfig& p) {
   return std::max<int64_t>(2, p.pipeline * p.virtual_pipeline - 1);
 }
 
-// Parts of a sequence are long enough for the convolution.
-void SizeNemotronH(LayoutCase& c) {
-  const ParallelismConfig& p = c.job.parallelism;
-  NemotronHConfig& own = c.model.As<NemotronHConfig>();
-  own.layers = std::max<int64_t>(3, own.layers);
-  own.hybrid_pattern.clear();
-  for (int64_t i = 0; i < own.layers; ++i) own.hybrid_pattern += "ME*-"[i % 4];
-  own.ffn = 3 * p.tensor;
-  own.mamba_heads = 2 * p.tensor;
-  own.mamba_groups = p.tensor;
-  own.mamba_head_dim = 2;
-  own.mamba_state = 3;
-  own.mamba_taps = 3;
-  own.mamba_min_step = 0.01;  // Longer than some of the initial steps.
-  own.norm_eps = 0.01;        // As of gemma3.
-  own.moe->latent = 5;
-  c.job.batch.sequence = 4 * p.tensor * p.context;
-  own.max_seq = 2 * c.job.batch.sequence;
-}
-
-// Sizes for the case's layout.
+// Sizes of a decoder for the case's layout.
 void SizeDecoder(LayoutCase& c) {
-  const std::string model = c.model.family();
   const ParallelismConfig& p = c.job.parallelism;
   const int64_t tensor = p.tensor;
   DecoderConfig& decoder = AsDecoder(c.model);
   decoder.layers = LayersOf(p);
   decoder.heads = 2 * tensor;
   // Fewer key/value heads than tensor ranks where that divides.
-  decoder.kv_heads = model == "gpt3"                  ? decoder.heads
-                     : tensor % 2 == 0 && tensor >= 4 ? tensor / 2
-                                                      : tensor;
-  // A normalised head of two dims can only turn: its gradient would be a difference of nearly equal
-  // terms. Half of a head of nemotron is rotated.
-  const bool wide = model == "qwen3" || model == "nemotron" || model == "gemma3";
-  decoder.head_dim = wide ? 4 : 2;
-  decoder.hidden = model == "gpt3" ? decoder.heads * decoder.head_dim : 6;
-  decoder.ffn = model == "gpt3" ? 4 * decoder.hidden : 3 * tensor;
+  decoder.kv_heads = tensor % 2 == 0 && tensor >= 4 ? tensor / 2 : tensor;
+  decoder.head_dim = 2;
+  decoder.hidden = 6;
+  decoder.ffn = 3 * tensor;
   decoder.vocab = 5 * tensor;
-  // A vocabulary that is padded: of a head of its own, and of one that is the embedding.
-  if (model == "qwen2" || model == "gemma3") {
-    decoder.vocab_multiple = 2 * decoder.vocab;
-    decoder.vocab = decoder.vocab_multiple - 1;
-  }
   decoder.max_seq = 2 * tensor * p.context + 1;
   if (decoder.moe) {
     decoder.ffn = 0;
@@ -98,54 +67,6 @@ void SizeDecoder(LayoutCase& c) {
     decoder.moe->expert_ffn = 3;
     c = WithRouter(c, 0);
   }
-  if (model == "deepseek_v3") {
-    DeepseekV3Config& own = c.model.As<DeepseekV3Config>();
-    own.dense_layers = 1;
-    own.ffn = 3 * tensor;
-    own.q_lora_rank = p.pipeline % 2 == 0 ? 5 : 0;  // 0: whole queries.
-    own.kv_lora_rank = 3;
-    own.qk_nope_head_dim = 1;
-    own.qk_rope_head_dim = 2;
-    own.v_head_dim = 2;
-    own.yarn_factor = 4;
-    own.yarn_original_max_seq = 16;
-  }
-  if (model == "nemotron_h") SizeNemotronH(c);
-  if (model == "gemma3") {
-    Gemma3Config& own = c.model.As<Gemma3Config>();
-    own.global_every = 2;
-    own.window = 3;  // As below.
-    own.rope_base = 1000;
-    own.local_rope_base = 100;
-    own.rope_factor = 4;
-    own.query_pre_attn_scalar = 3;
-    // New weights are so small that norms behind them would amplify rounding.
-    own.norm_eps = 0.01;
-  }
-  if (model == "gpt_oss") {
-    GptOssConfig& own = c.model.As<GptOssConfig>();
-    own.window = 3;          // Across two parts of the sequence, and not all of the sequence.
-    own.swiglu_limit = 0.1;  // Of which some units of new weights are beyond.
-    own.yarn_original_max_seq = 16;
-    own.yarn_beta_fast = 4;
-    own.attention_soft_cap = 0.5;
-  }
-}
-
-// Of two samples at once, so that ranks begin in the middle of a sample.
-void SizeDit(LayoutCase& c) {
-  const ParallelismConfig& p = c.job.parallelism;
-  c.model.As<DitConfig>() = {.layers = LayersOf(p),
-                             .hidden = 8,
-                             .ffn = 3 * p.tensor,
-                             .heads = 2 * p.tensor,
-                             .head_dim = 2,
-                             .in_channels = 1,
-                             .sample_size = 10,  // 25 places for at most 16 tokens.
-                             .patch_size = 2,
-                             .num_classes = 4};
-  c.job.batch.micro *= 2;
-  c.job.batch.global *= 2;
 }
 
 }  // namespace
@@ -161,10 +82,18 @@ LayoutCase MakeLayoutCase(const std::string& model, const ParallelismConfig& p, 
   c.job.batch.micro = 1;
   c.job.batch.sequence = 2 * p.tensor * p.context;
   c.job.batch.global = data * (p.pipeline > 1 ? 2 * p.pipeline : 2);
-  if (model == "dit") {
-    SizeDit(c);
-  } else {
-    SizeDecoder(c);
+  const FamilyCase& family = CaseOf(model);
+  if (family.is_decoder) SizeDecoder(c);
+  if (family.size_layout != nullptr) {
+    LayoutSizes sizes = {.tensor = p.tensor,
+                         .context = p.context,
+                         .pipeline = p.pipeline,
+                         .layers = LayersOf(p),
+                         .sequence = c.job.batch.sequence};
+    family.size_layout(c.model, sizes);
+    c.job.batch.sequence = sizes.sequence;
+    c.job.batch.micro *= sizes.samples;
+    c.job.batch.global *= sizes.samples;
   }
   return c;
 }
@@ -315,58 +244,12 @@ std::vector<LayoutCase> RecomputedLayouts(const std::string& model, size_t count
   return cases;
 }
 
-namespace {
-
-// A part of a model that a job freezes.
-struct Part {
-  const char* name;
-  std::vector<std::string> frozen, trainable;
-};
-
-std::vector<Part> PartsOf(const ModelConfig& config) {
-  const std::string model = config.family();
-  const bool gpt = model == "gpt3", dit = model == "dit", hybrid = model == "nemotron_h";
-  const DecoderConfig* const decoder = FindDecoder(config);
-  const std::string embedding = gpt      ? "transformer.wte.weight"
-                                : hybrid ? "backbone.embeddings.weight"
-                                         : "model.embed_tokens.weight";
-  const std::string head =
-      decoder != nullptr && decoder->tied ? embedding : std::string("lm_head.weight");
-  const std::string first = gpt      ? "transformer.h.0."
-                            : hybrid ? "backbone.layers.0."
-                                     : "model.layers.0.";
-  std::vector<Part> parts = {{"lower", {gpt ? "transformer.w*" : embedding, first + "*"}, {}},
-                             {"matrices", {"*proj*", "*.c_*weight", "lm_head.weight"}, {}},
-                             {"all_but_norms", {}, {gpt ? "*ln_*" : "*norm*"}},
-                             {"all_but_head", {}, {head}},
-                             {"all_but_one_layer", {}, {first + "*"}},
-                             {"upper", {"*lm_head*", "*layers.1.*", "*h.1.*"}, {}}};
-  if (dit) {
-    parts = {{"embedder", {"*.emb.*"}, {}},
-             {"embedder_and_patches", {"*.emb.*", "pos_embed.*"}, {}},
-             {"conditions", {"*norm1.linear*", "proj_out_1*"}, {}},
-             {"all_but_conditions", {}, {"*norm1*", "proj_out_1*"}},
-             {"all_but_embedder", {}, {"*.emb.*"}},
-             {"all_but_head", {}, {"proj_out_2*"}},
-             {"lower", {"pos_embed.*", "transformer_blocks.0.*"}, {}},
-             {"of_a_product", {"*to_q*", "*net.0*weight"}, {}}};
-  }
-  if (!gpt && !dit)
-    parts.push_back({"of_a_product", {"*q_proj*", "*.up_proj.*", "*gate_proj*"}, {}});
-  if (FactsOf(config).experts) parts.push_back({"experts", {"*.experts.*"}, {}});
-  if (hybrid) parts.push_back({"of_mamba", {"*.A_log", "*.conv1d.weight", "*latent_proj*"}, {}});
-  if (model == "gpt_oss") parts.push_back({"biases_and_sinks", {"*.bias", "*.sinks"}, {}});
-  return parts;
-}
-
-}  // namespace
-
 std::vector<LayoutCase> FrozenLayouts(const std::string& model, int64_t max_ranks, size_t stride) {
   const std::vector<LayoutCase> all = AllLayouts(model, max_ranks);
   std::vector<LayoutCase> cases;
   for (size_t i = 0; i < all.size(); i += stride) {
-    const std::vector<Part> parts = PartsOf(all[i].model);
-    const Part& part = parts[cases.size() % parts.size()];
+    const std::vector<FrozenPart> parts = CaseOf(model).parts(all[i].model);
+    const FrozenPart& part = parts[cases.size() % parts.size()];
     LayoutCase& c = cases.emplace_back(all[i]);
     c.frozen = part.name;
     c.job.frozen = part.frozen;

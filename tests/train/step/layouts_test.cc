@@ -23,10 +23,9 @@ namespace {
 
 constexpr double kLayoutTolerance = 1e-10;
 
-// With tied embeddings the new weights of nemotron_h amplify rounding (the test Conditioning). A
-// gradient or weight that is missed is off by 1e-3 and more.
+// A gradient or weight that is missed is off by 1e-3 and more.
 bool AmplifiesRounding(const LayoutCase& c) {
-  return c.model.family() == "nemotron_h" && AsDecoder(c.model).tied;
+  return CaseOf(c.model.family()).amplifies_rounding_if_tied && AsDecoder(c.model).tied;
 }
 
 double ToleranceOf(const LayoutCase& c) { return AmplifiesRounding(c) ? 1e-6 : kLayoutTolerance; }

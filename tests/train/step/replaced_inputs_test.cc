@@ -41,7 +41,7 @@ class ReplacedInputs : public ::testing::Test {
     return job;
   }
   static void OfImages(JobConfig& job) {
-    const ModelConfig dit = TinyDit();
+    const ModelConfig dit = TinyOf("dit");
     job.model.architecture = GivenModel{.family = "dit"};
     for (const Field& field : FieldsOf(dit)) {
       job.model.architecture->fields[field.rule.name] = field.value;

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_replace.h"
 #include "common/rng.h"
+#include "tests/families/family_case.h"
 #include "tests/train/step/run_job.h"
 #include "train/config/parse.h"
 #include "train/config/validate.h"
@@ -40,11 +41,11 @@ constexpr char kExperts[] = R"({"experts": 6, "top_k": 2, "expert_ffn": 12, "sha
   "topk_groups": 1, "norm_topk": true, "routed_scaling": 1})";
 
 struct Change {
-  const char* path;   // Of a field, by JSON pointer.
-  const char* value;  // JSON.
+  std::string path;   // Of a field, by JSON pointer.
+  std::string value;  // JSON.
 };
 
-constexpr Change kChanges[] = {
+const Change kChanges[] = {
     {"/precision", "\"F32\""},
     {"/steps", "4"},
     {"/seed", "4"},
@@ -82,7 +83,7 @@ constexpr Change kChanges[] = {
     {"/optimizer/clip_norm", "0.1"},
 };
 
-constexpr Change kExpertChanges[] = {
+const Change kExpertChanges[] = {
     {"/model/architecture/moe/experts", "8"},
     {"/model/architecture/moe/top_k", "3"},
     {"/model/architecture/moe/expert_ffn", "10"},
@@ -100,94 +101,34 @@ constexpr Change kExpertChanges[] = {
 };
 
 // Changed while the field beside them, which they belong to, is changed as well.
-constexpr Change kWsdChanges[] = {
+const Change kWsdChanges[] = {
     {"/optimizer/schedule/wsd/warmup_steps", "2"},
     {"/optimizer/schedule/wsd/min_ratio", "0.5"},
     {"/optimizer/schedule/wsd/decay_steps", "1"},
     {"/optimizer/schedule/wsd/decay_style", "\"COSINE\""},
 };
-constexpr Change kBiasChanges[] = {{"/model/architecture/moe/bias_update_rate", "0.01"}};
+const Change kBiasChanges[] = {{"/model/architecture/moe/bias_update_rate", "0.01"}};
 // With a wavelength, of 628 tokens, that is stretched in part.
 constexpr char kScaling[] = R"({"factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
   "original_max_seq": 1024})";
-constexpr Change kScalingChanges[] = {
+const Change kScalingChanges[] = {
     {"/model/architecture/rope_scaling/factor", "4"},
     {"/model/architecture/rope_scaling/low_freq_factor", "0.9"},
     {"/model/architecture/rope_scaling/high_freq_factor", "3"},
     {"/model/architecture/rope_scaling/original_max_seq", "900"},
 };
-// Of gpt_oss, whose fields go through one map.
-constexpr char kGptOss[] = R"({"experts": 6, "top_k": 2, "expert_ffn": 12, "aux_loss": 0.1})";
-constexpr char kGptOssFields[] = R"({"window": "6", "swiglu_limit": "0.01", "yarn_factor": "8",
-  "yarn_beta_fast": "4", "yarn_beta_slow": "0.5", "yarn_original_max_seq": "64",
-  "attention_soft_cap": "0.01"})";
-constexpr Change kGptOssChanges[] = {
-    {"/model/architecture/fields/window", "\"5\""},
-    {"/model/architecture/fields/swiglu_limit", "\"0.02\""},
-    {"/model/architecture/fields/yarn_factor", "\"4\""},
-    {"/model/architecture/fields/yarn_beta_fast", "\"3\""},
-    {"/model/architecture/fields/yarn_beta_slow", "\"0.25\""},
-    {"/model/architecture/fields/yarn_original_max_seq", "\"60\""},
-    {"/model/architecture/fields/attention_soft_cap", "\"0.02\""},
-};
-constexpr Change kNemotronChanges[] = {
-    {"/model/architecture/fields/attention_dropout", "\"0.1\""},
-    {"/model/architecture/fields/hidden_dropout", "\"0.1\""},
-    {"/model/architecture/fields/rotary_fraction", "\"1\""},
-};
-// Of deepseek_v3; the map has its yarn_factor and what follows from it.
-constexpr char kDeepseekV3Fields[] = R"({"dense_layers": "1", "q_lora_rank": "7",
-  "kv_lora_rank": "5", "qk_nope_head_dim": "3", "qk_rope_head_dim": "8", "v_head_dim": "5",
-  "yarn_factor": "8", "yarn_beta_fast": "4", "yarn_beta_slow": "0.5", "yarn_mscale": "1",
-  "yarn_original_max_seq": "64"})";
-constexpr Change kDeepseekV3Changes[] = {
-    {"/model/architecture/fields/dense_layers", "\"0\""},
-    {"/model/architecture/fields/q_lora_rank", "\"6\""},
-    {"/model/architecture/fields/q_lora_rank", "\"0\""},
-    {"/model/architecture/fields/kv_lora_rank", "\"6\""},
-    {"/model/architecture/fields/qk_nope_head_dim", "\"4\""},
-    {"/model/architecture/fields/qk_rope_head_dim", "\"2\""},
-    {"/model/architecture/fields/v_head_dim", "\"4\""},
-    {"/model/architecture/fields/yarn_factor", "\"4\""},
-    {"/model/architecture/fields/yarn_beta_fast", "\"60\""},
-    {"/model/architecture/fields/yarn_beta_slow", "\"0.01\""},
-    {"/model/architecture/fields/yarn_mscale", "\"2\""},
-    {"/model/architecture/fields/yarn_original_max_seq", "\"6\""},
-};
-constexpr char kGemma3Fields[] = R"({"global_every": "2", "window": "6", "local_rope_base": "100",
-  "rope_factor": "8", "query_pre_attn_scalar": "4"})";
-constexpr Change kGemma3Changes[] = {
-    {"/model/architecture/fields/global_every", "\"3\""},
-    {"/model/architecture/fields/window", "\"5\""},
-    {"/model/architecture/fields/local_rope_base", "\"50\""},
-    {"/model/architecture/fields/rope_factor", "\"4\""},
-    {"/model/architecture/fields/query_pre_attn_scalar", "\"6\""},
-};
-constexpr char kNemotronHFields[] = R"({"hybrid_pattern": "ME*-", "mamba_heads": "4",
-  "mamba_head_dim": "3", "mamba_groups": "2", "mamba_state": "5", "mamba_taps": "4",
-  "mamba_min_step": "0.01", "moe_latent": "7"})";
-constexpr Change kNemotronHChanges[] = {
-    {"/model/architecture/fields/hybrid_pattern", "\"EM*-\""},
-    {"/model/architecture/fields/mamba_heads", "\"6\""},
-    {"/model/architecture/fields/mamba_head_dim", "\"4\""},
-    {"/model/architecture/fields/mamba_groups", "\"4\""},
-    {"/model/architecture/fields/mamba_state", "\"6\""},
-    {"/model/architecture/fields/mamba_taps", "\"3\""},
-    {"/model/architecture/fields/mamba_min_step", "\"0.02\""},
-    {"/model/architecture/fields/moe_latent", "\"0\""},
-};
-constexpr Change kLionChanges[] = {{"/optimizer/lion/learning_rate", "0.02"},
-                                   {"/optimizer/lion/beta1", "0.8"},
-                                   {"/optimizer/lion/beta2", "0.9"},
-                                   {"/optimizer/lion/weight_decay", "0.2"}};
-constexpr Change kMuonChanges[] = {
+const Change kLionChanges[] = {{"/optimizer/lion/learning_rate", "0.02"},
+                               {"/optimizer/lion/beta1", "0.8"},
+                               {"/optimizer/lion/beta2", "0.9"},
+                               {"/optimizer/lion/weight_decay", "0.2"}};
+const Change kMuonChanges[] = {
     {"/optimizer/muon/learning_rate", "0.02"}, {"/optimizer/muon/momentum", "0.9"},
     {"/optimizer/muon/beta1", "0.8"},          {"/optimizer/muon/beta2", "0.9"},
     {"/optimizer/muon/epsilon", "1e-3"},       {"/optimizer/muon/weight_decay", "0.2"}};
-constexpr Change kGroupChanges[] = {{"/model/architecture/moe/topk_groups", "2"}};
+const Change kGroupChanges[] = {{"/model/architecture/moe/topk_groups", "2"}};
 
 // These keep every bit.
-constexpr Change kKeeps[] = {
+const Change kKeeps[] = {
     {"/name", "\"another\""},
     {"/priority", "7"},
     {"/labels", R"({"a": "b"})"},
@@ -237,6 +178,16 @@ const std::set<std::string> kElsewhere = {
     "/profile/nccl_trace",
 };
 
+// Of the fields that a family has of its own, which go through one map.
+std::vector<Change> ChangesOf(const FamilyCase& family) {
+  std::vector<Change> changes;
+  for (const auto& [field, value] : family.fields.changes) {
+    changes.push_back(
+        {absl::StrCat("/model/architecture/fields/", field), absl::StrCat("\"", value, "\"")});
+  }
+  return changes;
+}
+
 std::string Text(char first) {
   std::string text;
   for (int i = 0; i < 900; ++i)
@@ -266,47 +217,12 @@ class SpecFields : public ::testing::Test {
     return spec;
   }
 
-  Json GptOss() const {
-    Json spec = Llama();
-    spec["model"]["architecture"]["family"] = "gpt_oss";
-    spec["model"]["architecture"].erase("ffn");
-    spec["model"]["architecture"]["rope_base"] = 20;  // The second pair is on the ramp.
-    spec["model"]["architecture"]["moe"] = Json::parse(kGptOss);
-    spec["model"]["architecture"]["fields"] = Json::parse(kGptOssFields);
-    return spec;
-  }
-
-  Json DeepseekV3() const {
+  // A model of the family that has all of its own fields.
+  Json Of(const FamilyCase& family) const {
     Json spec = Llama();
     Json& model = spec["model"]["architecture"];
-    model["family"] = "deepseek_v3";
-    for (const char* field : {"kv_heads", "head_dim"}) model.erase(field);
-    model["rope_base"] = 20;
-    model["moe"] = Json::parse(kGptOss);
-    model["fields"] = Json::parse(kDeepseekV3Fields);
-    return spec;
-  }
-
-  Json NemotronH() const {
-    Json spec = Llama();
-    Json& model = spec["model"]["architecture"];
-    model["family"] = "nemotron_h";
-    for (const char* field : {"layers", "rope_base"}) model.erase(field);
-    model["moe"] = Json::parse(kGptOss);
-    model["fields"] = Json::parse(kNemotronHFields);
-    return spec;
-  }
-
-  Json Nemotron() const {
-    Json spec = Llama();
-    spec["model"]["architecture"]["family"] = "nemotron";
-    return spec;
-  }
-
-  Json Gemma3() const {
-    Json spec = Llama();
-    spec["model"]["architecture"]["family"] = "gemma3";
-    spec["model"]["architecture"]["fields"] = Json::parse(kGemma3Fields);
+    model["family"] = family.name;
+    model.merge_patch(Json::parse(family.fields.architecture));
     return spec;
   }
 
@@ -373,19 +289,21 @@ TEST_F(SpecFields, ThatShouldChangeTrainingDo) {
   with_wsd["steps"] = 4;
   with_bias["model"]["architecture"]["moe"]["expert_bias"] = true;
   with_groups["model"]["architecture"]["moe"]["groups"] = 3;
-  const std::tuple<Json, std::span<const Change>> bases[] = {{Llama(), kChanges},
-                                                             {Experts(), kExpertChanges},
-                                                             {with_bias, kBiasChanges},
-                                                             {with_groups, kGroupChanges},
-                                                             {with_scaling, kScalingChanges},
-                                                             {with_wsd, kWsdChanges},
-                                                             {with_lion, kLionChanges},
-                                                             {with_muon, kMuonChanges},
-                                                             {GptOss(), kGptOssChanges},
-                                                             {Nemotron(), kNemotronChanges},
-                                                             {Gemma3(), kGemma3Changes},
-                                                             {DeepseekV3(), kDeepseekV3Changes},
-                                                             {NemotronH(), kNemotronHChanges}};
+  std::vector<std::pair<Json, std::vector<Change>>> bases;
+  const auto add = [&](const Json& base, std::span<const Change> changes) {
+    bases.emplace_back(base, std::vector<Change>(changes.begin(), changes.end()));
+  };
+  add(Llama(), kChanges);
+  add(Experts(), kExpertChanges);
+  add(with_bias, kBiasChanges);
+  add(with_groups, kGroupChanges);
+  add(with_scaling, kScalingChanges);
+  add(with_wsd, kWsdChanges);
+  add(with_lion, kLionChanges);
+  add(with_muon, kMuonChanges);
+  for (const FamilyCase& family : FamilyCases()) {
+    if (!family.fields.changes.empty()) add(Of(family), ChangesOf(family));
+  }
   for (const auto& [base, changes] : bases) {
     const std::string bits = BitsOf(base);
     ASSERT_EQ(BitsOf(base), bits) << "a run repeats itself";
@@ -443,12 +361,12 @@ TEST_F(SpecFields, AreAllNamedHere) {
   for (const auto& changes :
        {std::span<const Change>(kChanges), std::span<const Change>(kExpertChanges),
         std::span<const Change>(kBiasChanges), std::span<const Change>(kGroupChanges),
-        std::span<const Change>(kScalingChanges), std::span<const Change>(kGptOssChanges),
-        std::span<const Change>(kNemotronChanges), std::span<const Change>(kGemma3Changes),
-        std::span<const Change>(kDeepseekV3Changes), std::span<const Change>(kNemotronHChanges),
-        std::span<const Change>(kLionChanges), std::span<const Change>(kMuonChanges),
-        std::span<const Change>(kKeeps)}) {
+        std::span<const Change>(kScalingChanges), std::span<const Change>(kLionChanges),
+        std::span<const Change>(kMuonChanges), std::span<const Change>(kKeeps)}) {
     for (const Change& change : changes) named_.insert(change.path);
+  }
+  for (const FamilyCase& family : FamilyCases()) {
+    for (const Change& change : ChangesOf(family)) named_.insert(change.path);
   }
   named_.insert(kElsewhere.begin(), kElsewhere.end());
   int leaves = 0;

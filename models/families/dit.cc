@@ -10,7 +10,7 @@
 // many channels as the input, because no variance is learned. The weight [D, C, p, p] of the
 // convolution is stored as the matrix [D, C p p].
 // Letters: T tokens on this rank, B samples, D model width, C channels, p side of a patch.
-#include "models/arch/dit.h"
+#include "models/families/dit.h"
 
 #include <cmath>
 #include <string>

@@ -2,10 +2,9 @@
 //
 // Source: arXiv:2505.09388, section 2 and table 1; shapes as in the released config.json files of
 // Qwen/Qwen3-0.6B, -1.7B, -4B, -8B, -14B and -32B. Parameter names are the public checkpoint's.
-#include "models/arch/qwen3.h"
-
 #include "models/arch/decoder.h"
 #include "models/arch/decoder_hf.h"
+#include "models/arch/registry.h"
 
 namespace trainyard {
 namespace {

@@ -24,6 +24,4 @@ struct NemotronHConfig : DecoderConfig {
   int64_t count(char letter) const;
 };
 
-Family NemotronHFamily();
-
 }  // namespace trainyard

@@ -3,12 +3,11 @@
 //
 // Source: arXiv:2407.10671 section 2.2.1; arXiv:2412.15115; shapes as in NVIDIA/NeMo's
 // nemo/collections/llm/gpt/model/qwen2.py. Parameter names are the public checkpoint's.
-#include "models/arch/qwen2.h"
-
 #include <nlohmann/json.hpp>
 
 #include "models/arch/decoder.h"
 #include "models/arch/decoder_hf.h"
+#include "models/arch/registry.h"
 
 namespace trainyard {
 namespace {

@@ -8,7 +8,7 @@
 // google/gemma-3-1b-pt, -4b-pt, -12b-pt and -27b-pt. The last three are text models within others
 // that read images, too. Parameter names are those of gemma-3-1b-pt.
 // Letters: T tokens on this rank, D model width.
-#include "models/arch/gemma3.h"
+#include "models/families/gemma3.h"
 
 #include <cmath>
 #include <nlohmann/json.hpp>

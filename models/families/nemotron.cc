@@ -5,7 +5,7 @@
 // Source: arXiv:2402.16819, section 2 (15b); arXiv:2406.11704, section 2 (340b); shapes as in
 // NVIDIA/NeMo's nemo/collections/llm/gpt/model/nemotron.py. Parameter names are those of the
 // checkpoints that transformers reads.
-#include "models/arch/nemotron.h"
+#include "models/families/nemotron.h"
 
 #include <cmath>
 #include <nlohmann/json.hpp>

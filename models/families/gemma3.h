@@ -19,6 +19,4 @@ struct Gemma3Config : DecoderConfig {
   bool is_global(int64_t layer) const { return (layer + 1) % global_every == 0; }
 };
 
-Family Gemma3Family();
-
 }  // namespace trainyard

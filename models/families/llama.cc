@@ -2,10 +2,9 @@
 //
 // Source: arXiv:2307.09288, arXiv:2407.21783 section 3.2; shapes as in the released config.json
 // files. Parameter names are the public checkpoint's.
-#include "models/arch/llama.h"
-
 #include "models/arch/decoder.h"
 #include "models/arch/decoder_hf.h"
+#include "models/arch/registry.h"
 
 namespace trainyard {
 namespace {

@@ -7,7 +7,7 @@
 // alternate. Here each expert's matrices have their own names, as in Qwen3-MoE; import divides the
 // tensor. The weights of a token's experts are the softmax over the logits of these experts. This
 // equals the softmax over all logits, normalised over the chosen experts (kernels/router.h).
-#include "models/arch/gpt_oss.h"
+#include "models/families/gpt_oss.h"
 
 #include <nlohmann/json.hpp>
 #include <string>

@@ -19,6 +19,4 @@ struct GptOssConfig : DecoderConfig {
   int64_t yarn_original_max_seq = 4096;
 };
 
-Family GptOssFamily();
-
 }  // namespace trainyard

@@ -14,6 +14,4 @@ struct NemotronConfig : DecoderConfig {
   int64_t rotary_dims() const;
 };
 
-Family NemotronFamily();
-
 }  // namespace trainyard

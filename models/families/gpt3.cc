@@ -5,13 +5,12 @@
 // Parameter names are those of the public GPT-2 checkpoint. That checkpoint stores matrices
 // transposed, [in, out] (its Conv1D layer). Here they are [out, in] as everywhere, and import
 // transposes them. Letters: T tokens on this rank, D model width.
-#include "models/arch/gpt3.h"
-
 #include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "models/arch/decoder.h"
+#include "models/arch/registry.h"
 #include "models/layers/attention.h"
 #include "models/layers/embedding.h"
 #include "models/layers/mlp.h"

@@ -5,10 +5,9 @@
 // Source: arXiv:2401.04088, section 2; shapes as in the released config.json files of
 // mistralai/Mixtral-8x7B-v0.1 and mistralai/Mixtral-8x22B-v0.1. Parameter names are the public
 // checkpoint's: an expert's gate, up and down are w1, w3 and w2.
-#include "models/arch/mixtral.h"
-
 #include "models/arch/decoder.h"
 #include "models/arch/decoder_hf.h"
+#include "models/arch/registry.h"
 
 namespace trainyard {
 namespace {

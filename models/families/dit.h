@@ -23,7 +23,4 @@ struct DitConfig {
   int64_t token_elements() const { return in_channels * patch_size * patch_size; }
 };
 
-// Returns the family "dit" with its presets, for the table in registry.cc.
-Family DitFamily();
-
 }  // namespace trainyard

@@ -5,7 +5,7 @@
 // Source: DeepSeek-AI 2024, arXiv:2412.19437, sections 2.1 and 4.2; Kimi K2, arXiv:2507.20534,
 // section 2.3; shapes as in the released config.json files. The prediction of further tokens
 // (section 2.2) is not part of the model. Letters: T tokens on this rank, D model width.
-#include "models/arch/deepseek_v3.h"
+#include "models/families/deepseek_v3.h"
 
 #include <cmath>
 #include <nlohmann/json.hpp>

@@ -8,7 +8,7 @@
 // shapes as in NVIDIA/Megatron-LM's recipes of Nemotron 3 and the released config.json files.
 // Parameter names are those of the public checkpoints. The prediction of further tokens is not
 // part of the model. Letters: T tokens on this rank, D model width.
-#include "models/arch/nemotron_h.h"
+#include "models/families/nemotron_h.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -4,10 +4,9 @@
 // Source: Qwen3, arXiv:2505.09388, section 2; shapes as in the released config.json. Parameter
 // names are those of the public checkpoint. It has no bias on the router's choice and no shared
 // experts; they are named as in DeepSeek-V3.
-#include "models/arch/qwen3_moe.h"
-
 #include "models/arch/decoder.h"
 #include "models/arch/decoder_hf.h"
+#include "models/arch/registry.h"
 
 namespace trainyard {
 namespace {

@@ -23,6 +23,4 @@ struct DeepseekV3Config : DecoderConfig {
   int64_t yarn_original_max_seq = 4096;
 };
 
-Family DeepseekV3Family();
-
 }  // namespace trainyard

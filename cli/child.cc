@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/file_descriptor.h"
 #include "common/files.h"
 #include "common/process.h"
 
@@ -38,28 +39,22 @@ namespace {
 absl::StatusOr<SpawnedChild> SpawnChild(const std::vector<std::string>& argv,
                                         const std::string& log) {
   if (::access(argv[0].c_str(), X_OK) != 0) return ErrnoStatus(errno, "run", argv[0]);
-  const int log_fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (log_fd < 0) return ErrnoStatus(errno, "open", log);
+  const FileDescriptor log_file(
+      ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (!log_file.valid()) return ErrnoStatus(errno, "open", log);
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) {
-    ::close(log_fd);
-    return ErrnoStatus(errno, "make a pipe for", argv[0]);
-  }
+  if (::pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus(errno, "make a pipe for", argv[0]);
+  FileDescriptor output(ends[0]);
+  const FileDescriptor input(ends[1]);
   std::vector<char*> words;
   for (const std::string& word : argv) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
-  if (pid == 0) Become(words, ends[1], log_fd, parent);
-  const int fork_error = errno;
-  ::close(log_fd);
-  ::close(ends[1]);
-  if (pid < 0) {
-    ::close(ends[0]);
-    return ErrnoStatus(fork_error, "start", argv[0]);
-  }
-  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
-  return SpawnedChild{pid, ends[0]};
+  if (pid == 0) Become(words, input.get(), log_file.get(), parent);
+  if (pid < 0) return ErrnoStatus(errno, "start", argv[0]);
+  ::fcntl(output.get(), F_SETFL, O_NONBLOCK);
+  return SpawnedChild{pid, std::move(output)};
 }
 
 std::string DescribeExit(int wait_status) {

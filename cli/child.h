@@ -9,12 +9,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/file_descriptor.h"
 
 namespace trainyard::cli {
 
 struct SpawnedChild {
   pid_t pid = -1;
-  int output = -1;  // Read end of the child's standard output, non-blocking; the caller closes it.
+  FileDescriptor output;  // Read end of the child's standard output, non-blocking.
 };
 
 // Starts the program, and appends its standard error to `log`. Must be called on the main thread,

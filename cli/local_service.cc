@@ -22,6 +22,7 @@
 #include "cli/predecessor.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/file_descriptor.h"
 #include "common/files.h"
 #include "common/status_macros.h"
 
@@ -59,13 +60,7 @@ std::string WordValue(absl::string_view line, absl::string_view key) {
 LocalService::LocalService(LocalServiceOptions options, Output& output)
     : options_(std::move(options)), output_(output) {}
 
-LocalService::~LocalService() {
-  for (Child& child : children_) {
-    if (child.output >= 0) ::close(child.output);
-  }
-  if (signals_ >= 0) ::close(signals_);
-  if (lock_ >= 0) ::close(lock_);
-}
+LocalService::~LocalService() = default;
 
 std::string LocalService::LogPath(const Child& child) const {
   return absl::StrCat(options_.state, "/logs/", child.name, ".log");
@@ -115,9 +110,9 @@ absl::Status LocalService::Prepare() {
   // nothing is made.
   if (!ports.ok() && (!absl::IsAlreadyExists(ports) || !Exists(lock))) return ports;
   RETURN_IF_ERROR(MakeDirectories(options_.state + "/logs"));
-  lock_ = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (lock_ < 0) return ErrnoStatus(errno, "open", lock);
-  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+  lock_ = FileDescriptor(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!lock_.valid()) return ErrnoStatus(errno, "open", lock);
+  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
     return absl::AlreadyExistsError(absl::StrCat("another 'trainyard up' uses ", options_.state,
                                                  "; end it, or give --state another directory"));
   }
@@ -125,8 +120,8 @@ absl::Status LocalService::Prepare() {
   // signals.
   const sigset_t set = HandledSignals();
   CHECK(pthread_sigmask(SIG_BLOCK, &set, nullptr) == 0);
-  signals_ = ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-  CHECK(signals_ >= 0) << errno;
+  signals_ = FileDescriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  CHECK(signals_.valid()) << errno;
   CHECK(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0) << errno;
   // The reader of the ready line may have ended before the next note. This must not end the
   // service.
@@ -136,10 +131,9 @@ absl::Status LocalService::Prepare() {
 }
 
 absl::Status LocalService::Start(Child& child) {
-  ASSIGN_OR_RETURN(const SpawnedChild spawned, SpawnChild(child.argv, LogPath(child)));
-  if (child.output >= 0) ::close(child.output);
+  ASSIGN_OR_RETURN(SpawnedChild spawned, SpawnChild(child.argv, LogPath(child)));
   child.pid = spawned.pid;
-  child.output = spawned.output;
+  child.output = std::move(spawned.output);
   child.text.clear();
   child.start_at = absl::InfiniteDuration();
   return absl::OkStatus();
@@ -275,28 +269,25 @@ void LocalService::ReadSignals(absl::Duration wait) {
   absl::Duration until = Now() + wait;
   for (const Child& child : children_) until = std::min(until, child.start_at);
   const absl::Duration left = std::max(until - Now(), absl::Milliseconds(1));
-  std::vector<pollfd> polled = {{signals_, POLLIN, 0}};
+  std::vector<pollfd> polled = {{signals_.get(), POLLIN, 0}};
   for (const Child& child : children_) {
-    if (child.output >= 0) polled.push_back({child.output, POLLIN, 0});
+    if (child.output.valid()) polled.push_back({child.output.get(), POLLIN, 0});
   }
   ::poll(polled.data(), polled.size(), int(absl::ToInt64Milliseconds(left)));
   signalfd_siginfo info;
-  while (::read(signals_, &info, sizeof(info)) == sizeof(info)) {
+  while (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
     if (info.ssi_signo != SIGCHLD) ++stop_signals_;
   }
 }
 
 void LocalService::ReadOutput(Child& child) {
-  if (child.output < 0) return;
+  if (!child.output.valid()) return;
   char buffer[4096];
   for (;;) {
-    const ssize_t n = ::read(child.output, buffer, sizeof(buffer));
+    const ssize_t n = ::read(child.output.get(), buffer, sizeof(buffer));
     if (n > 0 && child.text.size() < sizeof(buffer)) child.text.append(buffer, size_t(n));
     if (n > 0) continue;
-    if (n == 0) {
-      ::close(child.output);
-      child.output = -1;
-    }
+    if (n == 0) child.output = FileDescriptor();
     return;
   }
 }

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "cli/output.h"
+#include "common/file_descriptor.h"
 
 namespace trainyard::cli {
 
@@ -48,7 +49,7 @@ class LocalService {
     std::string name;  // "controller" or "worker-0"; also names the log.
     std::vector<std::string> argv;
     pid_t pid = -1;
-    int output = -1;
+    FileDescriptor output;
     std::string text;                                    // Its standard output so far.
     std::deque<absl::Duration> deaths;                   // When it died; monotonic, like start_at.
     absl::Duration start_at = absl::InfiniteDuration();  // When to start it again.
@@ -84,8 +85,8 @@ class LocalService {
   // Children that have ended and are not handled yet: index and wait status.
   std::vector<std::pair<size_t, int>> ended_;
   std::string address_, metrics_url_;
-  int signals_ = -1;  // signalfd
-  int lock_ = -1;
+  FileDescriptor signals_;  // signalfd
+  FileDescriptor lock_;
   int stop_signals_ = 0;
   bool serving_ = false;
 };

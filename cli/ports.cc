@@ -11,22 +11,24 @@
 #include "absl/strings/str_cat.h"
 #include "cli/errors.h"
 #include "common/address.h"
+#include "common/file_descriptor.h"
 
 namespace trainyard::cli {
 namespace {
 
 absl::Status TryBind(const addrinfo& found) {
-  const int fd = ::socket(found.ai_family, found.ai_socktype | SOCK_CLOEXEC, found.ai_protocol);
-  if (fd < 0) return absl::UnavailableError(std::strerror(errno));
+  const FileDescriptor socket(
+      ::socket(found.ai_family, found.ai_socktype | SOCK_CLOEXEC, found.ai_protocol));
+  if (!socket.valid()) return absl::UnavailableError(std::strerror(errno));
   // Servers set this, too, so that old connections of an earlier run are no obstacle.
   const int on = 1;
-  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  const bool bound = ::bind(fd, found.ai_addr, found.ai_addrlen) == 0 && ::listen(fd, 1) == 0;
-  const int error = errno;
-  ::close(fd);
-  if (bound) return absl::OkStatus();
-  if (error == EADDRINUSE) return absl::AlreadyExistsError("it is taken");
-  return absl::UnavailableError(std::strerror(error));
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (::bind(socket.get(), found.ai_addr, found.ai_addrlen) == 0 &&
+      ::listen(socket.get(), 1) == 0) {
+    return absl::OkStatus();
+  }
+  if (errno == EADDRINUSE) return absl::AlreadyExistsError("it is taken");
+  return absl::UnavailableError(std::strerror(errno));
 }
 
 }  // namespace

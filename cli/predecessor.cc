@@ -11,6 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/file_descriptor.h"
 #include "common/files.h"
 
 namespace trainyard::cli {
@@ -24,11 +25,8 @@ bool IsOfChild(absl::string_view name) {
 }
 
 bool IsLocked(const std::string& path) {
-  const int lock = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
-  if (lock < 0) return false;
-  const bool locked = ::flock(lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  ::close(lock);
-  return locked;
+  const FileDescriptor lock(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
+  return lock.valid() && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/canonical.h"
-#include "common/fd.h"
+#include "common/file_descriptor.h"
 #include "common/read_all.h"
 #include "common/status_macros.h"
 
@@ -21,7 +21,7 @@ namespace trainyard {
 namespace {
 
 absl::Status WriteAndSync(const std::string& path, absl::string_view contents) {
-  const Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (file.get() < 0) return ErrnoStatus(errno, "create", path);
   while (!contents.empty()) {
     const ssize_t n = ::write(file.get(), contents.data(), contents.size());
@@ -33,8 +33,8 @@ absl::Status WriteAndSync(const std::string& path, absl::string_view contents) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Fd> OpenRegular(const std::string& path, int flags, nlink_t most_names) {
-  Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | flags));
+absl::StatusOr<FileDescriptor> OpenRegular(const std::string& path, int flags, nlink_t most_names) {
+  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | flags));
   if (file.get() < 0) return ErrnoStatus(errno, "open", path);
   struct stat info;
   if (::fstat(file.get(), &info) != 0) return ErrnoStatus(errno, "look at", path);
@@ -44,7 +44,7 @@ absl::StatusOr<Fd> OpenRegular(const std::string& path, int flags, nlink_t most_
   return file;
 }
 
-absl::StatusOr<Fd> OpenFileOfOthers(const std::string& path) {
+absl::StatusOr<FileDescriptor> OpenFileOfOthers(const std::string& path) {
   return OpenRegular(path, O_NOFOLLOW, 1);
 }
 
@@ -94,24 +94,25 @@ absl::StatusOr<std::string> ReadAll(int fd, const std::string& path, uint64_t li
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t limit_bytes) {
-  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) return ErrnoStatus(errno, "open", path);
   return ReadAll(file.get(), path, limit_bytes);
 }
 
 absl::StatusOr<std::string> ReadRegularFile(const std::string& path, uint64_t limit_bytes) {
-  ASSIGN_OR_RETURN(const Fd file, OpenRegular(path, 0, std::numeric_limits<nlink_t>::max()));
+  ASSIGN_OR_RETURN(const FileDescriptor file,
+                   OpenRegular(path, 0, std::numeric_limits<nlink_t>::max()));
   return ReadAll(file.get(), path, limit_bytes);
 }
 
 absl::StatusOr<std::string> ReadFileOfOthers(const std::string& path, uint64_t limit_bytes) {
-  ASSIGN_OR_RETURN(const Fd file, OpenFileOfOthers(path));
+  ASSIGN_OR_RETURN(const FileDescriptor file, OpenFileOfOthers(path));
   return ReadAll(file.get(), path, limit_bytes);
 }
 
 absl::StatusOr<std::string> ReadPartOfOthers(const std::string& path, uint64_t offset,
                                              uint64_t bytes) {
-  ASSIGN_OR_RETURN(const Fd file, OpenFileOfOthers(path));
+  ASSIGN_OR_RETURN(const FileDescriptor file, OpenFileOfOthers(path));
   std::string part(bytes, '\0');
   size_t got = 0;
   while (got < bytes) {
@@ -126,7 +127,7 @@ absl::StatusOr<std::string> ReadPartOfOthers(const std::string& path, uint64_t o
 }
 
 absl::Status SyncFileOfOthers(const std::string& path) {
-  ASSIGN_OR_RETURN(const Fd file, OpenFileOfOthers(path));
+  ASSIGN_OR_RETURN(const FileDescriptor file, OpenFileOfOthers(path));
   if (::fdatasync(file.get()) != 0) return ErrnoStatus(errno, "sync", path);
   return absl::OkStatus();
 }
@@ -142,14 +143,14 @@ absl::Status WriteFileAtomic(const std::string& path, absl::string_view contents
 }
 
 absl::Status SyncFile(const std::string& path) {
-  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) return ErrnoStatus(errno, "open", path);
   if (::fdatasync(file.get()) != 0) return ErrnoStatus(errno, "sync", path);
   return absl::OkStatus();
 }
 
 absl::Status SyncDirectory(const std::string& path) {
-  const Fd directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const FileDescriptor directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (directory.get() < 0) return ErrnoStatus(errno, "open", path);
   if (::fsync(directory.get()) != 0) return ErrnoStatus(errno, "sync", path);
   return absl::OkStatus();

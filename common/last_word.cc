@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "common/file_descriptor.h"
 #include "common/files.h"
 #include "common/status_macros.h"
 
@@ -37,12 +38,12 @@ absl::Status WriteLastWord(const std::string& state_directory, const LastWord& w
   const std::string path = PathIn(state_directory), temporary = path + ".tmp";
   const std::string text = absl::StrFormat("%.3f %.3f\n", absl::ToDoubleSeconds(word.at),
                                            absl::ToDoubleSeconds(word.beat));
-  const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (file < 0) return ErrnoStatus(errno, "open", temporary);
-  const ssize_t written = ::write(file, text.data(), text.size());
-  const int reason = written < 0 ? errno : ENOSPC;
-  ::close(file);
-  if (written != ssize_t(text.size())) return ErrnoStatus(reason, "write", temporary);
+  const FileDescriptor file(
+      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!file.valid()) return ErrnoStatus(errno, "open", temporary);
+  const ssize_t written = ::write(file.get(), text.data(), text.size());
+  if (written < 0) return ErrnoStatus(errno, "write", temporary);
+  if (written != ssize_t(text.size())) return ErrnoStatus(ENOSPC, "write", temporary);
   if (::rename(temporary.c_str(), path.c_str()) != 0) return ErrnoStatus(errno, "replace", path);
   return absl::OkStatus();
 }

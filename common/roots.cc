@@ -156,15 +156,6 @@ std::vector<std::string> CommonRoots(const std::vector<std::string>& a,
   return common;
 }
 
-FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  return *this;
-}
-
-FileDescriptor::~FileDescriptor() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 absl::StatusOr<FileDescriptor> Roots::OpenFile(const std::string& path) const {
   // Non-blocking, because a named pipe would block the trainer for ever.
   ASSIGN_OR_RETURN(FileDescriptor fd, OpenFirst(path, roots_, O_RDONLY | O_NONBLOCK | O_NOCTTY));

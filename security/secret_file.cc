@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/fd.h"
+#include "common/file_descriptor.h"
 #include "common/files.h"
 #include "common/status_macros.h"
 
@@ -52,7 +52,8 @@ absl::Status CheckKindAndOwner(const struct stat& info, uid_t user, absl::string
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> ReadAll(const Fd& file, const std::string& path, size_t limit) {
+absl::StatusOr<std::string> ReadAll(const FileDescriptor& file, const std::string& path,
+                                    size_t limit) {
   std::string contents(limit + 1, '\0');
   size_t size = 0;
   while (size < contents.size()) {
@@ -71,7 +72,8 @@ absl::Status WriteAndSync(const std::string& path, absl::string_view text) {
   // A writer that died may have left a file of any mode, which others may hold open. So O_EXCL
   // insists on a new file, and follows no link.
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) return ErrnoStatus(errno, "remove", path);
-  const Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  const FileDescriptor file(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (file.get() < 0) return ErrnoStatus(errno, "create", path);
   // A umask can only remove rights from the 0600 above. Give the owner's rights back.
   if (::fchmod(file.get(), 0600) != 0) return ErrnoStatus(errno, "set the mode of", path);
@@ -90,7 +92,7 @@ absl::StatusOr<std::string> ReadChecked(const std::string& path, size_t limit,
                                         absl::Status (*check)(const struct stat&, uid_t,
                                                               absl::string_view)) {
   // O_NONBLOCK, because opening a named pipe would otherwise wait for its writer.
-  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (file.get() < 0 && errno == ENXIO) return NotRegular(path);  // A socket.
   if (file.get() < 0) return ErrnoStatus(errno, "open", path);
   struct stat info;
@@ -163,7 +165,7 @@ absl::Status MakeSecretDirectory(const std::string& path) {
   RETURN_IF_ERROR(MakeDirectories(parent));
   const bool made = ::mkdir(path.c_str(), 0700) == 0;
   if (!made && errno != EEXIST) return ErrnoStatus(errno, "create directory", path);
-  const Fd directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const FileDescriptor directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (directory.get() < 0) return ErrnoStatus(errno, "open", path);
   struct stat info;
   if (::fstat(directory.get(), &info) != 0) return ErrnoStatus(errno, "look at", path);

@@ -22,6 +22,7 @@
 #include "absl/types/span.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/file_descriptor.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 
@@ -113,8 +114,8 @@ uint16_t* PortOf(sockaddr* address) {
 }
 
 // Returns a socket without a descriptor on failure; errno then says why.
-Fd BoundTo(const addrinfo& address) {
-  Fd socket(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+FileDescriptor BoundTo(const addrinfo& address) {
+  FileDescriptor socket(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const int on = 1;
   // A restart does not wait for the old connections' last packets. Two controllers still cannot
   // listen on one port.
@@ -126,7 +127,7 @@ Fd BoundTo(const addrinfo& address) {
        ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on)) != 0) ||
       ::bind(socket.get(), address.ai_addr, address.ai_addrlen) != 0 ||
       ::listen(socket.get(), kBacklog) != 0) {
-    return Fd();
+    return FileDescriptor();
   }
   return socket;
 }
@@ -207,11 +208,11 @@ absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(const Address& addres
                                                            ConnectionUsers& users) {
   ASSIGN_OR_RETURN(const Addresses addresses, Resolve(address));
   std::unique_ptr<Acceptor> acceptor(new Acceptor(address, users));
-  acceptor->stop_ = Fd(::eventfd(0, EFD_CLOEXEC));
+  acceptor->stop_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC));
   if (acceptor->stop_.get() < 0) return CannotListen(address, std::strerror(errno));
   for (addrinfo* each = addresses.get(); each != nullptr; each = each->ai_next) {
     *PortOf(each->ai_addr) = htons(uint16_t(acceptor->address_.port));
-    Fd listener = BoundTo(*each);
+    FileDescriptor listener = BoundTo(*each);
     // A machine without IPv6 may have a name for ::1 all the same.
     if (listener.get() < 0 && errno == EADDRNOTAVAIL && addresses->ai_next != nullptr) continue;
     if (listener.get() < 0) {
@@ -346,7 +347,7 @@ absl::Status Acceptor::AcceptOne(int listener, size_t most) {
   }
   sockaddr_storage peer{};
   socklen_t size = sizeof(peer);
-  Fd socket(
+  FileDescriptor socket(
       ::accept4(listener, reinterpret_cast<sockaddr*>(&peer), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (socket.get() < 0) {
     const bool exhausted =

@@ -21,7 +21,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/address.h"
-#include "common/fd.h"
+#include "common/file_descriptor.h"
 #include "common/mutex.h"
 #include "controller/service/connection_users.h"
 #include "controller/service/flood_guard.h"
@@ -106,8 +106,8 @@ class Acceptor {
 
   Address address_;
   grpc::ResourceQuota quota_;
-  std::vector<Fd> listeners_;
-  Fd stop_;  // An eventfd.
+  std::vector<FileDescriptor> listeners_;
+  FileDescriptor stop_;  // An eventfd.
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> server_;
   // Used by thread_ alone: these six.
   Newcomers newcomers_;

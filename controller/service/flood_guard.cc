@@ -61,10 +61,10 @@ std::string NameOfSource(const std::string& peer) {
 
 FloodGuard::FloodGuard(const ConnectionUsers& users)
     : users_(users), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
-  CHECK(epoll_ >= 0) << errno;
+  CHECK(epoll_.valid()) << errno;
 }
 
-FloodGuard::~FloodGuard() { ::close(epoll_); }
+FloodGuard::~FloodGuard() = default;
 
 void FloodGuard::Add(int fd, const std::string& peer, std::shared_ptr<ConnectionUse> use,
                      absl::Duration now) {
@@ -89,14 +89,14 @@ void FloodGuard::Add(int fd, const std::string& peer, std::shared_ptr<Connection
   // With EPOLLIN alone, the kernel would not tell of bytes that gRPC has read since.
   event.events = EPOLLIN | EPOLLOUT | EPOLLET;
   event.data.fd = fd;
-  CHECK(::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) == 0) << errno;
+  CHECK(::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0) << errno;
 }
 
 std::vector<int> FloodGuard::Look(absl::Duration now, absl::Duration computed) {
   std::array<epoll_event, 256> events{};
   int found = 0;
   do {
-    found = ::epoll_wait(epoll_, events.data(), int(events.size()), 0);
+    found = ::epoll_wait(epoll_.get(), events.data(), int(events.size()), 0);
     for (int i = 0; i < found; ++i) active_.insert(events[size_t(i)].data.fd);
   } while (found == int(events.size()));
   LookAtQuietOnes(now);

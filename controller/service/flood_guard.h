@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/file_descriptor.h"
 #include "controller/service/connection_users.h"
 #include "controller/service/fruitless_work.h"
 #include "controller/service/stream_counts.h"
@@ -31,7 +32,7 @@ class FloodGuard {
   FloodGuard& operator=(const FloodGuard&) = delete;
 
   // Becomes readable when a connection has new bytes.
-  int fd() const { return epoll_; }
+  int fd() const { return epoll_.get(); }
   // Whether some connection must be looked at again even if no new bytes come.
   bool waiting() const { return !active_.empty(); }
   // Whether a connection without a call has sent more than 512 bytes. The next look is then due
@@ -95,7 +96,7 @@ class FloodGuard {
   Debt& DebtOf(const std::string& payer);
 
   const ConnectionUsers& users_;
-  const int epoll_;
+  const FileDescriptor epoll_;
   std::map<int, Connection> connections_;  // By descriptor. Some may be closed.
   std::map<std::string, int> by_peer_;     // Their descriptors.
   bool hurries_ = false;

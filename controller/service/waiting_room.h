@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/fd.h"
+#include "common/file_descriptor.h"
 
 namespace trainyard::controller {
 
 struct Newcomer {
-  Fd socket;
+  FileDescriptor socket;
   int listener = -1;  // The descriptor that accepted the connection.
   std::string peer;
 };

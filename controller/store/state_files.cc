@@ -7,18 +7,16 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "common/file_descriptor.h"
 #include "common/files.h"
 #include "common/status_macros.h"
 
 namespace trainyard::controller {
 
 absl::Status SyncFile(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return ErrnoStatus(errno, "open", path);
-  const bool synced = ::fsync(fd) == 0;
-  const int error = errno;
-  ::close(fd);
-  return synced ? absl::OkStatus() : ErrnoStatus(error, "sync", path);
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return ErrnoStatus(errno, "open", path);
+  return ::fsync(file.get()) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "sync", path);
 }
 
 absl::Status CopyFile(const std::string& from, const std::string& to) {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/file_descriptor.h"
 #include "common/files.h"
 #include "common/status_macros.h"
 
@@ -16,9 +17,9 @@ namespace trainyard::controller {
 absl::StatusOr<StateLock> StateLock::Take(const std::string& directory) {
   RETURN_IF_ERROR(MakeDirectories(directory));
   const std::string path = directory + "/lock";
-  StateLock lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (lock.fd_ < 0) return ErrnoStatus(errno, "open", path);
-  if (::flock(lock.fd_, LOCK_EX | LOCK_NB) != 0) {
+  FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!file.valid()) return ErrnoStatus(errno, "open", path);
+  if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return ErrnoStatus(errno, "lock", path);
     const std::string owner = ReadFile(path, 64).value_or("unknown");
     return absl::FailedPreconditionError(
@@ -26,15 +27,11 @@ absl::StatusOr<StateLock> StateLock::Take(const std::string& directory) {
                      absl::StripSuffix(owner, "\n"), ": stop it, or give another --state"));
   }
   const std::string owner = absl::StrCat(::getpid(), "\n");
-  if (::ftruncate(lock.fd_, 0) != 0 ||
-      ::pwrite(lock.fd_, owner.data(), owner.size(), 0) != ssize_t(owner.size())) {
+  if (::ftruncate(file.get(), 0) != 0 ||
+      ::pwrite(file.get(), owner.data(), owner.size(), 0) != ssize_t(owner.size())) {
     return ErrnoStatus(errno, "write", path);
   }
-  return lock;
-}
-
-StateLock::~StateLock() {
-  if (fd_ >= 0) ::close(fd_);
+  return StateLock(std::move(file));
 }
 
 }  // namespace trainyard::controller

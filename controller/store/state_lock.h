@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "common/file_descriptor.h"
 
 namespace trainyard::controller {
 
@@ -16,16 +17,9 @@ class StateLock {
   // the message names the process.
   static absl::StatusOr<StateLock> Take(const std::string& directory);
 
-  StateLock(StateLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  StateLock& operator=(StateLock&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~StateLock();
-
  private:
-  explicit StateLock(int fd) : fd_(fd) {}
-  int fd_;
+  explicit StateLock(FileDescriptor file) : file_(std::move(file)) {}
+  FileDescriptor file_;
 };
 
 }  // namespace trainyard::controller

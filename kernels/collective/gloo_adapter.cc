@@ -24,6 +24,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/check.h"
+#include "common/file_descriptor.h"
 #include "common/rng.h"
 #include "common/sha256.h"
 #include "common/status_macros.h"
@@ -454,9 +455,8 @@ bool IsLocalAddress(const std::string& address) {
   if (::getaddrinfo(address.c_str(), nullptr, &hints, &found) != 0) return false;
   bool local = false;
   for (const addrinfo* info = found; info != nullptr && !local; info = info->ai_next) {
-    const int fd = ::socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    local = fd >= 0 && ::bind(fd, info->ai_addr, info->ai_addrlen) == 0;
-    if (fd >= 0) ::close(fd);
+    const FileDescriptor socket(::socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    local = socket.valid() && ::bind(socket.get(), info->ai_addr, info->ai_addrlen) == 0;
   }
   ::freeaddrinfo(found);
   return local;

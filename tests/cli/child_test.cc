@@ -33,8 +33,7 @@ TEST(Child, ItsOutputIsReadAndItsErrorsAreLogged) {
   int wait_status = 0;
   ASSERT_EQ(waitpid(child->pid, &wait_status, 0), child->pid);
   char buffer[16] = {};
-  EXPECT_EQ(read(child->output, buffer, sizeof(buffer)), 4);
-  close(child->output);
+  EXPECT_EQ(read(child->output.get(), buffer, sizeof(buffer)), 4);
   EXPECT_STREQ(buffer, "out\n");
   EXPECT_EQ(DescribeExit(wait_status), "exited with 3");
   EXPECT_EQ(ReadFile(log).value(), "before\nerr\n");
@@ -48,7 +47,6 @@ TEST(Child, ItIsListedAmongTheChildrenAndNamedBySignalWhenKilled) {
   kill(child->pid, SIGKILL);
   int wait_status = 0;
   ASSERT_EQ(waitpid(child->pid, &wait_status, 0), child->pid);
-  close(child->output);
   EXPECT_EQ(DescribeExit(wait_status), "was killed by signal 9");
 }
 

@@ -4,7 +4,7 @@
 #include <sys/socket.h>
 
 #include "common/check.h"
-#include "common/fd.h"
+#include "common/file_descriptor.h"
 #include "tests/fuzz/input.h"
 #include "worker/channel/line_socket.h"
 #include "worker/channel/messages.h"
@@ -55,11 +55,11 @@ void CheckLine(const std::string& line) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   int ends[2];
   CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
-  channel::LineSocket receiver{Fd(ends[0])};
+  channel::LineSocket receiver{FileDescriptor(ends[0])};
   std::vector<std::string> lines;
   absl::Status status;
   {
-    const Fd sender(ends[1]);
+    const FileDescriptor sender(ends[1]);
     for (fuzz::Input input(data, size); status.ok();) {
       const absl::string_view part = input.Bytes(60'000);
       if (part.empty()) break;

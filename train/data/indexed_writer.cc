@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/file_descriptor.h"
 #include "common/files.h"
 #include "common/status_macros.h"
 
@@ -20,9 +21,10 @@ constexpr size_t kBufferBytes = 1 << 20;
 constexpr char kTemporaryTokens[] = ".bin.tmp";
 constexpr char kTemporaryLengths[] = ".len.tmp";
 
-absl::Status WriteAll(int fd, absl::string_view bytes, const std::string& path) {
+absl::Status WriteAll(const FileDescriptor& file, absl::string_view bytes,
+                      const std::string& path) {
   while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    const ssize_t n = ::write(file.get(), bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return ErrnoStatus(errno, "write", path);
     bytes.remove_prefix(size_t(n));
@@ -31,19 +33,16 @@ absl::Status WriteAll(int fd, absl::string_view bytes, const std::string& path) 
 }
 
 // Opens a temporary file and cuts it to its first `bytes`, so that what is written follows them.
-absl::StatusOr<int> OpenToAppend(const std::string& path, int64_t bytes) {
-  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd < 0) return ErrnoStatus(errno, "open", path);
-  const off_t size = ::lseek(fd, 0, SEEK_END);
-  if (size < bytes || ::ftruncate(fd, bytes) != 0) {
-    const absl::Status status =
-        size < bytes ? absl::DataLossError(
-                           absl::StrCat(path, ": wanted at least ", bytes, " bytes, found ", size))
-                     : ErrnoStatus(errno, "truncate", path);
-    ::close(fd);
-    return status;
+absl::StatusOr<FileDescriptor> OpenToAppend(const std::string& path, int64_t bytes) {
+  FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (!file.valid()) return ErrnoStatus(errno, "open", path);
+  const off_t size = ::lseek(file.get(), 0, SEEK_END);
+  if (size < bytes) {
+    return absl::DataLossError(
+        absl::StrCat(path, ": wanted at least ", bytes, " bytes, found ", size));
   }
-  return fd;
+  if (::ftruncate(file.get(), bytes) != 0) return ErrnoStatus(errno, "truncate", path);
+  return file;
 }
 
 template <typename T>
@@ -99,8 +98,9 @@ absl::StatusOr<std::unique_ptr<IndexedWriter>> IndexedWriter::Create(PrefixLock 
     if (::unlink(old.c_str()) != 0 && errno != ENOENT) return ErrnoStatus(errno, "remove", old);
   }
   const std::string path = prefix + kTemporaryTokens;
-  writer->fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
-  if (writer->fd_ < 0) return ErrnoStatus(errno, "create", path);
+  writer->file_ = FileDescriptor(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));
+  if (!writer->file_.valid()) return ErrnoStatus(errno, "create", path);
   return writer;
 }
 
@@ -116,9 +116,9 @@ absl::StatusOr<std::unique_ptr<IndexedWriter>> IndexedWriter::Resume(PrefixLock 
   if (!Exists(path) && ::rename((prefix + kTokensSuffix).c_str(), path.c_str()) != 0) {
     return ErrnoStatus(errno, "open", path);
   }
-  ASSIGN_OR_RETURN(writer->lengths_fd_,
+  ASSIGN_OR_RETURN(writer->lengths_file_,
                    OpenToAppend(lengths_path, documents * int64_t(sizeof(int32_t))));
-  ASSIGN_OR_RETURN(writer->fd_, OpenToAppend(path, tokens * int64_t(TokenBytes(dtype))));
+  ASSIGN_OR_RETURN(writer->file_, OpenToAppend(path, tokens * int64_t(TokenBytes(dtype))));
   ASSIGN_OR_RETURN(const std::string lengths,
                    ReadFile(lengths_path, uint64_t(documents) * sizeof(int32_t)));
   writer->lengths_.resize(size_t(documents));
@@ -132,10 +132,7 @@ IndexedWriter::IndexedWriter(PrefixLock lock, IndexDType dtype)
     : lock_(std::move(lock)), prefix_(lock_->prefix()), dtype_(dtype) {}
 
 IndexedWriter::~IndexedWriter() {
-  if (lengths_fd_ >= 0) ::close(lengths_fd_);
-  if (fd_ < 0) return;
-  ::close(fd_);
-  if (lengths_fd_ < 0) ::unlink((prefix_ + kTemporaryTokens).c_str());
+  if (file_.valid() && !lengths_file_.valid()) ::unlink((prefix_ + kTemporaryTokens).c_str());
 }
 
 absl::Status IndexedWriter::AddDocument(std::span<const int32_t> tokens) {
@@ -157,24 +154,25 @@ absl::Status IndexedWriter::AddDocument(std::span<const int32_t> tokens) {
 }
 
 absl::Status IndexedWriter::Flush() {
-  RETURN_IF_ERROR(WriteAll(fd_, buffer_, prefix_ + kTemporaryTokens));
+  RETURN_IF_ERROR(WriteAll(file_, buffer_, prefix_ + kTemporaryTokens));
   buffer_.clear();
   return absl::OkStatus();
 }
 
 absl::Status IndexedWriter::Sync() {
   const std::string path = prefix_ + kTemporaryLengths;
-  if (lengths_fd_ < 0) {
-    lengths_fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
-    if (lengths_fd_ < 0) return ErrnoStatus(errno, "create", path);
+  if (!lengths_file_.valid()) {
+    lengths_file_ = FileDescriptor(
+        ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));
+    if (!lengths_file_.valid()) return ErrnoStatus(errno, "create", path);
   }
   RETURN_IF_ERROR(Flush());
   const absl::string_view lengths(reinterpret_cast<const char*>(lengths_.data() + lengths_synced_),
                                   (lengths_.size() - lengths_synced_) * sizeof(int32_t));
-  RETURN_IF_ERROR(WriteAll(lengths_fd_, lengths, path));
+  RETURN_IF_ERROR(WriteAll(lengths_file_, lengths, path));
   lengths_synced_ = lengths_.size();
-  if (::fdatasync(lengths_fd_) != 0) return ErrnoStatus(errno, "sync", path);
-  if (::fdatasync(fd_) != 0) return ErrnoStatus(errno, "sync", prefix_ + kTemporaryTokens);
+  if (::fdatasync(lengths_file_.get()) != 0) return ErrnoStatus(errno, "sync", path);
+  if (::fdatasync(file_.get()) != 0) return ErrnoStatus(errno, "sync", prefix_ + kTemporaryTokens);
   return absl::OkStatus();
 }
 
@@ -199,12 +197,11 @@ std::string IndexedWriter::Index() const {
 absl::Status IndexedWriter::Finish() {
   RETURN_IF_ERROR(Flush());
   const std::string temporary = prefix_ + kTemporaryTokens, path = prefix_ + kTokensSuffix;
-  if (::fsync(fd_) != 0) return ErrnoStatus(errno, "sync", temporary);
+  if (::fsync(file_.get()) != 0) return ErrnoStatus(errno, "sync", temporary);
   if (::rename(temporary.c_str(), path.c_str()) != 0) return ErrnoStatus(errno, "rename to", path);
-  ::close(fd_);
-  fd_ = -1;
+  file_ = FileDescriptor();
   RETURN_IF_ERROR(WriteFileAtomic(prefix_ + kIndexSuffix, Index()));
-  if (lengths_fd_ >= 0) ::unlink((prefix_ + kTemporaryLengths).c_str());
+  if (lengths_file_.valid()) ::unlink((prefix_ + kTemporaryLengths).c_str());
   lock_.reset();
   return absl::OkStatus();
 }

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/file_descriptor.h"
 #include "train/data/indexed_format.h"
 #include "train/data/prefix_lock.h"
 
@@ -56,8 +57,8 @@ class IndexedWriter {
   std::optional<PrefixLock> lock_;  // Until Finish has ended.
   const std::string prefix_;
   const IndexDType dtype_;
-  int fd_ = -1;
-  int lengths_fd_ = -1;  // From the first Sync on.
+  FileDescriptor file_;
+  FileDescriptor lengths_file_;  // From the first Sync on.
   std::string buffer_;
   std::vector<int32_t> lengths_;
   size_t lengths_synced_ = 0;  // How many of them PREFIX.len.tmp has.

@@ -20,7 +20,7 @@
 #include "common/canonical.h"
 #include "common/clock.h"
 #include "common/crc32.h"
-#include "common/fd.h"
+#include "common/file_descriptor.h"
 #include "common/files.h"
 #include "common/log.h"
 #include "common/read_all.h"
@@ -74,8 +74,8 @@ IndexPlace PlaceOf(const InputFile& file, const LineEncoding& encoding) {
 // Nothing if there is no index, or none of this file and encoding.
 std::optional<LineIndex> ReadIndex(const IndexPlace& place, const LineHeader& wanted) {
   if (!place.directory.ok()) return std::nullopt;
-  const Fd file(::openat(place.directory->get(), place.name.c_str(),
-                         O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  const FileDescriptor file(::openat(place.directory->get(), place.name.c_str(),
+                                     O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   struct stat info;
   // A line has two bytes at least.
   const uint64_t most = sizeof(LineHeader) + (wanted.file_bytes / 2 + 1) * sizeof(IndexedLine);
@@ -197,7 +197,8 @@ std::string BytesOf(LineHeader header, const LineIndex& index) {
   return bytes;
 }
 
-absl::Status WriteAll(const Fd& file, absl::string_view bytes, const std::string& name) {
+absl::Status WriteAll(const FileDescriptor& file, absl::string_view bytes,
+                      const std::string& name) {
   while (!bytes.empty()) {
     const ssize_t n = ::write(file.get(), bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
@@ -213,8 +214,8 @@ absl::Status WriteIndex(const IndexPlace& place, absl::string_view bytes) {
   const int directory = place.directory->get();
   const std::string temporary = absl::StrCat(
       place.name, ".", ::getpid(), ".", absl::ToInt64Nanoseconds(RealClock().Monotonic()), ".tmp");
-  const Fd file(::openat(directory, temporary.c_str(),
-                         O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
+  const FileDescriptor file(::openat(directory, temporary.c_str(),
+                                     O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
   if (file.get() < 0) return ErrnoStatus(errno, "create", temporary);
   absl::Status written = WriteAll(file, bytes, temporary);
   if (written.ok() &&

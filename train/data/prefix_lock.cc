@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
+#include "common/file_descriptor.h"
 #include "common/files.h"
 
 namespace trainyard {
@@ -27,16 +28,13 @@ bool IsAt(int fd, const std::string& path) {
 absl::StatusOr<PrefixLock> PrefixLock::Take(const std::string& prefix) {
   const std::string path = LockPath(prefix);
   for (;;) {
-    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0644);
-    if (fd < 0) return ErrnoStatus(errno, "open", path);
-    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) {
-      if (IsAt(fd, path)) return PrefixLock(prefix, fd);
-      ::close(fd);  // Its holder has just ended, and has removed the file.
-      continue;
+    FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0644));
+    if (!file.valid()) return ErrnoStatus(errno, "open", path);
+    if (::flock(file.get(), LOCK_EX | LOCK_NB) == 0) {
+      if (IsAt(file.get(), path)) return PrefixLock(prefix, std::move(file));
+      continue;  // Its holder has just ended, and has removed the file.
     }
-    const int error = errno;
-    ::close(fd);
-    if (error != EWOULDBLOCK) return ErrnoStatus(error, "lock", path);
+    if (errno != EWOULDBLOCK) return ErrnoStatus(errno, "lock", path);
     return absl::FailedPreconditionError(
         absl::StrCat(path,
                      ": another run is writing the files of this prefix; wait until it ends, or "
@@ -45,9 +43,8 @@ absl::StatusOr<PrefixLock> PrefixLock::Take(const std::string& prefix) {
 }
 
 PrefixLock::~PrefixLock() {
-  if (fd_ < 0) return;
-  ::unlink(LockPath(prefix_).c_str());  // Before the lock is released: the file is still ours.
-  ::close(fd_);
+  // Before the lock is released: the file is still ours.
+  if (file_.valid()) ::unlink(LockPath(prefix_).c_str());
 }
 
 }  // namespace trainyard

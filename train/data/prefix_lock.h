@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "common/file_descriptor.h"
 
 namespace trainyard {
 
@@ -16,11 +17,10 @@ class PrefixLock {
   // The directory must be there. FAILED_PRECONDITION: another holds the lock.
   static absl::StatusOr<PrefixLock> Take(const std::string& prefix);
 
-  PrefixLock(PrefixLock&& other) noexcept
-      : prefix_(std::move(other.prefix_)), fd_(std::exchange(other.fd_, -1)) {}
+  PrefixLock(PrefixLock&&) = default;
   PrefixLock& operator=(PrefixLock&& other) noexcept {
     std::swap(prefix_, other.prefix_);
-    std::swap(fd_, other.fd_);
+    std::swap(file_, other.file_);
     return *this;
   }
   ~PrefixLock();
@@ -28,10 +28,11 @@ class PrefixLock {
   const std::string& prefix() const { return prefix_; }
 
  private:
-  PrefixLock(std::string prefix, int fd) : prefix_(std::move(prefix)), fd_(fd) {}
+  PrefixLock(std::string prefix, FileDescriptor file)
+      : prefix_(std::move(prefix)), file_(std::move(file)) {}
 
   std::string prefix_;
-  int fd_;
+  FileDescriptor file_;
 };
 
 }  // namespace trainyard

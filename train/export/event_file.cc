@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/crc32c.h"
+#include "common/file_descriptor.h"
 #include "common/files.h"
 #include "common/status_macros.h"
 
@@ -59,10 +60,12 @@ absl::Status InTheWay(const std::string& path, absl::string_view found) {
 absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Open(const std::string& path,
                                                            double wall_time) {
   // O_NONBLOCK: otherwise opening a named pipe would wait for its reader.
-  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0644);
+  FileDescriptor opened(
+      ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0644));
+  const int fd = opened.get();
   if (fd < 0 && errno == EISDIR) return InTheWay(path, "a directory");
   if (fd < 0) return ErrnoStatus(errno, "open", path);
-  std::unique_ptr<EventFile> file(new EventFile(path, fd));
+  std::unique_ptr<EventFile> file(new EventFile(path, std::move(opened)));
   struct stat stat = {};
   if (::fstat(fd, &stat) != 0) return ErrnoStatus(errno, "look at", path);
   if (!S_ISREG(stat.st_mode)) return InTheWay(path, "something that is no file");
@@ -77,7 +80,7 @@ absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Open(const std::string& pa
   return file;
 }
 
-EventFile::~EventFile() { ::close(fd_); }
+EventFile::~EventFile() = default;
 
 absl::Status EventFile::Scan(double wall_time) {
   int64_t good = 0, records = 0;
@@ -87,7 +90,7 @@ absl::Status EventFile::Scan(double wall_time) {
     good += int64_t(kHeadBytes + event.size() + kChecksumBytes);
   }
   if (records == 0) RETURN_IF_ERROR(CheckForeign());
-  if (::ftruncate(fd_, good) != 0) return ErrnoStatus(errno, "cut", path_);
+  if (::ftruncate(file_.get(), good) != 0) return ErrnoStatus(errno, "cut", path_);
   if (records == 0) Append(VersionEvent(wall_time));
   // One of TensorBoard's readers takes the first restart of a file for the file's start.
   if (records < 2) Append(RestartEvent(wall_time, 0));
@@ -129,7 +132,7 @@ absl::StatusOr<std::string> EventFile::ReadAt(int64_t offset, size_t bytes) cons
   std::string out(bytes, '\0');
   size_t done = 0;
   while (done < bytes) {
-    const ssize_t n = ::pread(fd_, out.data() + done, bytes - done, offset + int64_t(done));
+    const ssize_t n = ::pread(file_.get(), out.data() + done, bytes - done, offset + int64_t(done));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return ErrnoStatus(errno, "read", path_);
     if (n == 0) break;
@@ -179,7 +182,7 @@ void EventFile::Append(const SummaryEvent& event) { unwritten_ += Record(event.b
 absl::Status EventFile::Flush() {
   absl::string_view left = unwritten_;
   while (!left.empty()) {
-    const ssize_t n = ::write(fd_, left.data(), left.size());
+    const ssize_t n = ::write(file_.get(), left.data(), left.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return ErrnoStatus(errno, "write", path_);
     left.remove_prefix(size_t(n));
@@ -191,7 +194,7 @@ absl::Status EventFile::Flush() {
 absl::Status EventFile::Finish(double wall_time) {
   if (next_ < held_.size()) TakeBack(wall_time, held_[next_].step);
   RETURN_IF_ERROR(Flush());
-  return ::fsync(fd_) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "sync", path_);
+  return ::fsync(file_.get()) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "sync", path_);
 }
 
 }  // namespace trainyard

@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/file_descriptor.h"
 #include "train/export/event.h"
 
 namespace trainyard {
@@ -50,7 +51,7 @@ class EventFile {
     bool operator==(const Held&) const = default;
   };
 
-  EventFile(const std::string& path, int fd) : path_(path), fd_(fd) {}
+  EventFile(const std::string& path, FileDescriptor file) : path_(path), file_(std::move(file)) {}
   absl::Status Scan(double wall_time);
   bool Take(const std::string& event, int64_t number);
   absl::StatusOr<std::string> ReadRecord(int64_t offset) const;
@@ -60,7 +61,7 @@ class EventFile {
   void Append(const SummaryEvent& event);
 
   const std::string path_;
-  const int fd_;
+  const FileDescriptor file_;
   std::vector<Held> held_;  // In the order of their steps.
   size_t next_ = 0;         // Index in held_ of the event with which the next Put is compared.
   std::string unwritten_;

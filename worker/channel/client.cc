@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/file_descriptor.h"
 #include "common/mutex.h"
 #include "worker/channel/line_socket.h"
 #include "worker/channel/unsent.h"
@@ -137,7 +138,7 @@ class Client final : public ChannelClient {
   }
 
   void Connect() {
-    absl::StatusOr<Fd> fd = ConnectUnix(options_.path);
+    absl::StatusOr<FileDescriptor> fd = ConnectUnix(options_.path);
     if (!fd.ok()) return;
     socket_.emplace(*std::move(fd));
     socket_->Queue(Encode({options_.hello}));

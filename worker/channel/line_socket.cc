@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/file_descriptor.h"
 #include "common/files.h"
 #include "common/status_macros.h"
 #include "worker/channel/messages.h"
@@ -25,7 +26,7 @@ namespace {
 // descriptor of its directory, which must stay open until bind or connect.
 struct Address {
   sockaddr_un socket = {};
-  Fd directory;
+  FileDescriptor directory;
 };
 
 absl::StatusOr<Address> AddressOf(const std::string& path) {
@@ -35,7 +36,7 @@ absl::StatusOr<Address> AddressOf(const std::string& path) {
   if (name.size() >= sizeof(address.socket.sun_path)) {
     const std::filesystem::path whole(path);
     const std::string parent = whole.parent_path().string();
-    address.directory = Fd(::open(parent.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    address.directory = FileDescriptor(::open(parent.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (address.directory.get() < 0) return ErrnoStatus(errno, "open", parent);
     name = absl::StrCat("/proc/self/fd/", address.directory.get(), "/", whole.filename().string());
   }
@@ -47,7 +48,9 @@ absl::StatusOr<Address> AddressOf(const std::string& path) {
   return address;
 }
 
-Fd NewSocket() { return Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)); }
+FileDescriptor NewSocket() {
+  return FileDescriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+}
 
 const sockaddr* Generic(const Address& address) {
   return reinterpret_cast<const sockaddr*>(&address.socket);
@@ -57,9 +60,9 @@ bool WouldBlock(int error) { return error == EAGAIN || error == EWOULDBLOCK || e
 
 }  // namespace
 
-absl::StatusOr<Fd> ListenUnix(const std::string& path) {
+absl::StatusOr<FileDescriptor> ListenUnix(const std::string& path) {
   ASSIGN_OR_RETURN(const Address address, AddressOf(path));
-  Fd fd = NewSocket();
+  FileDescriptor fd = NewSocket();
   if (fd.get() < 0) return ErrnoStatus(errno, "create socket", path);
   ::unlink(path.c_str());
   if (::bind(fd.get(), Generic(address), sizeof(address.socket)) != 0 ||
@@ -69,9 +72,9 @@ absl::StatusOr<Fd> ListenUnix(const std::string& path) {
   return fd;
 }
 
-absl::StatusOr<Fd> ConnectUnix(const std::string& path) {
+absl::StatusOr<FileDescriptor> ConnectUnix(const std::string& path) {
   ASSIGN_OR_RETURN(const Address address, AddressOf(path));
-  Fd fd = NewSocket();
+  FileDescriptor fd = NewSocket();
   if (fd.get() < 0) return ErrnoStatus(errno, "create socket", path);
   // A Unix socket connects at once or not at all.
   if (::connect(fd.get(), Generic(address), sizeof(address.socket)) != 0) {

@@ -9,14 +9,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/fd.h"
+#include "common/file_descriptor.h"
 
 namespace trainyard::channel {
 
 // Both sockets are non-blocking and closed on exec. ListenUnix replaces a file that a dead listener
 // has left. Errors name the path.
-absl::StatusOr<Fd> ListenUnix(const std::string& path);
-absl::StatusOr<Fd> ConnectUnix(const std::string& path);
+absl::StatusOr<FileDescriptor> ListenUnix(const std::string& path);
+absl::StatusOr<FileDescriptor> ConnectUnix(const std::string& path);
 
 // Wakes a thread that polls get(), so that other threads can hand work to it.
 class Wakeup {
@@ -27,13 +27,13 @@ class Wakeup {
   void Clear();
 
  private:
-  Fd fd_;
+  FileDescriptor fd_;
 };
 
 // Not thread-safe.
 class LineSocket {
  public:
-  explicit LineSocket(Fd fd) : fd_(std::move(fd)) {}
+  explicit LineSocket(FileDescriptor fd) : fd_(std::move(fd)) {}
 
   int fd() const { return fd_.get(); }
   bool wants_write() const { return !outgoing_.empty(); }
@@ -47,7 +47,7 @@ class LineSocket {
   absl::Status Write();
 
  private:
-  Fd fd_;
+  FileDescriptor fd_;
   std::string incoming_, outgoing_;
 };
 

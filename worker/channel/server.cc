@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/file_descriptor.h"
 #include "common/log.h"
 #include "common/mutex.h"
 #include "common/status_macros.h"
@@ -25,7 +26,7 @@ namespace {
 constexpr size_t kMaxConnections = 4;
 
 struct Connection {
-  explicit Connection(Fd fd) : socket(std::move(fd)) {}
+  explicit Connection(FileDescriptor fd) : socket(std::move(fd)) {}
   LineSocket socket;
   bool greeted = false;  // The peer has sent a valid hello.
   bool told_to_stop = false;
@@ -33,13 +34,15 @@ struct Connection {
 };
 
 // Returns the peer's process. 0: the process is in another namespace.
-pid_t ProcessBehind(const Fd& fd) {
+pid_t ProcessBehind(const FileDescriptor& fd) {
   ucred peer = {};
   socklen_t size = sizeof(peer);
   return ::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : 0;
 }
 
-Fd SpareDescriptor() { return Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+FileDescriptor SpareDescriptor() {
+  return FileDescriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+}
 
 template <typename Callback, typename... Arguments>
 void Call(const Callback& callback, const Arguments&... arguments) {
@@ -48,7 +51,7 @@ void Call(const Callback& callback, const Arguments&... arguments) {
 
 class Server final : public ChannelServer {
  public:
-  Server(Options options, Callbacks callbacks, Fd listener)
+  Server(Options options, Callbacks callbacks, FileDescriptor listener)
       : options_(std::move(options)),
         callbacks_(std::move(callbacks)),
         listener_(std::move(listener)),
@@ -128,12 +131,13 @@ class Server final : public ChannelServer {
                        [](const Connection& c) { return c.greeted && !c.dead; });
   }
 
-  Fd AcceptOne() const {
-    return Fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  FileDescriptor AcceptOne() const {
+    return FileDescriptor(
+        ::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   }
 
   void Accept() {
-    Fd fd = AcceptOne();
+    FileDescriptor fd = AcceptOne();
     if (fd.get() < 0 && (errno == EMFILE || errno == ENFILE)) return TurnAway();
     turning_away_ = false;
     if (fd.get() < 0 || !Admits(ProcessBehind(fd))) return;
@@ -157,7 +161,7 @@ class Server final : public ChannelServer {
     if (!std::exchange(turning_away_, true)) {
       LogError("channel_turns_away", {{"socket", options_.path}, {"reason", "no descriptor left"}});
     }
-    spare_ = Fd();
+    spare_ = FileDescriptor();
     AcceptOne();
     spare_ = SpareDescriptor();
     // Another thread has taken the descriptor that was closed here. Wait a little instead of
@@ -228,10 +232,10 @@ class Server final : public ChannelServer {
 
   const Options options_;
   const Callbacks callbacks_;
-  const Fd listener_;
+  const FileDescriptor listener_;
   Wakeup wakeup_;
   // The members below are used by the server's thread alone.
-  Fd spare_ = SpareDescriptor();
+  FileDescriptor spare_ = SpareDescriptor();
   bool turning_away_ = false;
   bool refused_ = false;  // A stranger was refused, which is logged once.
   std::list<Connection> connections_;
@@ -251,7 +255,7 @@ class Server final : public ChannelServer {
 
 absl::StatusOr<std::unique_ptr<ChannelServer>> ChannelServer::Create(Options options,
                                                                      Callbacks callbacks) {
-  ASSIGN_OR_RETURN(Fd listener, ListenUnix(options.path));
+  ASSIGN_OR_RETURN(FileDescriptor listener, ListenUnix(options.path));
   return std::make_unique<Server>(std::move(options), std::move(callbacks), std::move(listener));
 }
 

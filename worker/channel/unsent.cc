@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/file_descriptor.h"
 #include "common/files.h"
 #include "common/log.h"
 #include "common/status_macros.h"
@@ -21,23 +22,22 @@ static_assert(kPartBytes > kMaxLineBytes);
 
 }  // namespace
 
-UnsentFile::~UnsentFile() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 void UnsentFile::Append(absl::string_view line) {
   if (path_.empty()) return;
-  if (fd_ < 0) fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (!file_.valid()) {
+    file_ = FileDescriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  }
   // After a failed write, start a new line behind the torn one.
   const std::string text = absl::StrCat(failed_ ? "\n" : "", WithChecksum(line));
-  if (fd_ >= 0 && ::write(fd_, text.data(), text.size()) == ssize_t(text.size())) return;
+  const bool open = file_.valid();
+  if (open && ::write(file_.get(), text.data(), text.size()) == ssize_t(text.size())) return;
   if (std::exchange(failed_, true)) return;
   LogWarning("unsent_not_kept", {{"error", ErrnoStatus(errno, "write", path_).message()}});
 }
 
 void UnsentFile::Clear() {
-  if (fd_ < 0) return;
-  ::close(std::exchange(fd_, -1));
+  if (!file_.valid()) return;
+  file_ = FileDescriptor();
   ::unlink(path_.c_str());
 }
 

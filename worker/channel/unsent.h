@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/file_descriptor.h"
 #include "worker/channel/kept_lines.h"
 #include "worker/channel/messages.h"
 
@@ -23,16 +24,13 @@ inline constexpr char kUnsentName[] = "unsent.jsonl";
 class UnsentFile {
  public:
   explicit UnsentFile(std::string path) : path_(std::move(path)) {}  // Empty path: writes nothing.
-  ~UnsentFile();
-  UnsentFile(const UnsentFile&) = delete;
-  UnsentFile& operator=(const UnsentFile&) = delete;
 
   void Append(absl::string_view line);
   void Clear();  // A daemon has taken all lines.
 
  private:
   const std::string path_;
-  int fd_ = -1;
+  FileDescriptor file_;
   bool failed_ = false;
 };
 

@@ -10,7 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/fd.h"
+#include "common/file_descriptor.h"
 #include "common/files.h"
 #include "common/json.h"
 #include "common/log.h"
@@ -72,9 +72,9 @@ Rates ParseRates(const json& object) {
 Rates Measure(const DeviceOptions& options, const CpuShare& share) {
   // If ranks share cores, the workers of one machine measure in turn. At the same time, each would
   // measure only its share, and the share would then be subtracted again.
-  Fd turn;
+  FileDescriptor turn;
   if (share.of_threads < 1) {
-    turn = Fd(::open(options.trainer.c_str(), O_RDONLY | O_CLOEXEC));
+    turn = FileDescriptor(::open(options.trainer.c_str(), O_RDONLY | O_CLOEXEC));
     ::flock(turn.get(), LOCK_EX);
   }
   const auto output = RunForOutput(

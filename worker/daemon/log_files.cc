@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/file_descriptor.h"
 #include "common/files.h"
 #include "common/log.h"
 #include "common/status_macros.h"
@@ -48,19 +49,16 @@ absl::StatusOr<std::vector<LogFile>> List(const std::string& directory) {
 
 absl::StatusOr<std::string> ReadRange(const std::string& path, uint64_t offset, size_t bytes) {
   std::string text(bytes, '\0');
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return ErrnoStatus(errno, "open", path);
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return ErrnoStatus(errno, "open", path);
   size_t got = 0;
   ssize_t n = 1;
   while (got < bytes && n != 0) {
-    n = ::pread(fd, &text[got], bytes - got, off_t(offset + got));
+    n = ::pread(file.get(), &text[got], bytes - got, off_t(offset + got));
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) break;
+    if (n < 0) return ErrnoStatus(errno, "read", path);
     got += size_t(n);
   }
-  const int error = errno;
-  ::close(fd);
-  if (n < 0) return ErrnoStatus(error, "read", path);
   text.resize(got);
   return text;
 }
@@ -73,16 +71,11 @@ LogWriter::LogWriter(std::string directory, uint64_t file_bytes, uint32_t files)
   if (present.ok() && !present->empty()) begin_ = present->back().begin + present->back().size;
 }
 
-LogWriter::~LogWriter() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 void LogWriter::Rotate() {
-  if (fd_ >= 0) ::close(fd_);
   begin_ += size_;
   size_ = 0;
   const std::string path = absl::StrFormat("%s/log.%012d", directory_, begin_);
-  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  file_ = FileDescriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   const auto present = List(directory_);
   for (size_t i = 0; present.ok() && i + files_ < present->size(); ++i) {
     ::unlink((*present)[i].path.c_str());
@@ -93,9 +86,11 @@ void LogWriter::Append(absl::string_view text) {
   absl::StrAppend(&tail_, text.substr(text.size() > kTailBytes ? text.size() - kTailBytes : 0));
   tail_.erase(0, tail_.size() - LastUtf8(tail_, kTailBytes).size());
   while (!text.empty()) {
-    if (fd_ < 0 || size_ >= file_bytes_) Rotate();
-    const ssize_t n = fd_ < 0 ? -1 : ::write(fd_, text.data(), std::min(text.size(), file_bytes_));
-    if (n < 0 && fd_ >= 0 && errno == EINTR) continue;
+    if (!file_.valid() || size_ >= file_bytes_) Rotate();
+    const bool open = file_.valid();
+    const ssize_t n =
+        open ? ::write(file_.get(), text.data(), std::min(text.size(), file_bytes_)) : -1;
+    if (n < 0 && open && errno == EINTR) continue;
     if (n <= 0) {
       if (!failed_) {
         LogError("rank_log_lost", {{"error", ErrnoStatus(errno, "write", directory_).message()}});

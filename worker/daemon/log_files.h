@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/file_descriptor.h"
 
 namespace trainyard {
 
@@ -17,9 +18,6 @@ namespace trainyard {
 class LogWriter {
  public:
   LogWriter(std::string directory, uint64_t file_bytes, uint32_t files);
-  ~LogWriter();
-  LogWriter(const LogWriter&) = delete;
-  LogWriter& operator=(const LogWriter&) = delete;
 
   // Appends to the output. If the disk takes no more, the text is lost and the rank goes on. The
   // first failure is logged.
@@ -33,7 +31,7 @@ class LogWriter {
   const std::string directory_;
   const uint64_t file_bytes_;
   const uint32_t files_;
-  int fd_ = -1;
+  FileDescriptor file_;
   uint64_t begin_ = 0;  // Position of the current file's first byte.
   uint64_t size_ = 0;   // Of the current file.
   bool failed_ = false;

@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/file_descriptor.h"
 #include "common/files.h"
 #include "common/status_macros.h"
 
@@ -93,28 +94,28 @@ absl::StatusOr<pid_t> SpawnSession(const Command& command) {
 absl::StatusOr<std::string> RunForOutput(const Command& command, absl::Duration timeout) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus(errno, "open a pipe for", "a program");
+  const FileDescriptor from(ends[0]);
+  FileDescriptor to(ends[1]);
   SpawnPlan plan({});
-  posix_spawn_file_actions_adddup2(plan.actions(), ends[1], STDOUT_FILENO);
-  const absl::StatusOr<pid_t> pid = plan.Spawn(command);
-  ::close(ends[1]);
+  posix_spawn_file_actions_adddup2(plan.actions(), to.get(), STDOUT_FILENO);
+  ASSIGN_OR_RETURN(const pid_t pid, plan.Spawn(command));
+  to = FileDescriptor();
   std::string output;
   bool timed_out = false;
   const absl::Duration deadline = RealClock().Monotonic() + timeout;
   char chunk[4096];
-  while (pid.ok()) {
-    pollfd ready = {ends[0], POLLIN, 0};
+  for (;;) {
+    pollfd ready = {from.get(), POLLIN, 0};
     const int64_t left = absl::ToInt64Milliseconds(deadline - RealClock().Monotonic());
     timed_out = left <= 0 || ::poll(&ready, 1, int(left)) == 0;
     if (timed_out) break;
-    const ssize_t n = ::read(ends[0], chunk, sizeof(chunk));
+    const ssize_t n = ::read(from.get(), chunk, sizeof(chunk));
     if (n == 0 || (n < 0 && errno != EINTR)) break;
     if (n > 0 && output.size() < (1 << 20)) output.append(chunk, size_t(n));
   }
-  ::close(ends[0]);
-  if (!pid.ok()) return pid.status();
-  if (timed_out) ::kill(*pid, SIGKILL);
+  if (timed_out) ::kill(pid, SIGKILL);
   int status = 0;
-  while (::waitpid(*pid, &status, 0) < 0 && errno == EINTR) {
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
   if (timed_out) {
     return absl::DeadlineExceededError(

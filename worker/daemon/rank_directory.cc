@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/crc32c.h"
+#include "common/file_descriptor.h"
 #include "common/files.h"
 #include "common/json.h"
 #include "common/json_fields.h"
@@ -173,12 +174,9 @@ std::string RankDirectory::TrainersFile(absl::string_view name) const {
 bool RankDirectory::Has(absl::string_view name) const { return Exists(File(name)); }
 
 void RankDirectory::Mark(absl::string_view name) const {
-  const int fd = ::open(File(name).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0) {
-    LogWarning("rank_mark_failed", {{"error", ErrnoStatus(errno, "create", File(name)).message()}});
-    return;
-  }
-  ::close(fd);
+  const FileDescriptor file(::open(File(name).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
+  if (file.valid()) return;
+  LogWarning("rank_mark_failed", {{"error", ErrnoStatus(errno, "create", File(name)).message()}});
 }
 
 absl::Status RankDirectory::SyncReports() const {

@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
+#include "common/file_descriptor.h"
 #include "common/files.h"
 #include "common/log.h"
 #include "common/status_macros.h"
@@ -28,31 +29,28 @@ Spool::Spool(std::string directory, const std::string& name, uint64_t max_bytes)
       max_bytes_(max_bytes),
       file_bytes_(std::min(kMaxFileBytes, max_bytes / 16)) {}
 
-Spool::~Spool() {
-  if (fd_ >= 0) ::close(fd_);
-}
+Spool::~Spool() = default;
 
 std::string Spool::Path(const File& file) const {
   return absl::StrCat(directory_, "/", prefix_, file.number);
 }
 
 void Spool::AddFile() {
-  if (fd_ >= 0) ::close(fd_);
+  file_ = FileDescriptor();
   // A file that is there already is one that could not be read or listed. It is left alone.
   constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC;
   File file;
   do {
     file.number = next_number_++;
-    fd_ = ::open(Path(file).c_str(), kFlags, 0644);
-  } while (fd_ < 0 && errno == EEXIST);
+    file_ = FileDescriptor(::open(Path(file).c_str(), kFlags, 0644));
+  } while (!file_.valid() && errno == EEXIST);
   files_.push_back(file);
 }
 
 // The lines behind an empty file need not follow those before it.
 void Spool::LeaveGap() {
   const std::string path = Path({.number = next_number_++});
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (fd >= 0) ::close(fd);
+  FileDescriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
 }
 
 void Spool::RemoveOldest() {
@@ -65,18 +63,15 @@ void Spool::RemoveOldest() {
   if (!behind || ::truncate(path.c_str(), 0) != 0) ::unlink(path.c_str());
   total_bytes_ -= files_.front().bytes;
   files_.pop_front();
-  if (files_.empty() && fd_ >= 0) {
-    ::close(fd_);
-    fd_ = -1;
-  }
+  if (files_.empty()) file_ = FileDescriptor();
 }
 
 uint64_t Spool::Append(const channel::Message& message, uint64_t sequence) {
-  if (fd_ < 0 || files_.back().bytes >= file_bytes_) AddFile();
+  if (!file_.valid() || files_.back().bytes >= file_bytes_) AddFile();
   // After a failed write, a new line begins behind the torn one.
   const std::string line = absl::StrCat(
       failed_ ? "\n" : "", channel::WithChecksum(channel::Encode({message, ++last_line_})));
-  if (fd_ < 0 || ::write(fd_, line.data(), line.size()) != ssize_t(line.size())) {
+  if (!file_.valid() || ::write(file_.get(), line.data(), line.size()) != ssize_t(line.size())) {
     if (!failed_) {
       LogWarning("spool_failed", {{"error", ErrnoStatus(errno, "write to", directory_).message()}});
     }
@@ -178,7 +173,7 @@ Spool::Lost Spool::Recover(const std::function<uint64_t(channel::Message)>& adop
     if (number + 1 == next_number_) last_line_ = lines.last_sequence();
     if (file.lines == 0) continue;  // A file of nothing but damage stays, unread.
     // The next line goes into a new file, because only the last file of the list may grow.
-    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+    file_ = FileDescriptor();
     total_bytes_ += file.bytes;
     files_.push_back(file);
   }

@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/file_descriptor.h"
 #include "common/patient_read.h"
 #include "worker/channel/kept_lines.h"
 #include "worker/channel/messages.h"
@@ -72,13 +73,13 @@ class Spool {
   const std::string prefix_;
   const uint64_t max_bytes_;
   const uint64_t file_bytes_;
-  std::deque<File> files_;        // By last_sequence. fd_ is the last one.
+  std::deque<File> files_;        // By last_sequence. file_ is the last one.
   std::vector<uint64_t> unread_;  // Numbers of files that could not be read.
   bool unlisted_ = false;         // There may be more such files.
   uint64_t total_bytes_ = 0;
   uint64_t next_number_ = 0;
   uint64_t last_line_ = 0;  // The number of the last line, as far as the files were read.
-  int fd_ = -1;
+  FileDescriptor file_;
   bool failed_ = false;
 };
 

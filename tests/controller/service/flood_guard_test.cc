@@ -13,7 +13,7 @@
 
 #include "absl/time/clock.h"
 #include "common/check.h"
-#include "common/fd.h"
+#include "common/file_descriptor.h"
 
 namespace trainyard::controller {
 namespace {
@@ -24,7 +24,7 @@ using ::testing::IsEmpty;
 class FloodGuardTest : public ::testing::Test {
  protected:
   struct Connection {
-    Fd near, far;
+    FileDescriptor near, far;
     std::string peer;
     std::shared_ptr<ConnectionUse> use;
   };
@@ -40,14 +40,15 @@ class FloodGuardTest : public ::testing::Test {
 
   sockaddr* name() { return reinterpret_cast<sockaddr*>(&address_); }
 
-  static Fd NewSocket() { return Fd(::socket(AF_INET, SOCK_STREAM, 0)); }
+  static FileDescriptor NewSocket() { return FileDescriptor(::socket(AF_INET, SOCK_STREAM, 0)); }
 
-  Connection Connect(Fd far = NewSocket()) {
-    Connection made{.near = Fd(), .far = std::move(far), .peer = "", .use = nullptr};
+  Connection Connect(FileDescriptor far = NewSocket()) {
+    Connection made{.near = FileDescriptor(), .far = std::move(far), .peer = "", .use = nullptr};
     CHECK(::connect(made.far.get(), name(), sizeof(address_)) == 0) << errno;
     sockaddr_storage from{};
     socklen_t size = sizeof(from);
-    made.near = Fd(::accept(listener_.get(), reinterpret_cast<sockaddr*>(&from), &size));
+    made.near =
+        FileDescriptor(::accept(listener_.get(), reinterpret_cast<sockaddr*>(&from), &size));
     made.peer = PeerOf(from);
     made.use = users_.Opened(made.peer, ++number_);
     guard_.Add(made.near.get(), made.peer, made.use, now_);
@@ -76,7 +77,7 @@ class FloodGuardTest : public ::testing::Test {
 
   absl::Duration now_ = absl::Seconds(100);
   sockaddr_in address_{};
-  Fd listener_{::socket(AF_INET, SOCK_STREAM, 0)};
+  FileDescriptor listener_{::socket(AF_INET, SOCK_STREAM, 0)};
   uint64_t number_ = 0;
   ConnectionUsers users_;
   FloodGuard guard_{users_};
@@ -131,7 +132,7 @@ TEST_F(FloodGuardTest, StrangersTogetherHoldLittle) {
   EXPECT_GE(gone, 8u);
   EXPECT_LE(gone, 10u);
   // A closed connection holds nothing.
-  for (size_t i = 0; i + 1 < slow.size(); ++i) slow[i].near = Fd();
+  for (size_t i = 0; i + 1 < slow.size(); ++i) slow[i].near = FileDescriptor();
   Pass(slow.back(), 256 << 10);
   EXPECT_THAT(Look(), IsEmpty());
 }
@@ -318,8 +319,8 @@ TEST_F(FloodGuardTest, ADescriptorThatIsGivenOutAgainIsAnotherConnection) {
   Pass(first, 710 << 10);
   EXPECT_THAT(Look(), IsEmpty());
   const int fd = first.near.get();
-  Fd far = NewSocket();
-  first.near = Fd();
+  FileDescriptor far = NewSocket();
+  first.near = FileDescriptor();
   Connection second = Connect(std::move(far));
   ASSERT_EQ(second.near.get(), fd);
   Pass(second, 710 << 10);

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/check.h"
-#include "common/fd.h"
+#include "common/file_descriptor.h"
 
 namespace trainyard::controller {
 namespace {
@@ -19,8 +19,8 @@ class Pair {
   Pair() {
     int fds[2];
     CHECK(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0) << errno;
-    near_ = Fd(fds[0]);
-    far_ = Fd(fds[1]);
+    near_ = FileDescriptor(fds[0]);
+    far_ = FileDescriptor(fds[1]);
   }
   int near() const { return near_.get(); }
   void Say() { CHECK(::send(far_.get(), "x", 1, 0) == 1) << errno; }
@@ -32,7 +32,7 @@ class Pair {
   void HangUp() { CHECK(::shutdown(far_.get(), SHUT_WR) == 0) << errno; }
 
  private:
-  Fd near_, far_;
+  FileDescriptor near_, far_;
 };
 
 class NewcomersTest : public ::testing::Test {

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include "common/check.h"
+#include "common/file_descriptor.h"
 
 namespace trainyard::controller {
 namespace {
@@ -19,11 +20,11 @@ using ::testing::SizeIs;
 class WaitingRoomTest : public ::testing::Test {
  protected:
   // Returns the peer's side.
-  Fd Come(const std::string& peer) {
+  FileDescriptor Come(const std::string& peer) {
     int fds[2];
     CHECK(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0) << errno;
-    waits_ = room_.Add({.socket = Fd(fds[0]), .peer = peer}, now_);
-    return Fd(fds[1]);
+    waits_ = room_.Add({.socket = FileDescriptor(fds[0]), .peer = peer}, now_);
+    return FileDescriptor(fds[1]);
   }
   std::vector<std::string> LetIn() {
     std::vector<std::string> peers;
@@ -40,12 +41,12 @@ class WaitingRoomTest : public ::testing::Test {
 };
 
 TEST_F(WaitingRoomTest, OneOfAnAddressIsLetInAtATime) {
-  const Fd first = Come("10.0.0.7 1"), second = Come("10.0.0.7 2");
+  const FileDescriptor first = Come("10.0.0.7 1"), second = Come("10.0.0.7 2");
   EXPECT_THAT(LetIn(), ElementsAre("10.0.0.7 1"));
   EXPECT_THAT(LetIn(), IsEmpty());
   now_ = room_.next();
   EXPECT_THAT(LetIn(), ElementsAre("10.0.0.7 2"));
-  const Fd third = Come("10.0.0.7 3");
+  const FileDescriptor third = Come("10.0.0.7 3");
   EXPECT_THAT(LetIn(), IsEmpty()) << "an empty queue is no way round the turn";
   now_ += absl::Seconds(1);
   EXPECT_THAT(LetIn(), ElementsAre("10.0.0.7 3"));
@@ -56,7 +57,7 @@ TEST_F(WaitingRoomTest, OneOfAnAddressIsLetInAtATime) {
 
 // Bug it must catch: one flooder takes all places, and nobody else who owes gets in.
 TEST_F(WaitingRoomTest, AddressesDoNotWaitForEachOther) {
-  std::vector<Fd> peers;
+  std::vector<FileDescriptor> peers;
   for (int i = 0; i < 100; ++i) peers.push_back(Come("10.0.0.7 " + std::to_string(i)));
   EXPECT_FALSE(waits_) << "sixteen of one address wait";
   peers.push_back(Come("10.0.0.8 1"));
@@ -65,13 +66,13 @@ TEST_F(WaitingRoomTest, AddressesDoNotWaitForEachOther) {
 }
 
 TEST_F(WaitingRoomTest, WhoHungUpTakesNobodysTurn) {
-  { const Fd gone = Come("10.0.0.7 1"); }
-  const Fd there = Come("10.0.0.7 2");
+  { const FileDescriptor gone = Come("10.0.0.7 1"); }
+  const FileDescriptor there = Come("10.0.0.7 2");
   EXPECT_THAT(LetIn(), ElementsAre("10.0.0.7 2"));
 }
 
 TEST_F(WaitingRoomTest, AllGoInOnceTheirAddressOwesNothing) {
-  std::vector<Fd> peers;
+  std::vector<FileDescriptor> peers;
   for (int i = 0; i < 10; ++i) peers.push_back(Come("10.0.0.7 " + std::to_string(i)));
   EXPECT_THAT(LetIn(), SizeIs(1));
   owes_ = false;
@@ -79,7 +80,7 @@ TEST_F(WaitingRoomTest, AllGoInOnceTheirAddressOwesNothing) {
 }
 
 TEST_F(WaitingRoomTest, ThereIsRoomForSoMany) {
-  std::vector<Fd> peers;
+  std::vector<FileDescriptor> peers;
   for (int i = 0; i < 2000; ++i) {
     peers.push_back(Come("10.0." + std::to_string(i / 250) + "." + std::to_string(i % 250) + " 1"));
   }

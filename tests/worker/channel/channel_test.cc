@@ -15,6 +15,7 @@
 #include <optional>
 #include <thread>
 
+#include "common/file_descriptor.h"
 #include "common/files.h"
 #include "worker/channel/client.h"
 #include "worker/channel/line_socket.h"
@@ -283,7 +284,7 @@ TEST_F(ChannelTest, AProcessThatMayNotBeTheTrainerHoldsNobodyUp) {
   ASSERT_TRUE(server.ok()) << server.status();
   std::vector<LineSocket> strangers;
   for (int i = 0; i < 6; ++i) {
-    absl::StatusOr<Fd> fd = ConnectUnix(path_);
+    absl::StatusOr<FileDescriptor> fd = ConnectUnix(path_);
     ASSERT_TRUE(fd.ok()) << fd.status();
     LineSocket& socket = strangers.emplace_back(*std::move(fd));
     socket.Queue(Encode({Hello{"j-1", 3, 0, 42}}));
@@ -302,7 +303,7 @@ TEST_F(ChannelTest, EndlessLineAndMissingHelloAreCutOff) {
   Inbox inbox;
   const auto server = Serve(inbox);
   for (const std::string& text : {std::string(2 * kMaxLineBytes, 'x'), Encode({Ready{}}) + "\n"}) {
-    absl::StatusOr<Fd> fd = ConnectUnix(path_);
+    absl::StatusOr<FileDescriptor> fd = ConnectUnix(path_);
     ASSERT_TRUE(fd.ok());
     LineSocket socket(*std::move(fd));
     socket.Queue(text);
@@ -321,7 +322,7 @@ class AllDescriptors {
     few.rlim_cur = 64;
     ::setrlimit(RLIMIT_NOFILE, &few);
     for (;;) {
-      Fd fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+      FileDescriptor fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
       if (fd.get() < 0) return;
       taken_.push_back(std::move(fd));
     }
@@ -331,7 +332,7 @@ class AllDescriptors {
 
  private:
   rlimit before_ = {};
-  std::vector<Fd> taken_;
+  std::vector<FileDescriptor> taken_;
 };
 
 // Bug it must catch: a server that can take no connection and so is woken by it for ever.
@@ -427,7 +428,7 @@ TEST_F(UnsentTest, WhatWasAcknowledgedBesideTheFileIsNoGap) {
   ASSERT_TRUE(listener.ok()) << listener.status();
   std::optional<LineSocket> daemon;
   ASSERT_TRUE(Await([&] {
-    Fd fd(::accept4(listener->get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    FileDescriptor fd(::accept4(listener->get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (fd.get() >= 0) daemon.emplace(std::move(fd));
     return daemon.has_value();
   }));
@@ -446,7 +447,7 @@ TEST_F(UnsentTest, WhatWasAcknowledgedBesideTheFileIsNoGap) {
     daemon->Queue(Encode({Ack{step - 1}}));
     ASSERT_TRUE(daemon->Write().ok());
   }
-  *listener = Fd();
+  *listener = FileDescriptor();
   daemon.reset();
   ASSERT_TRUE(Await([&] { return StepsInFile().size() > 0 && StepsInFile().back() == 4; }));
   UnsentReader reader(Unsent());
@@ -471,7 +472,7 @@ TEST_F(UnsentTest, WhatADaemonThatDiesHasNotAnsweredIsKeptAtOnce) {
   const auto client = ConnectKeeping(absl::Hours(1));  // The next beat must not be what keeps it.
   std::optional<LineSocket> daemon;
   ASSERT_TRUE(Await([&] {
-    Fd fd(::accept4(listener->get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    FileDescriptor fd(::accept4(listener->get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (fd.get() >= 0) daemon.emplace(std::move(fd));
     return daemon.has_value();
   }));
@@ -479,7 +480,7 @@ TEST_F(UnsentTest, WhatADaemonThatDiesHasNotAnsweredIsKeptAtOnce) {
   ASSERT_TRUE(Await([&] { return daemon->Read(lines).ok() && lines.size() == 2; }));
   client->SendStep(At(1));  // After the greeting and the first beat.
   ASSERT_TRUE(Await([&] { return daemon->Read(lines).ok() && lines.size() == 3; }));
-  *listener = Fd();
+  *listener = FileDescriptor();
   daemon.reset();
   EXPECT_TRUE(Await([&] { return StepsInFile() == std::vector<uint64_t>{1}; }));
 }

@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/arguments_adapter.h"
 #include "cli/errors.h"
-#include "common/address.h"
+#include "common/net/address.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 

@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/errors.h"
-#include "common/address.h"
 #include "common/file_descriptor.h"
+#include "common/net/address.h"
 
 namespace trainyard::cli {
 namespace {

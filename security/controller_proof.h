@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/address.h"
+#include "common/net/address.h"
 
 namespace trainyard {
 

@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/address.h"
+#include "common/net/address.h"
 #include "security/certificates.h"
 #include "security/secret_file.h"
 

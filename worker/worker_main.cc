@@ -21,12 +21,12 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/address.h"
 #include "common/build_info.h"
 #include "common/http/metrics_page.h"
 #include "common/last_word.h"
 #include "common/log.h"
 #include "common/mutex.h"
+#include "common/net/address.h"
 #include "common/status_macros.h"
 #include "security/certificates.h"
 #include "security/credentials.h"

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/address.h"
 #include "common/http/server.h"
+#include "common/net/address.h"
 
 namespace prometheus {
 class Registry;

@@ -43,16 +43,16 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const Address& lis
   if (options.tls) {
     ASSIGN_OR_RETURN(credentials, TlsCredentials::Create(*options.tls));
   }
-  ASSIGN_OR_RETURN(Listener listener, Listener::Listen(listen));
+  ASSIGN_OR_RETURN(std::vector<Listener> listeners, Listener::Listen(listen));
   std::unique_ptr<HttpServer> server(
-      new HttpServer(std::move(listener), std::move(handler), options, std::move(credentials)));
+      new HttpServer(std::move(listeners), std::move(handler), options, std::move(credentials)));
   RETURN_IF_ERROR(server->StartDaemon());
   return server;
 }
 
-HttpServer::HttpServer(Listener listener, HttpHandler handler, const HttpOptions& options,
-                       Credentials tls)
-    : listener_(std::move(listener)),
+HttpServer::HttpServer(std::vector<Listener> listeners, HttpHandler handler,
+                       const HttpOptions& options, Credentials tls)
+    : listeners_(std::move(listeners)),
       handler_(std::move(handler)),
       certificate_(options.certificate),
       most_body_bytes_(options.most_body_bytes),
@@ -120,12 +120,15 @@ void HttpServer::Run() {
   const int events = MHD_get_daemon_info(daemon_.get(), MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
   for (;;) {
     const bool accepting = RealClock().Monotonic() >= accept_after_;
-    pollfd ready[] = {{stop_.get(), POLLIN, 0},
-                      {events, POLLIN, 0},
-                      {accepting ? listener_.fd() : -1, POLLIN, 0}};
-    ::poll(ready, std::size(ready), PollMilliseconds());
+    std::vector<pollfd> ready = {{stop_.get(), POLLIN, 0}, {events, POLLIN, 0}};
+    for (const Listener& listener : listeners_) {
+      ready.push_back({accepting ? listener.fd() : -1, POLLIN, 0});
+    }
+    ::poll(ready.data(), ready.size(), PollMilliseconds());
     if (ready[0].revents != 0) break;
-    if (ready[2].revents != 0) AcceptOne();
+    for (size_t i = 0; i < listeners_.size(); ++i) {
+      if (ready[2 + i].revents != 0) AcceptOne(listeners_[i]);
+    }
     for (const int fd : connections_.Overdue()) HangUp(fd);
     MHD_run(daemon_.get());
   }
@@ -140,8 +143,8 @@ int HttpServer::PollMilliseconds() const {
   return int(absl::ToInt64Milliseconds(kSweepEvery));
 }
 
-void HttpServer::AcceptOne() {
-  absl::StatusOr<AcceptedSocket> accepted = listener_.Accept();
+void HttpServer::AcceptOne(const Listener& listener) {
+  absl::StatusOr<AcceptedSocket> accepted = listener.Accept();
   if (absl::IsResourceExhausted(accepted.status())) {
     // Peers wait in the kernel's queue. Asking again at once would only waste processor time.
     if (!short_of_descriptors_) {

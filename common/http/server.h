@@ -14,12 +14,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/address.h"
 #include "common/http/connections.h"
 #include "common/http/credentials.h"
 #include "common/http/exchange.h"
-#include "common/http/listener.h"
 #include "common/mutex.h"
+#include "common/net/address.h"
+#include "common/net/listener.h"
 
 namespace trainyard {
 
@@ -37,15 +37,15 @@ struct HttpOptions {
 
 class HttpServer {
  public:
-  // Starts a server. Port 0 picks a free port. UNAVAILABLE: the address cannot be listened on.
-  // INVALID_ARGUMENT: `options.tls` cannot be used.
+  // Starts a server. Port 0 picks a free port. ALREADY_EXISTS: the port is taken. UNAVAILABLE: the
+  // address cannot be listened on. INVALID_ARGUMENT: `options.tls` cannot be used.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const Address& listen,
                                                            HttpHandler handler,
                                                            const HttpOptions& options = {});
   // Ends all connections at once, but waits for the handler's current call.
   ~HttpServer();
 
-  const Address& address() const { return listener_.address(); }  // With the real port.
+  const Address& address() const { return listeners_.front().address(); }  // With the real port.
 
   // New connections use `tls` from now on. Open connections keep the old material and end within
   // kRequestWithin and kAnswerWithin. No connection is refused meanwhile. May be called from any
@@ -56,10 +56,11 @@ class HttpServer {
  private:
   using Credentials = std::shared_ptr<const TlsCredentials>;
 
-  HttpServer(Listener listener, HttpHandler handler, const HttpOptions& options, Credentials tls);
+  HttpServer(std::vector<Listener> listeners, HttpHandler handler, const HttpOptions& options,
+             Credentials tls);
   absl::Status StartDaemon();
   void Run();
-  void AcceptOne();
+  void AcceptOne(const Listener& listener);
   bool MakeRoomFor(const std::string& peer);
   int PollMilliseconds() const;
   // Called by libmicrohttpd for each request: once when its headers are complete, then, for a POST,
@@ -71,7 +72,7 @@ class HttpServer {
   void Ended(MHD_Connection* connection);
   Credentials CurrentTls();
 
-  const Listener listener_;
+  const std::vector<Listener> listeners_;
   const HttpHandler handler_;
   const ClientCertificate certificate_;
   const size_t most_body_bytes_;

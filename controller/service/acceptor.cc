@@ -1,6 +1,5 @@
 #include "controller/service/acceptor.h"
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -23,6 +22,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/file_descriptor.h"
+#include "common/files.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 
@@ -88,50 +88,6 @@ void RunFirst() {
   ::pthread_setschedparam(::pthread_self(), SCHED_FIFO, &priority);
 }
 
-struct FreeAddresses {
-  void operator()(addrinfo* addresses) const { ::freeaddrinfo(addresses); }
-};
-using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
-
-absl::Status CannotListen(const Address& address, absl::string_view why) {
-  return absl::UnavailableError(absl::StrCat("cannot listen on ", address.ToString(), ": ", why));
-}
-
-absl::StatusOr<Addresses> Resolve(const Address& address) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const int error =
-      ::getaddrinfo(address.host.c_str(), absl::StrCat(address.port).c_str(), &hints, &found);
-  if (error != 0) return CannotListen(address, ::gai_strerror(error));
-  return Addresses(found);
-}
-
-uint16_t* PortOf(sockaddr* address) {
-  return address->sa_family == AF_INET6 ? &reinterpret_cast<sockaddr_in6*>(address)->sin6_port
-                                        : &reinterpret_cast<sockaddr_in*>(address)->sin_port;
-}
-
-// Returns a socket without a descriptor on failure; errno then says why.
-FileDescriptor BoundTo(const addrinfo& address) {
-  FileDescriptor socket(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  const int on = 1;
-  // A restart does not wait for the old connections' last packets. Two controllers still cannot
-  // listen on one port.
-  if (socket.get() < 0 ||
-      ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
-      // Connections inherit this.
-      ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUF, &kNewcomerBuffer, sizeof(int)) != 0 ||
-      (address.ai_family == AF_INET6 && address.ai_next != nullptr &&
-       ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on)) != 0) ||
-      ::bind(socket.get(), address.ai_addr, address.ai_addrlen) != 0 ||
-      ::listen(socket.get(), kBacklog) != 0) {
-    return FileDescriptor();
-  }
-  return socket;
-}
-
 }  // namespace
 
 bool OpenConnections::Open::is(int fd) const {
@@ -194,9 +150,10 @@ size_t MostConnections() {
   return std::max(limit.rlim_cur, kOwnDescriptors + kFewestConnections) - kOwnDescriptors;
 }
 
-Acceptor::Acceptor(Address address, ConnectionUsers& users)
-    : address_(std::move(address)),
-      quota_("calls"),
+Acceptor::Acceptor(std::vector<Listener> listeners, FileDescriptor stop, ConnectionUsers& users)
+    : quota_("calls"),
+      listeners_(std::move(listeners)),
+      stop_(std::move(stop)),
       newcomers_(kYoung),
       waiting_(std::min(kMostInWaitingRoom, MostConnections() / 8)),
       open_(users),
@@ -206,34 +163,18 @@ Acceptor::Acceptor(Address address, ConnectionUsers& users)
 
 absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(const Address& address,
                                                            ConnectionUsers& users) {
-  ASSIGN_OR_RETURN(const Addresses addresses, Resolve(address));
-  std::unique_ptr<Acceptor> acceptor(new Acceptor(address, users));
-  acceptor->stop_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC));
-  if (acceptor->stop_.get() < 0) return CannotListen(address, std::strerror(errno));
-  for (addrinfo* each = addresses.get(); each != nullptr; each = each->ai_next) {
-    *PortOf(each->ai_addr) = htons(uint16_t(acceptor->address_.port));
-    FileDescriptor listener = BoundTo(*each);
-    // A machine without IPv6 may have a name for ::1 all the same.
-    if (listener.get() < 0 && errno == EADDRNOTAVAIL && addresses->ai_next != nullptr) continue;
-    if (listener.get() < 0) {
-      return CannotListen(address, errno == EADDRINUSE
-                                       ? "the port is taken. Is another controller running there? "
-                                         "Otherwise give this one another port by --listen"
-                                       : std::strerror(errno));
-    }
-    sockaddr_storage bound{};
-    socklen_t size = sizeof(bound);
-    auto* const name = reinterpret_cast<sockaddr*>(&bound);
-    if (::getsockname(listener.get(), name, &size) != 0) {
-      return CannotListen(address, std::strerror(errno));
-    }
-    // All addresses use the port that the first one got.
-    acceptor->address_.port = ntohs(*PortOf(name));
-    acceptor->listeners_.push_back(std::move(listener));
+  absl::StatusOr<std::vector<Listener>> listeners =
+      Listener::Listen(address, {.backlog = kBacklog, .receive_buffer = kNewcomerBuffer});
+  if (absl::IsAlreadyExists(listeners.status())) {
+    return absl::UnavailableError(absl::StrCat(
+        listeners.status().message(),
+        ". Is another controller running there? Otherwise give this one another port by "
+        "--listen"));
   }
-  if (acceptor->listeners_.empty())
-    return CannotListen(address, "this machine has no such address");
-  return acceptor;
+  RETURN_IF_ERROR(listeners.status());
+  FileDescriptor stop(::eventfd(0, EFD_CLOEXEC));
+  if (!stop.valid()) return ErrnoStatus(errno, "make", "an eventfd");
+  return std::unique_ptr<Acceptor>(new Acceptor(*std::move(listeners), std::move(stop), users));
 }
 
 Acceptor::~Acceptor() {
@@ -262,7 +203,7 @@ void Acceptor::Run(size_t most) {
     absl::Duration wake = now < accept ? accept : absl::InfiniteDuration();
     wake = std::min({wake, waiting_.next(), LogCuts(now)});
     for (size_t i = 0; i < listeners_.size(); ++i) {
-      polled[1 + i].fd = now < accept ? -1 : listeners_[i].get();
+      polled[1 + i].fd = now < accept ? -1 : listeners_[i].fd();
     }
     if (::poll(polled.data(), polled.size(), Milliseconds(wake - now)) < 0) {
       CHECK(errno == EINTR) << errno;
@@ -305,9 +246,9 @@ absl::Duration Acceptor::AcceptFrom(absl::Span<const pollfd> listeners, size_t m
     crowd_look_ = now + kLookEvery;
     if (newcomers_.Crowded(kMostNewcomers, now)) return kLookEvery;
   }
-  for (const pollfd& listener : listeners) {
-    if (!waits(listener)) continue;
-    const absl::Status accepted = AcceptOne(listener.fd, most);
+  for (size_t i = 0; i < listeners.size(); ++i) {
+    if (!waits(listeners[i])) continue;
+    const absl::Status accepted = AcceptOne(listeners_[i], most);
     LogChange(accepted);
     if (!accepted.ok()) return kPause;
   }
@@ -337,7 +278,7 @@ absl::Duration Acceptor::LogCuts(absl::Duration now) {
   return log_cuts_;
 }
 
-absl::Status Acceptor::AcceptOne(int listener, size_t most) {
+absl::Status Acceptor::AcceptOne(const Listener& listener, size_t most) {
   {
     const MutexLock lock(mutex_);
     if (!open_.FewerThan(most - waiting_.size())) {
@@ -345,19 +286,13 @@ absl::Status Acceptor::AcceptOne(int listener, size_t most) {
       return absl::ResourceExhaustedError("the limit of open files allows no more connections");
     }
   }
-  sockaddr_storage peer{};
-  socklen_t size = sizeof(peer);
-  FileDescriptor socket(
-      ::accept4(listener, reinterpret_cast<sockaddr*>(&peer), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (socket.get() < 0) {
-    const bool exhausted =
-        errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
-    // All other errors concern one peer, which has gone.
-    return exhausted ? absl::ResourceExhaustedError(std::strerror(errno)) : absl::OkStatus();
-  }
+  absl::StatusOr<AcceptedSocket> accepted = listener.Accept();
+  if (absl::IsResourceExhausted(accepted.status())) return accepted.status();
+  // All other errors concern one peer, which has gone.
+  if (!accepted.ok()) return absl::OkStatus();
   // The peer has given up while it waited in the kernel's queue.
-  if (PeerIsGone(socket.get())) return absl::OkStatus();
-  Newcomer newcomer{std::move(socket), listener, PeerOf(peer)};
+  if (PeerIsGone(accepted->socket.get())) return absl::OkStatus();
+  Newcomer newcomer{std::move(accepted->socket), listener.fd(), PeerOf(accepted->peer)};
   const absl::Duration now = RealClock().Monotonic();
   if (!Owes(newcomer.peer, now)) {
     HandOver(std::move(newcomer));

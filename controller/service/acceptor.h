@@ -20,9 +20,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "common/address.h"
 #include "common/file_descriptor.h"
 #include "common/mutex.h"
+#include "common/net/listener.h"
 #include "controller/service/connection_users.h"
 #include "controller/service/flood_guard.h"
 #include "controller/service/newcomers.h"
@@ -77,7 +77,7 @@ class Acceptor {
   // Leaves the accepted connections open.
   ~Acceptor();
 
-  const Address& address() const { return address_; }  // With the real port.
+  const Address& address() const { return listeners_.front().address(); }  // With the real port.
   // The memory that all connections together may use. It grows with their number, so that each has
   // its buffers. Requests that arrive at the same time share a fixed part. Beyond the quota, gRPC
   // resets calls with RESOURCE_EXHAUSTED.
@@ -89,12 +89,12 @@ class Acceptor {
   void Start(std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> server, size_t most);
 
  private:
-  Acceptor(Address address, ConnectionUsers& users);
+  Acceptor(std::vector<Listener> listeners, FileDescriptor stop, ConnectionUsers& users);
   void Run(size_t most);
   // Accepts a connection of each listener that has one. Returns for how long to accept no other.
   absl::Duration AcceptFrom(absl::Span<const pollfd> listeners, size_t most, absl::Duration now);
   // RESOURCE_EXHAUSTED: no further connection can be accepted at present.
-  absl::Status AcceptOne(int listener, size_t most);
+  absl::Status AcceptOne(const Listener& listener, size_t most);
   void HandOver(Newcomer newcomer);  // To gRPC.
   bool Owes(const std::string& peer, absl::Duration now);
   void LogChange(const absl::Status& accepted);
@@ -104,10 +104,9 @@ class Acceptor {
   // Returns when to log again. Not done by the guard's thread: to write a line may take long.
   absl::Duration LogCuts(absl::Duration now);
 
-  Address address_;
   grpc::ResourceQuota quota_;
-  std::vector<FileDescriptor> listeners_;
-  FileDescriptor stop_;  // An eventfd.
+  const std::vector<Listener> listeners_;
+  const FileDescriptor stop_;  // An eventfd.
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> server_;
   // Used by thread_ alone: these six.
   Newcomers newcomers_;

@@ -12,9 +12,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/address.h"
 #include "common/clock.h"
 #include "common/http/credentials.h"
+#include "common/net/address.h"
 #include "controller/access/gate.h"
 #include "controller/access/grants.h"
 #include "controller/access/issuers.h"

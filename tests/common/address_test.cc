@@ -1,6 +1,6 @@
 // Proves which addresses are taken, and which of them count as this machine's.
 
-#include "common/address.h"
+#include "common/net/address.h"
 
 #include <gtest/gtest.h>
 

@@ -134,9 +134,9 @@ TEST_F(HttpServerTest, ALargePageArrivesWhole) {
 
 TEST_F(HttpServerTest, AnAddressThatIsTakenIsAnError) {
   const auto second = HttpServer::Start(server_->address(), nullptr);
-  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
   EXPECT_THAT(std::string(second.status().message()),
-              HasSubstr(absl::StrCat("127.0.0.1:", port(), ": Address already in use")));
+              HasSubstr(absl::StrCat("127.0.0.1:", port(), ": the port is taken")));
 }
 
 TEST_F(HttpServerTest, AServerThatHasEndedLeavesNothing) {

@@ -2,8 +2,8 @@
 
 #include "security/credentials.h"
 
-#include "common/address.h"
 #include "common/check.h"
+#include "common/net/address.h"
 #include "security/tokens.h"
 #include "tests/fuzz/input.h"
 

@@ -16,7 +16,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/address.h"
+#include "common/net/address.h"
 #include "security/channel.h"
 #include "security/credentials.h"
 #include "tests/controller/testing/temp_directory.h"

@@ -7,8 +7,8 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "common/address.h"
 #include "common/files.h"
+#include "common/net/address.h"
 #include "common/status_macros.h"
 
 namespace trainyard {

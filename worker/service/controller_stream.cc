@@ -4,9 +4,9 @@
 
 #include <utility>
 
-#include "common/address.h"
 #include "common/build_info.h"
 #include "common/log.h"
+#include "common/net/address.h"
 #include "common/proto_fields.h"
 #include "common/status_macros.h"
 #include "common/text.h"

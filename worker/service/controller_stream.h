@@ -13,8 +13,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/address.h"
 #include "common/mutex.h"
+#include "common/net/address.h"
 #include "security/credentials.h"
 #include "worker/daemon/daemon.h"
 

@@ -20,9 +20,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/address.h"
 #include "common/http/credentials.h"
 #include "common/mutex.h"
+#include "common/net/address.h"
 #include "security/credentials.h"
 
 namespace trainyard {

@@ -1,12 +1,14 @@
-// A socket that accepts TCP connections and never blocks.
+// Sockets that accept TCP connections and never block.
 
 #pragma once
 
 #include <sys/socket.h>
 
+#include <vector>
+
 #include "absl/status/statusor.h"
-#include "common/address.h"
-#include "common/roots.h"
+#include "common/file_descriptor.h"
+#include "common/net/address.h"
 
 namespace trainyard {
 
@@ -16,11 +18,18 @@ struct AcceptedSocket {
   socklen_t peer_bytes = sizeof(sockaddr_storage);
 };
 
+struct ListenOptions {
+  int backlog = SOMAXCONN;  // How many peers may wait in the kernel's queue.
+  int receive_buffer = 0;   // Bytes; each connection inherits this. 0: the kernel's default.
+};
+
 class Listener {
  public:
-  // Listens on the address. Port 0 picks a free port. If a name has several addresses, the first
-  // usable one is taken. UNAVAILABLE: none can be listened on; the message says why.
-  static absl::StatusOr<Listener> Listen(const Address& address);
+  // Listens on every address that the host's name resolves to. Port 0 picks a free port, which is
+  // the same for all of them. The result is not empty. ALREADY_EXISTS: the port is taken.
+  // UNAVAILABLE: this machine has no such address, or cannot listen there; the message says why.
+  static absl::StatusOr<std::vector<Listener>> Listen(const Address& address,
+                                                      const ListenOptions& options = {});
 
   const Address& address() const { return address_; }  // With the real port.
   int fd() const { return socket_.get(); }

@@ -1,4 +1,4 @@
-#include "common/address.h"
+#include "common/net/address.h"
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"

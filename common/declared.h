@@ -1,6 +1,6 @@
 // What proto/trainyard/v1/job_spec.proto declares of the fields of a job: a row for each field that
 // has the option `field` (field.proto, which explains the members). The build makes the rows
-// (proto/declare_main.cc).
+// (proto/declared_rows.h).
 
 #pragma once
 

@@ -4,13 +4,14 @@
 #include <gmock/gmock.h>
 #include <google/protobuf/descriptor.h>
 
-#include <algorithm>
-#include <iterator>
-#include <set>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "controller/service/convert_job.h"
+#include "train/config/declared_values.h"
+#include "train/config/message_node.h"
+#include "train/config/parse.h"
 #include "trainyard/v1/job.pb.h"
 
 namespace trainyard::controller {
@@ -18,6 +19,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 
 TEST(SpecPaths, OfArraysAndOfEverythingBesideTheDataAreKnown) {
   v1::JobSpec spec;
@@ -118,36 +120,58 @@ TEST(SpecPaths, AFieldOfADatasetThatTheControllerDoesNotKnowIsRefused) {
       HasSubstr("data.blend.datasets[1].#99: wanted a field of JobSpec, found a field that "));
 }
 
-void FindTexts(const google::protobuf::Descriptor& message, const std::string& path,
-               std::set<std::string>& texts) {
-  for (int i = 0; i < message.field_count(); ++i) {
-    const google::protobuf::FieldDescriptor& field = *message.field(i);
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+// Calls use(path) once for each text below `message`, a part of `spec`, while it is the only text
+// that the spec has.
+void ForEachText(v1::JobSpec& spec, Message& message, const std::string& path,
+                 const std::function<void(const std::string&)>& use) {
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
+    const FieldDescriptor& field = *message.GetDescriptor()->field(i);
     const std::string name = path + field.name();
     if (field.is_map()) continue;
-    if (field.cpp_type() == field.CPPTYPE_STRING) texts.insert(name);
-    if (field.message_type() != nullptr) FindTexts(*field.message_type(), name + ".", texts);
+    if (field.message_type() != nullptr) {
+      Message& inner = field.is_repeated() ? *reflection.AddMessage(&message, &field)
+                                           : *reflection.MutableMessage(&message, &field);
+      ForEachText(spec, inner, name + (field.is_repeated() ? "[0]." : "."), use);
+    } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+      field.is_repeated() ? reflection.AddString(&message, &field, "here")
+                          : reflection.SetString(&message, &field, "here");
+      use(name);
+    }
+    reflection.ClearField(&message, &field);
   }
 }
 
 // Bug it must catch: a new field of the spec with a path that is open to everybody, because nobody
 // told the controller that the field is a path.
 TEST(SpecPaths, EachTextOfASpecIsAPathOrKnownToBeNone) {
-  std::set<std::string> texts;
-  FindTexts(*v1::JobSpec::descriptor(), "", texts);
-  const std::set<std::string> paths = {
-      "data.text.path",       "data.indexed.prefix",        "data.blend.datasets.path",
-      "data.arrays.labels",   "data.blend.datasets.prefix", "data.arrays.latents",
-      "data.chat.path",       "data.chat.tokenizer",        "init_from",
-      "checkpoint.directory", "profile.directory",          "model.import",
-  };
-  std::set<std::string> others;
-  std::set_difference(texts.begin(), texts.end(), paths.begin(), paths.end(),
-                      std::inserter(others, others.end()));
-  EXPECT_THAT(others, ElementsAre("adapter.lora.modules_to_save", "adapter.lora.targets",
-                                  "continues.allow", "continues.job", "data.chat.date",
-                                  "data.chat.format", "frozen", "model.architecture.family",
-                                  "model.ignore_keys", "model.overrides.family", "model.preset",
-                                  "name", "parallelism.schedule_name", "trainable"));
+  std::vector<std::string> paths, others;
+  v1::JobSpec spec;
+  ForEachText(spec, spec, "", [&](const std::string& field) {
+    Violations violations;
+    const YamlNode node = NodeOf(spec, violations);
+    EXPECT_TRUE(violations.empty()) << violations.ToStatus();
+    const JobConfig job = ParseSpec(node, violations);  // Much of the spec is missing.
+    bool is_path = false;
+    for (const JobPath& path : PathsOf(job)) {
+      is_path = is_path || (path.field == field && path.path == "here");
+    }
+    (is_path ? paths : others).push_back(field);
+  });
+  EXPECT_THAT(paths, UnorderedElementsAre(
+                         "data.text.path", "data.indexed.prefix", "data.blend.datasets[0].path",
+                         "data.blend.datasets[0].prefix", "data.arrays.labels",
+                         "data.arrays.latents", "data.chat.path", "data.chat.tokenizer",
+                         "init_from", "checkpoint.directory", "profile.directory", "model.import"));
+  EXPECT_THAT(others,
+              UnorderedElementsAre("adapter.lora.modules_to_save", "adapter.lora.targets",
+                                   "continues.allow", "continues.job", "data.chat.date",
+                                   "data.chat.format", "frozen", "model.architecture.family",
+                                   "model.ignore_keys", "model.overrides.family", "model.preset",
+                                   "name", "parallelism.schedule_name", "trainable"));
 }
 
 }  // namespace

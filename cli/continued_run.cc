@@ -15,7 +15,7 @@
 #include "train/checkpoint/lineage.h"
 #include "train/checkpoint/recorded_job.h"
 #include "train/config/continued_run.h"
-#include "train/step/continued.h"
+#include "train/start/continued.h"
 
 namespace trainyard::cli {
 namespace {

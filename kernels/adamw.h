@@ -8,7 +8,7 @@
 //
 // Adds the words of master, m and v to state->read as they were before, and to state->written as
 // they are afterwards. A step must read the same words as the step before wrote
-// (train/step/state_check.h).
+// (train/trainer/state_check.h).
 //
 // Changes nothing if state->finite == 0. Computed in the dtype of master. Bitwise deterministic for
 // any thread count. Letters: n elements. Source: Loshchilov & Hutter 2019, arXiv:1711.05101,

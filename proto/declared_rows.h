@@ -9,9 +9,9 @@
 
 namespace trainyard {
 
-// Prints a row for each field below `message` that has the option `field`. `prefix` begins the paths
-// of the fields. Returns false after printing what is wrong with an option: a text does not say
-// whether it is a path, or a member is one that nobody would read.
+// Prints a row for each field below `message` that has the option `field`. `prefix` begins the
+// paths of the fields. Returns false after printing what is wrong with an option: a text does not
+// say whether it is a path, or a member is one that nobody would read.
 bool PrintRows(const google::protobuf::Descriptor& message, const std::string& prefix,
                std::ostream& rows, std::ostream& mistakes);
 

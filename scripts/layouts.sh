@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every layout of every family for up to eight ranks. First that nothing in it is left to luck: any two accesses of a rank
-# to the same memory are ordered (tests/train/step/order_check_test.cc). Then beside one rank: losses, gradients, and the
+# to the same memory are ordered (tests/train/start/order_check_test.cc). Then beside one rank: losses, gradients, and the
 # weights after six steps, in f64, while communication is held up by a printed seed, and what is sent beside the formula.
 # CI runs those of up to two ranks, and 40 others of each family.
 #

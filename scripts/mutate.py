@@ -6,7 +6,7 @@
 The bugs are data: tests/mutations/*.toml, one table each:
 
   [[bug]]
-  file = "train/step/schedule.cc"
+  file = "train/trainer/learning_rate.cc"
   line = "if (step <= warmup) return peak * double(step) / double(warmup);"   text that occurs once in the file
   with = "if (step < warmup) return peak * double(step) / double(warmup);"    what it becomes
   tests = ["train_step_test:Schedule.*"]                                      those that must notice: program:gtest filter

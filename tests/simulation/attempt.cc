@@ -128,7 +128,7 @@ absl::Status Attempt::LoadState() {
       FirstGood(start_.candidates, [this](const std::string& path) {
         return ReadCheckpoint(path, Roots(), [this](const Checkpoint& c) { return LoadFrom(c); });
       });
-  // As the gang's (train/step/load_together.h).
+  // As the gang's (train/start/load_together.h).
   if (absl::IsDataLoss(chosen.status())) return absl::InternalError(chosen.status().message());
   RETURN_IF_ERROR(OfThisHost(chosen.status()));
   if (chosen->checkpoint) {

@@ -1,6 +1,6 @@
 // One attempt of a job: its ranks are stubs that step in lockstep, and save and load through the
 // product's checkpoint directories. It follows worker/trainer/rank_process.cc and
-// train/step/trainer.cc: meet, begin in the directory, load, tell what is ready and what earlier
+// train/trainer/trainer.cc: meet, begin in the directory, load, tell what is ready and what earlier
 // attempts did, step, save, end.
 
 #pragma once
@@ -15,7 +15,7 @@
 #include "tests/simulation/job_plan.h"
 #include "tests/simulation/rank_process.h"
 #include "train/checkpoint/load.h"
-#include "train/step/start_point.h"
+#include "train/start/start_point.h"
 
 namespace trainyard::simulation {
 

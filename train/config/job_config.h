@@ -88,7 +88,7 @@ struct BatchConfig {
 
 enum class ScheduleShape { kConstant, kCosine, kLinear, kWsd };  // wsd: warm-up, stable, decay.
 const char* Name(ScheduleShape shape);  // "constant", "cosine", "linear", "wsd".
-// How the rate falls at the end of a wsd schedule (train/step/schedule.h).
+// How the rate falls at the end of a wsd schedule (train/trainer/learning_rate.h).
 enum class DecayStyle { kLinear, kCosine, kExponential, kMinusSqrt };
 struct ScheduleConfig {
   ScheduleShape shape = ScheduleShape::kConstant;

@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
+#include "common/rank_records.h"
 #include "models/program/executable.h"
-#include "train/step/trainer.h"
 
 namespace trainyard {
 

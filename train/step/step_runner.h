@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/rank_records.h"
 #include "kernels/collective/collective.h"
 #include "kernels/device/step_state.h"
 #include "models/program/executable.h"
@@ -16,7 +17,6 @@
 #include "train/pipeline/schedule.h"
 #include "train/step/phase_clock.h"
 #include "train/step/prefetch.h"
-#include "train/step/trainer.h"
 
 namespace trainyard {
 

@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "kernels/collective/collective.h"
-#include "train/step/trainer.h"
+#include "train/trainer/trainer.h"
 #include "worker/channel/exit_cause.h"
 
 namespace trainyard {

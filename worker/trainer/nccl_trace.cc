@@ -7,7 +7,7 @@
 #include "absl/strings/str_replace.h"
 #include "common/log.h"
 #include "common/roots.h"
-#include "train/step/profiler.h"
+#include "train/trainer/profiler.h"
 
 namespace trainyard {
 

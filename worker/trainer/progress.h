@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "train/step/trainer.h"
+#include "train/trainer/trainer.h"
 
 namespace trainyard {
 

@@ -11,7 +11,7 @@
 #include "kernels/collective/activity.h"
 #include "kernels/device/step_state.h"
 #include "train/config/trainer_config.h"
-#include "train/step/trainer.h"
+#include "train/trainer/trainer.h"
 #include "worker/channel/patience.h"
 #include "worker/trainer/rank_device.h"
 

@@ -12,7 +12,7 @@
 #include "train/checkpoint/lineage.h"
 #include "train/checkpoint/save.h"
 #include "train/data/text.h"
-#include "train/step/start_point.h"
+#include "train/start/start_point.h"
 
 namespace trainyard::testing {
 namespace {

@@ -15,7 +15,7 @@
 #include "train/config/resolve_model.h"
 #include "train/config/validate.h"
 #include "train/step/rank_engine.h"
-#include "train/step/state_check.h"
+#include "train/trainer/state_check.h"
 
 namespace trainyard::testing {
 namespace {

@@ -17,10 +17,10 @@
 #include "tests/train/step/held_up.h"
 #include "tests/train/step/tensors.h"
 #include "train/step/communication.h"
-#include "train/step/counted_targets.h"
 #include "train/step/next_block.h"
 #include "train/step/prefetch.h"
 #include "train/step/rank_engine.h"
+#include "train/trainer/counted_targets.h"
 
 namespace trainyard::testing {
 namespace {

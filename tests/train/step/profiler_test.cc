@@ -1,7 +1,7 @@
 // Proves what a job's profile gives: the chosen ranks' chosen steps and no others, each op within
 // the action that it belongs to, and the same training with it as without.
 
-#include "train/step/profiler.h"
+#include "train/trainer/profiler.h"
 
 #include <gmock/gmock.h>
 

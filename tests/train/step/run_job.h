@@ -16,7 +16,7 @@
 #include "tests/train/step/tensors.h"
 #include "train/checkpoint/load.h"
 #include "train/data/synthetic.h"
-#include "train/step/trainer.h"
+#include "train/trainer/trainer.h"
 
 namespace trainyard::testing {
 

@@ -2,7 +2,7 @@
 // comes of it, the rank is named, no checkpoint holds it, and the job goes on from the last one to
 // the same end. A rank that computes something else than its replicas is named by them.
 
-#include "train/step/state_check.h"
+#include "train/trainer/state_check.h"
 
 #include <gmock/gmock.h>
 

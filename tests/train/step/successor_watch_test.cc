@@ -1,7 +1,7 @@
 // Proves that training learns of a later attempt from a thread of its own, and waits for nothing
 // that hangs.
 
-#include "train/step/successor_watch.h"
+#include "train/trainer/successor_watch.h"
 
 #include <gtest/gtest.h>
 

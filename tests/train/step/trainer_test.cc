@@ -2,7 +2,7 @@
 // not finite never committed and retried once, one rank's stop stopping all at one step with a
 // checkpoint, steps that follow one another without a gap in time, and learning.
 
-#include "train/step/trainer.h"
+#include "train/trainer/trainer.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>

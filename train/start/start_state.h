@@ -15,9 +15,9 @@
 #include "train/checkpoint/manifest.h"
 #include "train/config/trainer_config.h"
 #include "train/hf/carried_files.h"
+#include "train/start/load_together.h"
+#include "train/start/start_point.h"
 #include "train/step/job_data.h"
-#include "train/step/load_together.h"
-#include "train/step/start_point.h"
 
 namespace trainyard {
 

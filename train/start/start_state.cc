@@ -1,4 +1,4 @@
-#include "train/step/start_state.h"
+#include "train/start/start_state.h"
 
 #include <algorithm>
 #include <utility>
@@ -10,9 +10,9 @@
 #include "train/config/adapter.h"
 #include "train/config/resolved_job.h"
 #include "train/data/token_check.h"
+#include "train/start/continued.h"
+#include "train/start/load_import.h"
 #include "train/step/agree.h"
-#include "train/step/continued.h"
-#include "train/step/load_import.h"
 
 namespace trainyard {
 namespace {

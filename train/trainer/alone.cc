@@ -4,7 +4,7 @@
 #include "common/roots.h"
 #include "common/status_macros.h"
 #include "train/checkpoint/lineage.h"
-#include "train/step/trainer.h"
+#include "train/trainer/trainer.h"
 
 namespace trainyard {
 

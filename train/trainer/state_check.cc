@@ -1,4 +1,4 @@
-#include "train/step/state_check.h"
+#include "train/trainer/state_check.h"
 
 #include <algorithm>
 #include <map>

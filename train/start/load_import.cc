@@ -1,4 +1,4 @@
-#include "train/step/load_import.h"
+#include "train/start/load_import.h"
 
 #include <optional>
 

@@ -1,4 +1,4 @@
-#include "train/step/start_point.h"
+#include "train/start/start_point.h"
 
 #include <algorithm>
 

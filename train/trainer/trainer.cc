@@ -1,4 +1,4 @@
-#include "train/step/trainer.h"
+#include "train/trainer/trainer.h"
 
 #include <array>
 #include <chrono>
@@ -22,24 +22,24 @@
 #include "train/config/resolve_model.h"
 #include "train/data/batch_reader.h"
 #include "train/data/dataset.h"
+#include "train/start/order_check.h"
+#include "train/start/start_point.h"
+#include "train/start/start_state.h"
 #include "train/step/agree.h"
-#include "train/step/collective_use.h"
-#include "train/step/counted_targets.h"
 #include "train/step/job_data.h"
 #include "train/step/layout.h"
-#include "train/step/model_flops.h"
-#include "train/step/order_check.h"
 #include "train/step/prefetch.h"
-#include "train/step/profiler.h"
 #include "train/step/rank_engine.h"
-#include "train/step/schedule.h"
 #include "train/step/snapshot.h"
-#include "train/step/start_point.h"
-#include "train/step/start_state.h"
-#include "train/step/state_check.h"
-#include "train/step/step_clock.h"
 #include "train/step/step_runner.h"
-#include "train/step/successor_watch.h"
+#include "train/trainer/collective_use.h"
+#include "train/trainer/counted_targets.h"
+#include "train/trainer/learning_rate.h"
+#include "train/trainer/model_flops.h"
+#include "train/trainer/profiler.h"
+#include "train/trainer/state_check.h"
+#include "train/trainer/step_clock.h"
+#include "train/trainer/successor_watch.h"
 
 namespace trainyard {
 namespace {

@@ -2,7 +2,7 @@
 // directory here, in which its rank's thread stands. Checkpoints are named by relative paths, or by
 // absolute ones that not every host's roots hold.
 
-#include "train/step/load_together.h"
+#include "train/start/load_together.h"
 
 #include <sched.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "train/step/model_flops.h"
+#include "train/trainer/model_flops.h"
 
 #include <algorithm>
 #include <cstdint>

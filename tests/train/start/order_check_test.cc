@@ -3,7 +3,7 @@
 // training and validation; and that CheckOrder, which finds such accesses, finds each wait that a
 // program lacks. tests/mutations/order.toml removes the waits of the engine itself.
 
-#include "train/step/order_check.h"
+#include "train/start/order_check.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "train/step/counted_targets.h"
+#include "train/trainer/counted_targets.h"
 
 #include <algorithm>
 #include <variant>

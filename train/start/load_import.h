@@ -10,7 +10,7 @@
 #include "train/checkpoint/inputs.h"
 #include "train/config/job_config.h"
 #include "train/hf/carried_files.h"
-#include "train/step/load_together.h"
+#include "train/start/load_together.h"
 
 namespace trainyard {
 

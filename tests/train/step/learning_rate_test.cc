@@ -1,6 +1,6 @@
 // Proves the learning rate's schedule against values computed by hand.
 
-#include "train/step/schedule.h"
+#include "train/trainer/learning_rate.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "train/step/order_check.h"
+#include "train/start/order_check.h"
 
 #include <iterator>
 #include <memory>

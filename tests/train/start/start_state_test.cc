@@ -1,7 +1,7 @@
 // Proves from which state an attempt starts, where the job names another's weights (init_from):
 // from them until it has a checkpoint of its own, and never from them afterwards.
 
-#include "train/step/start_state.h"
+#include "train/start/start_state.h"
 
 #include <filesystem>
 #include <fstream>

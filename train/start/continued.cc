@@ -1,4 +1,4 @@
-#include "train/step/continued.h"
+#include "train/start/continued.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -1,4 +1,4 @@
-#include "train/step/profiler.h"
+#include "train/trainer/profiler.h"
 
 #include <algorithm>
 #include <chrono>

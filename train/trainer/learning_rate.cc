@@ -1,4 +1,4 @@
-#include "train/step/schedule.h"
+#include "train/trainer/learning_rate.h"
 
 #include <cmath>
 #include <numbers>

@@ -1,4 +1,4 @@
-#include "train/step/collective_use.h"
+#include "train/trainer/collective_use.h"
 
 #include "kernels/collective/flight_recorder.h"
 

@@ -1,4 +1,4 @@
-#include "train/step/successor_watch.h"
+#include "train/trainer/successor_watch.h"
 
 #include <atomic>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "train/step/load_together.h"
+#include "train/start/load_together.h"
 
 #include <functional>
 

@@ -46,10 +46,6 @@ auto DispatchNarrow(DType dtype, F&& f) {
   return dtype == DType::kE4M3 ? f(E4M3{}) : f(E5M2{});
 }
 
-inline float LargestOf(DType narrow) {
-  return DispatchNarrow(narrow, [](auto format) { return decltype(format)::kLargest; });
-}
-
 // The bits of `x`, rounded. T is float or double; bf16 is exact in float.
 template <typename Format, typename T>
 inline uint8_t RoundTo(T x) {

@@ -54,7 +54,6 @@ TYPED_TEST(Narrow, EveryByteIsTheNumberThatBecomesTheByteAgain) {
     }
   }
   EXPECT_EQ(ToFloat<TypeParam>(RoundTo<TypeParam>(1e30f)), TypeParam::kLargest);
-  EXPECT_EQ(LargestOf(TypeParam::kDType), TypeParam::kLargest);
 }
 
 // Numbers between those of bf16: halfway to the next, and as little more as the type can say.

@@ -284,9 +284,4 @@ absl::StatusOr<TokenizedCorpus> TokenizeCorpus(const Tokenizer& tokenizer,
   return TokenizedCorpus{writer->documents(), writer->tokens(), finished};
 }
 
-absl::StatusOr<TokenizedCorpus> TokenizeBytes(const std::string& text_path,
-                                              const std::string& prefix, DocumentSplit split) {
-  return TokenizeCorpus(ByteTokenizer(), {.inputs = {text_path}, .prefix = prefix, .split = split});
-}
-
 }  // namespace trainyard

@@ -58,8 +58,4 @@ absl::StatusOr<TokenizedCorpus> TokenizeCorpus(
     const Tokenizer& tokenizer, const CorpusOptions& options,
     const std::function<bool()>& stop = [] { return false; });
 
-// Writes the bytes of one text as tokens.
-absl::StatusOr<TokenizedCorpus> TokenizeBytes(const std::string& text_path,
-                                              const std::string& prefix, DocumentSplit split);
-
 }  // namespace trainyard

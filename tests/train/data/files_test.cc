@@ -18,6 +18,7 @@
 #include "train/data/indexed.h"
 #include "train/data/indexed_writer.h"
 #include "train/data/text.h"
+#include "train/tokenizer/byte_tokenizer.h"
 #include "train/tools/tokenize.h"
 
 namespace trainyard {
@@ -25,6 +26,11 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+
+absl::StatusOr<TokenizedCorpus> TokenizeBytes(const std::string& text_path,
+                                              const std::string& prefix, DocumentSplit split) {
+  return TokenizeCorpus(ByteTokenizer(), {.inputs = {text_path}, .prefix = prefix, .split = split});
+}
 
 class DataFiles : public ::testing::Test {
  protected:

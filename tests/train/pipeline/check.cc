@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
-#include "train/pipeline/simulate.h"
+#include "tests/train/pipeline/simulate.h"
 
 namespace trainyard {
 namespace {

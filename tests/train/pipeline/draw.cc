@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "train/pipeline/simulate.h"
+#include "tests/train/pipeline/simulate.h"
 
 namespace trainyard::testing {
 namespace {

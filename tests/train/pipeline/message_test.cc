@@ -7,7 +7,7 @@
 #include <map>
 
 #include "tests/train/pipeline/every_schedule.h"
-#include "train/pipeline/simulate.h"
+#include "tests/train/pipeline/simulate.h"
 
 namespace trainyard {
 namespace {

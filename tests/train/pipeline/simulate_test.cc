@@ -1,7 +1,7 @@
 // Proves the simulation of every schedule against the formulas of the papers: time lost, memory
 // held.
 
-#include "train/pipeline/simulate.h"
+#include "tests/train/pipeline/simulate.h"
 
 #include <gmock/gmock.h>
 

@@ -10,8 +10,8 @@
 
 #include "tests/train/pipeline/check.h"
 #include "tests/train/pipeline/every_schedule.h"
+#include "tests/train/pipeline/simulate.h"
 #include "tests/train/pipeline/toy_runner.h"
-#include "train/pipeline/simulate.h"
 
 namespace trainyard {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/pipeline/simulate.h"
+#include "tests/train/pipeline/simulate.h"
 
 #include <algorithm>
 #include <deque>

@@ -1,18 +1,15 @@
 """Proves that each recipe of recipes/finetune trains a model of Hugging Face on a file of its user's, as the head of the recipe says,
-smaller only in its sizes, and that the result answers. And that the questions of bench/fine_tune_that_matters.py which are asked are not
-those that are trained. Catches a recipe that is refused, or that no test knows the files of; and an answer that leaks into training."""
+smaller only in its sizes, and that the result answers. Catches a recipe that is refused, or that no test knows the files of."""
 import json
 import os
 import pathlib
-import random
 import subprocess
 import sys
 import unittest
 
 SOURCE = pathlib.Path(os.environ["TRAINYARD_SOURCE"])
-sys.path += [str(SOURCE / "tests/clients"), str(SOURCE / "bench")]
+sys.path.append(str(SOURCE / "tests/clients"))
 
-from fine_tune_that_matters import WORDINGS, byte_tokenizer, in_words, questions  # noqa: E402
 from local_service import BIN, SPEC, LocalService  # noqa: E402
 
 # What a user of each recipe sets, beside the model.
@@ -21,6 +18,20 @@ FILES = {
     "lora-fp8": "data.chat.path=chats.jsonl", "segments": "data.chat.path=segments.jsonl", "documents": "data.indexed.prefix=documents",
 }
 CHATML = "data.chat.format=chatml"  # The model has no chat template.
+
+
+CHARS = [*range(33, 127), *range(161, 173), *range(174, 256)]  # What a byte-level tokenizer.json writes as they are.
+
+
+def byte_tokenizer():
+    """A tokenizer.json whose first 256 ids are the bytes, as those of data.text; then come the tokens of chatml."""
+    others = iter(range(256, 512))
+    letters = [chr(byte if byte in CHARS else next(others)) for byte in range(256)]
+    added = [{"id": 256 + i, "content": token, "special": True, "normalized": False, "lstrip": False, "rstrip": False, "single_word": False}
+             for i, token in enumerate(("<|im_start|>", "<|im_end|>"))]
+    step = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}
+    return {"version": "1.0", "added_tokens": added, "normalizer": None, "pre_tokenizer": step, "post_processor": None, "decoder": step,
+            "model": {"type": "BPE", "vocab": {letter: byte for byte, letter in enumerate(letters)}, "merges": []}}
 
 
 class FineTuningRecipes(unittest.TestCase):
@@ -57,28 +68,6 @@ class FineTuningRecipes(unittest.TestCase):
                 self.assertGreater(steps[-1]["validation_loss"], 0)
                 asked = ["--chat", "What is 7 + 1?"] if chats else ["--prompt", "What is 7 + 1?"]
                 self.service.trainyard("generate", f"runs/{recipe.stem}", "--tokens", "4", *asked)
-
-
-class Questions(unittest.TestCase):
-    def test_what_is_asked_is_not_trained(self):
-        trained, asked = questions(random.Random(7))
-        trained_questions = {question for question, _ in trained}
-        self.assertEqual(len(trained_questions), len(trained))
-        for part in asked.values():
-            self.assertFalse(trained_questions & {question for question, _ in part})
-        # A fact is known from all other wordings, and a place from no line at all.
-        for question, country in asked["facts"]:
-            wording = next(text for text in WORDINGS if question.startswith(text.split("{}")[0]) and question.endswith(text.split("{}")[1]))
-            city = question.removeprefix(wording.split("{}")[0]).removesuffix(wording.split("{}")[1])
-            others = {text.format(city) for text in WORDINGS} - {question}
-            self.assertEqual({answer for known, answer in trained if known in others}, {country}, question)
-            self.assertLessEqual(others, trained_questions)
-        for question, _ in asked["coordinates"]:
-            self.assertFalse([known for known in trained_questions if question.split()[1] in known])
-
-    def test_coordinates_in_words(self):
-        self.assertEqual(in_words("+4813+01620"), "48 degrees 13 minutes north, 16 degrees 20 minutes east")
-        self.assertEqual(in_words("-0848-17042"), "8 degrees 48 minutes south, 170 degrees 42 minutes west")
 
 
 if __name__ == "__main__":

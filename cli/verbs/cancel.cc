@@ -28,7 +28,9 @@ absl::Status RunCancel(const Context& context) {
 
 Verb CancelVerb() {
   return {.name = "cancel",
-          .summary = "stops a job; its devices are free once its ranks are gone",
+          .summary =
+              "stops a job; its ranks write a checkpoint first, if the job has any, and then free "
+              "their devices",
           .positionals = {{"JOB", "the job's id"}},
           .options = {TextOption("--reason", "TEXT", "the reason, which the job shows")},
           .offers = kController | kFormats | kQuiet,

@@ -113,7 +113,7 @@ absl::StatusOr<const ChatFormat*> Choose(const std::string& name, const std::str
   if (!found) {
     return Refused(directory,
                    ": wanted a chat_template beside the tokenizer, found none; name the ",
-                   "format, one of ", ChatFormatNames());
+                   "format, one of ", ChatFormatNames(), " and ", kNoChatFormat);
   }
   const ChatFormat* const format = FormatOf(found->text);
   if (format != nullptr) return format;

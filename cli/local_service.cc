@@ -60,8 +60,6 @@ std::string WordValue(absl::string_view line, absl::string_view key) {
 LocalService::LocalService(LocalServiceOptions options, Output& output)
     : options_(std::move(options)), output_(output) {}
 
-LocalService::~LocalService() = default;
-
 std::string LocalService::LogPath(const Child& child) const {
   return absl::StrCat(options_.state, "/logs/", child.name, ".log");
 }

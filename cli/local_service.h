@@ -38,7 +38,6 @@ struct LocalServiceOptions {
 class LocalService {
  public:
   LocalService(LocalServiceOptions options, Output& output);
-  ~LocalService();
 
   // Prints "ready controller=ADDR metrics=URL" once every worker is registered, and returns after a
   // signal. Errors: a port or the state directory is taken, or a program does not start.

@@ -13,7 +13,7 @@ class FileDescriptor {
   explicit FileDescriptor(int fd = -1) : fd_(fd) {}  // -1: none.
   FileDescriptor(FileDescriptor&& other) noexcept : fd_(other.Release()) {}
   FileDescriptor& operator=(FileDescriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
+    const FileDescriptor old(std::exchange(fd_, other.Release()));
     return *this;
   }
   ~FileDescriptor() {

@@ -103,10 +103,16 @@ std::vector<std::string> Mistakes(const std::string& path, const FieldDescriptor
   refuse(option.has_standard() && !IsNumber(field), "only a number or a flag has a `standard`");
   refuse(flag && option.has_standard() && option.standard() != 0 && option.standard() != 1,
          "the `standard` of a flag is 0 or 1");
-  for (const double number :
-       {option.least(), option.above(), option.most(), option.below(), option.standard()}) {
-    refuse(!real && (number != std::trunc(number) || std::abs(number) > double(int64_t{1} << 53)),
-           "a whole number is wanted, of at most 2^53, beyond which a double is not exact");
+  for (const auto& [member, number] :
+       std::initializer_list<std::pair<const char*, double>>{{"least", option.least()},
+                                                             {"above", option.above()},
+                                                             {"most", option.most()},
+                                                             {"below", option.below()},
+                                                             {"standard", option.standard()}}) {
+    const bool whole = number == std::trunc(number) && std::abs(number) <= double(int64_t{1} << 53);
+    const std::string why = std::string("`") + member + "` is " + Literal(number) +
+                            "; wanted a whole number of at most 2^53, which a double has exactly";
+    refuse(!real && !whole, why.c_str());
   }
   // These depend on the family, which declares them (models/arch/fields.h).
   const bool of_model =

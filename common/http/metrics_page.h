@@ -23,9 +23,10 @@ class MetricsPage {
   // Serves the page. Port 0 picks a free port. An address off loopback needs TLS, and then the
   // metrics are only for readers with a certificate. If `site` is not null, it answers all other
   // paths, including POST. `site` must find out by itself who the reader is, because with a site
-  // clients without a certificate are connected, too. UNAVAILABLE: the address cannot be listened
-  // on. FAILED_PRECONDITION: the address is off loopback, and there is no `tls`. On loopback the
-  // metrics are only for requests whose Host is this machine.
+  // clients without a certificate are connected, too. ALREADY_EXISTS: the port is taken.
+  // UNAVAILABLE: the address cannot be listened on. FAILED_PRECONDITION: the address is off
+  // loopback, and there is no `tls`. On loopback the metrics are only for requests whose Host is
+  // this machine.
   static absl::StatusOr<std::unique_ptr<MetricsPage>> Serve(
       const Address& listen, std::shared_ptr<prometheus::Registry> registry,
       const std::optional<TlsMaterial>& tls, const HttpHandler& site = nullptr);

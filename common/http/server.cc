@@ -127,7 +127,7 @@ void HttpServer::Run() {
     ::poll(ready.data(), ready.size(), PollMilliseconds());
     if (ready[0].revents != 0) break;
     for (size_t i = 0; i < listeners_.size(); ++i) {
-      if (ready[2 + i].revents != 0) AcceptOne(listeners_[i]);
+      if (ready[2 + i].revents != 0 && !AcceptOne(listeners_[i])) break;
     }
     for (const int fd : connections_.Overdue()) HangUp(fd);
     MHD_run(daemon_.get());
@@ -143,7 +143,7 @@ int HttpServer::PollMilliseconds() const {
   return int(absl::ToInt64Milliseconds(kSweepEvery));
 }
 
-void HttpServer::AcceptOne(const Listener& listener) {
+bool HttpServer::AcceptOne(const Listener& listener) {
   absl::StatusOr<AcceptedSocket> accepted = listener.Accept();
   if (absl::IsResourceExhausted(accepted.status())) {
     // Peers wait in the kernel's queue. Asking again at once would only waste processor time.
@@ -153,14 +153,15 @@ void HttpServer::AcceptOne(const Listener& listener) {
     }
     short_of_descriptors_ = true;
     accept_after_ = RealClock().Monotonic() + kSweepEvery;
-    return;
+    return false;
   }
   short_of_descriptors_ = false;
-  if (!accepted.ok()) return;
+  if (!accepted.ok()) return true;
   const auto& peer = reinterpret_cast<const sockaddr&>(accepted->peer);
-  if (!MakeRoomFor(PeerKey(peer))) return;
+  if (!MakeRoomFor(PeerKey(peer))) return true;
   // This closes the socket even if it fails.
   MHD_add_connection(daemon_.get(), accepted->socket.Release(), &peer, accepted->peer_bytes);
+  return true;
 }
 
 bool HttpServer::MakeRoomFor(const std::string& peer) {

@@ -60,7 +60,8 @@ class HttpServer {
              Credentials tls);
   absl::Status StartDaemon();
   void Run();
-  void AcceptOne(const Listener& listener);
+  // Returns false if no connection can be accepted now, whoever waits.
+  bool AcceptOne(const Listener& listener);
   bool MakeRoomFor(const std::string& peer);
   int PollMilliseconds() const;
   // Called by libmicrohttpd for each request: once when its headers are complete, then, for a POST,

@@ -6,9 +6,12 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/file_descriptor.h"
 #include "common/status_macros.h"
 
 namespace trainyard {
@@ -39,6 +42,15 @@ uint16_t* PortOf(sockaddr* address) {
                                         : &reinterpret_cast<sockaddr_in*>(address)->sin_port;
 }
 
+// How often another free port is picked for all addresses of a name.
+constexpr int kMostPicks = 8;
+
+// Whether the machine cannot have this address, although the name has it: a machine without IPv6,
+// or an address of one link.
+bool IsForeign(int error) {
+  return error == EADDRNOTAVAIL || error == EAFNOSUPPORT || error == EINVAL;
+}
+
 // Returns no descriptor on failure; errno then says why.
 FileDescriptor BoundTo(const addrinfo& address, const ListenOptions& options) {
   FileDescriptor socket(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -62,16 +74,18 @@ FileDescriptor BoundTo(const addrinfo& address, const ListenOptions& options) {
 Listener::Listener(FileDescriptor socket, Address address)
     : socket_(std::move(socket)), address_(std::move(address)) {}
 
-absl::StatusOr<std::vector<Listener>> Listener::Listen(const Address& address,
-                                                       const ListenOptions& options) {
+absl::StatusOr<std::vector<Listener>> Listener::ListenOnce(const Address& address,
+                                                           const ListenOptions& options) {
   ASSIGN_OR_RETURN(const Addresses addresses, Resolve(address));
   std::vector<Listener> listeners;
+  std::set<std::string> bound_to;
   Address real = address;
   for (addrinfo* each = addresses.get(); each != nullptr; each = each->ai_next) {
     *PortOf(each->ai_addr) = htons(uint16_t(real.port));
+    const std::string bytes(reinterpret_cast<const char*>(each->ai_addr), each->ai_addrlen);
+    if (bound_to.contains(bytes)) continue;  // /etc/hosts may have an address twice.
     FileDescriptor socket = BoundTo(*each, options);
-    // A machine without IPv6 may have a name for ::1 all the same.
-    if (!socket.valid() && errno == EADDRNOTAVAIL && addresses->ai_next != nullptr) continue;
+    if (!socket.valid() && IsForeign(errno) && addresses->ai_next != nullptr) continue;
     if (!socket.valid() && errno == EADDRINUSE) {
       return absl::AlreadyExistsError(
           absl::StrCat("cannot listen on ", address.ToString(), ": the port is taken"));
@@ -84,9 +98,22 @@ absl::StatusOr<std::vector<Listener>> Listener::Listen(const Address& address,
       return CannotListen(address, std::strerror(errno));
     }
     real.port = ntohs(*PortOf(name));
+    *PortOf(each->ai_addr) = htons(uint16_t(real.port));
+    bound_to.emplace(reinterpret_cast<const char*>(each->ai_addr), each->ai_addrlen);
     listeners.push_back(Listener(std::move(socket), real));
   }
   if (listeners.empty()) return CannotListen(address, "this machine has no such address");
+  return listeners;
+}
+
+absl::StatusOr<std::vector<Listener>> Listener::Listen(const Address& address,
+                                                       const ListenOptions& options) {
+  absl::StatusOr<std::vector<Listener>> listeners = ListenOnce(address, options);
+  // The port that was free at the first address may be taken at another one.
+  for (int i = 1; i < kMostPicks && address.port == 0; ++i) {
+    if (!absl::IsAlreadyExists(listeners.status())) break;
+    listeners = ListenOnce(address, options);
+  }
   return listeners;
 }
 

@@ -25,9 +25,10 @@ struct ListenOptions {
 
 class Listener {
  public:
-  // Listens on every address that the host's name resolves to. Port 0 picks a free port, which is
-  // the same for all of them. The result is not empty. ALREADY_EXISTS: the port is taken.
-  // UNAVAILABLE: this machine has no such address, or cannot listen there; the message says why.
+  // Listens on every address that the host's name resolves to and that this machine has. Port 0
+  // picks a free port, which is the same for all of them. The result is not empty. ALREADY_EXISTS:
+  // the port is taken. UNAVAILABLE: this machine has no such address, or cannot listen there; the
+  // message says why.
   static absl::StatusOr<std::vector<Listener>> Listen(const Address& address,
                                                       const ListenOptions& options = {});
 
@@ -39,6 +40,8 @@ class Listener {
   absl::StatusOr<AcceptedSocket> Accept() const;
 
  private:
+  static absl::StatusOr<std::vector<Listener>> ListenOnce(const Address& address,
+                                                          const ListenOptions& options);
   Listener(FileDescriptor socket, Address address);
 
   FileDescriptor socket_;

@@ -64,8 +64,6 @@ FloodGuard::FloodGuard(const ConnectionUsers& users)
   CHECK(epoll_.valid()) << errno;
 }
 
-FloodGuard::~FloodGuard() = default;
-
 void FloodGuard::Add(int fd, const std::string& peer, std::shared_ptr<ConnectionUse> use,
                      absl::Duration now) {
   if (const auto old = connections_.find(fd); old != connections_.end()) {

@@ -27,7 +27,6 @@ namespace trainyard::controller {
 class FloodGuard {
  public:
   explicit FloodGuard(const ConnectionUsers& users);
-  ~FloodGuard();
   FloodGuard(const FloodGuard&) = delete;
   FloodGuard& operator=(const FloodGuard&) = delete;
 

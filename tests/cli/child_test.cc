@@ -78,10 +78,11 @@ TEST(CheckListenable, TellsATakenPortFromABadAddress) {
   const std::string taken = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
   const absl::Status status = CheckListenable("--listen", taken);
   EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_EQ(status.message(),
-            absl::StrCat("--listen: cannot listen on ", taken,
-                         ": it is taken, perhaps by another 'trainyard up'; --listen 127.0.0.1:0 "
-                         "picks a free port"));
+  EXPECT_EQ(
+      status.message(),
+      absl::StrCat("--listen: cannot listen on ", taken,
+                   ": the port is taken, perhaps by another 'trainyard up'; --listen 127.0.0.1:0 "
+                   "picks a free port"));
   close(fd);
   EXPECT_TRUE(CheckListenable("--listen", taken).ok());
   EXPECT_TRUE(CheckListenable("--listen", "127.0.0.1:0").ok());

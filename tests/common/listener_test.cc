@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 Address At(const std::string& host, int port) { return {.host = host, .port = port}; }
 
-// A connection to the listener's own address. Fails where the machine has no such address.
+// Returns a connection to the listener's own address.
 FileDescriptor ConnectTo(const Listener& listener) {
   sockaddr_storage name{};
   socklen_t size = sizeof(name);

@@ -37,7 +37,7 @@ ModelConfig TinyDeepseekV3() {
 // Fields as in the released config.json files. The active parameters are published as "37B" and
 // "32B", without the embedding.
 PublishedModel Published(const char* preset, double parameters, double within, double active,
-                         std::map<std::string, double> numbers) {
+                         int64_t exact_active, std::map<std::string, double> numbers) {
   numbers.insert({{"tied", 0},
                   {"norm_eps", 1e-6},
                   {"yarn_beta_slow", 1},
@@ -49,6 +49,7 @@ PublishedModel Published(const char* preset, double parameters, double within, d
           .active = active,
           .active_within = 0.5e9,
           .active_without_embedding = true,
+          .exact_active = exact_active,
           .numbers = numbers,
           .choices = {{"moe.aux_loss_scope", "SEQUENCE"}}};
 }
@@ -135,7 +136,7 @@ FamilyCase DeepseekV3Case() {
             return std::vector<ModelVariant>{
                 {.name = "adapted", .config = TinyDeepseekV3(), .adapted = true}};
           },
-      .published = {Published("deepseek-v3-671b", 671'026'419'200, 0, 37e9,
+      .published = {Published("deepseek-v3-671b", 671'026'419'200, 0, 37e9, 37'552'297'472,
                               {{"rope_base", 1e4},
                                {"max_seq", 163840},
                                {"dense_layers", 3},
@@ -144,7 +145,7 @@ FamilyCase DeepseekV3Case() {
                                {"moe.groups", 8},
                                {"moe.topk_groups", 4},
                                {"moe.routed_scaling", 2.5}}),
-                    Published("kimi-k2", 1026e9, 0.5e9, 32e9,
+                    Published("kimi-k2", 1026e9, 0.5e9, 32e9, 0,
                               {{"rope_base", 5e4},
                                {"max_seq", 131072},
                                {"dense_layers", 1},

@@ -11,6 +11,10 @@ const std::vector<FamilyCase>& FamilyCases() {
   static const std::vector<FamilyCase>* const cases =
       new std::vector<FamilyCase>{TRAINYARD_FOR_EACH_FAMILY(TRAINYARD_FAMILY_CASE)};
 #undef TRAINYARD_FAMILY_CASE
+  for (const FamilyCase& one : *cases) {
+    CHECK(one.tiny != nullptr && one.flops != nullptr && one.parts != nullptr) << one.name;
+    CHECK(one.wrong.empty() || *one.wrong_preset != '\0') << one.name;
+  }
   return *cases;
 }
 

@@ -1,4 +1,4 @@
-// What the tests of all families know of one. tests/families/NAME.cc defines the FamilyCase of a
+// What the tests that walk all families know of each. tests/families/NAME.cc defines the FamilyCase of a
 // family; tests do not link while a family of the registry has none.
 
 #pragma once
@@ -25,14 +25,16 @@ struct ModelVariant {
 // What a publisher says of a preset.
 struct PublishedModel {
   const char* preset;
-  double parameters = 0;  // Of all; 0: nobody says it.
-  double within = 0;
-  // Of those that a token goes through; 0: all of them.
+  double parameters = 0;  // The number of all parameters. 0: no publisher says it.
+  double within = 0;      // What that number is rounded to.
+  double embedding = 0;   // The parameters of the embedding alone. 0: no publisher says it.
+  // The number of the parameters that a token goes through. 0: all of them.
   double active = 0;
   double active_within = 0;
   bool active_without_embedding = false;
+  int64_t exact_active = 0;  // As the files of the public checkpoint have them; 0: not counted.
   std::map<std::string, double> numbers = {};       // Values of fields. A flag is 0 or 1.
-  std::map<std::string, std::string> choices = {};  // The same of fields that are a name.
+  std::map<std::string, std::string> choices = {};  // Values of the fields that hold a name.
 };
 
 // A value that no job may have.
@@ -42,7 +44,7 @@ struct WrongValue {
   void (*change)(ModelConfig& config);
 };
 
-// The layout that a tiny model is divided by.
+// How ranks divide a tiny model.
 struct LayoutSizes {
   int64_t tensor = 1, context = 1, pipeline = 1;  // Numbers of ranks.
   int64_t layers = 2;
@@ -67,7 +69,7 @@ struct FamilyCase {
   // Null: the family's struct is a DecoderConfig, or the family is no decoder.
   DecoderConfig& (*as_decoder)(ModelConfig& config) = nullptr;
   bool is_decoder = true;
-  ModelConfig (*tiny)();  // All fields that the family has of its own matter in it.
+  ModelConfig (*tiny)();  // Each field that only this family has changes what the model computes.
   std::vector<ModelVariant> (*variants)() = nullptr;
   std::vector<PublishedModel> published;  // One for each preset.
   const char* wrong_preset = "";          // The preset whose values `wrong` changes.

@@ -21,10 +21,12 @@ ModelConfig TinyGemma3(bool tied) {
 // Table 1 of arXiv:2503.19786, in millions: the embedding, and the others. The table counts the
 // projection of images into the model, of 1152 columns, to the embedding.
 PublishedModel Published(const char* preset, double embedding, double others, double images,
-                         double window, double scalar, double factor) {
+                         double window, double scalar, double factor, int64_t exact = 0) {
   return {.preset = preset,
           .parameters = 1e6 * (embedding + others) - images,
-          .within = 1.5e6,
+          .within = 1e6,
+          .embedding = 1e6 * embedding - images,
+          .exact_active = exact,
           .numbers = {{"rope_base", 1e6},
                       {"max_seq", factor > 0 ? 131072 : 32768},
                       {"tied", 1},
@@ -71,7 +73,7 @@ FamilyCase Gemma3Case() {
           [] {
             return std::vector<ModelVariant>{{"untied", TinyGemma3(false)}};
           },
-      .published = {Published("gemma3-1b", 302, 698, 0, 512, 256, 0),
+      .published = {Published("gemma3-1b", 302, 698, 0, 512, 256, 0, 999'885'952),
                     Published("gemma3-4b", 675, 3209, 1152 * 2560, 1024, 256, 8),
                     Published("gemma3-12b", 1012, 10759, 1152 * 3840, 1024, 256, 8),
                     Published("gemma3-27b", 1416, 25600, 1152 * 5376, 1024, 168, 8)},

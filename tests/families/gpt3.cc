@@ -24,7 +24,7 @@ PublishedModel Published(const char* preset, double parameters, double within, d
 std::vector<FrozenPart> Parts(const ModelConfig& config) {
   const char* const head = AsDecoder(config).tied ? "transformer.wte.weight" : "lm_head.weight";
   return {{"lower", {"transformer.w*", "transformer.h.0.*"}, {}},
-          {"matrices", {"*.c_*weight", "lm_head.weight"}, {}},
+          {"matrices", {"*proj*", "*.c_*weight", "lm_head.weight"}, {}},
           {"all_but_norms", {}, {"*ln_*"}},
           {"all_but_head", {}, {head}},
           {"all_but_one_layer", {}, {"transformer.h.0.*"}},

@@ -103,8 +103,9 @@ TEST(DeclaredRowsTest, AnOptionThatNobodyWouldReadIsRefused) {
            {{"a", kDouble, "zero: 'none'"}, "a: without limits nobody reads `zero` and `note`"},
            {{"a", kMessage, "standard: 1", "Part"}, "a: only a number or a flag has a `standard`"},
            {{"a", kBool, "standard: 2"}, "a: the `standard` of a flag is 0 or 1"},
-           {{"a", kInt64, "most: 0.5"}, "a: a whole number is wanted"},
-           {{"a", kInt64, "most: 1e17"}, "a: a whole number is wanted, of at most 2^53"}}) {
+           {{"a", kInt64, "most: 0.5"}, "a: `most` is 0.5; wanted a whole number"},
+           {{"a", kInt64, "most: 1e17"},
+            "a: `most` is 100000000000000000; wanted a whole number of at most 2^53"}}) {
     SCOPED_TRACE(wrong.says);
     const Declared declared = Declare({Message("Part", {}), Message("Spec", {wrong.field})});
     EXPECT_FALSE(declared.good);

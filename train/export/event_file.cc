@@ -80,8 +80,6 @@ absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Open(const std::string& pa
   return file;
 }
 
-EventFile::~EventFile() = default;
-
 absl::Status EventFile::Scan(double wall_time) {
   int64_t good = 0, records = 0;
   for (;; ++records) {

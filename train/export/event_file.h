@@ -29,7 +29,6 @@ class EventFile {
   // that follows it. FAILED_PRECONDITION: another process writes the file, or `path` is not such a
   // file. Other errors are those of ErrnoStatus (common/files.h).
   static absl::StatusOr<std::unique_ptr<EventFile>> Open(const std::string& path, double wall_time);
-  ~EventFile();
   EventFile(const EventFile&) = delete;
 
   // The next Put is compared with the first event of the file. This is also the state after Open.

@@ -1,6 +1,7 @@
 // Pipeline schedules as data: the actions of each stage, their order, and their memory. Start here.
-// schedules.cc has the table of schedules, message.h the messages between stages, check.h checks
-// that a schedule can run, and simulate.h finds how long it takes.
+// schedules.cc has the table of schedules, and message.h the messages between stages. In
+// tests/train/pipeline, check.h checks that a schedule can run, and simulate.h finds how long the
+// schedule takes.
 //
 // The model is divided into stages x chunks consecutive parts. The stage of each part is data of
 // the schedule (PipelineSchedule::stage_of), and so are the messages between neighbouring parts.

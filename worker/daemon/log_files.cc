@@ -72,6 +72,7 @@ LogWriter::LogWriter(std::string directory, uint64_t file_bytes, uint32_t files)
 }
 
 void LogWriter::Rotate() {
+  file_ = FileDescriptor();
   begin_ += size_;
   size_ = 0;
   const std::string path = absl::StrFormat("%s/log.%012d", directory_, begin_);

@@ -94,7 +94,7 @@ absl::StatusOr<pid_t> SpawnSession(const Command& command) {
 absl::StatusOr<std::string> RunForOutput(const Command& command, absl::Duration timeout) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus(errno, "open a pipe for", "a program");
-  const FileDescriptor from(ends[0]);
+  FileDescriptor from(ends[0]);
   FileDescriptor to(ends[1]);
   SpawnPlan plan({});
   posix_spawn_file_actions_adddup2(plan.actions(), to.get(), STDOUT_FILENO);
@@ -113,6 +113,7 @@ absl::StatusOr<std::string> RunForOutput(const Command& command, absl::Duration 
     if (n == 0 || (n < 0 && errno != EINTR)) break;
     if (n > 0 && output.size() < (1 << 20)) output.append(chunk, size_t(n));
   }
+  from = FileDescriptor();  // Who still writes must not wait for this process.
   if (timed_out) ::kill(pid, SIGKILL);
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {

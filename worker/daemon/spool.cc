@@ -29,8 +29,6 @@ Spool::Spool(std::string directory, const std::string& name, uint64_t max_bytes)
       max_bytes_(max_bytes),
       file_bytes_(std::min(kMaxFileBytes, max_bytes / 16)) {}
 
-Spool::~Spool() = default;
-
 std::string Spool::Path(const File& file) const {
   return absl::StrCat(directory_, "/", prefix_, file.number);
 }

@@ -32,7 +32,6 @@ class Spool {
   // Above `max_bytes` the oldest file is removed. Reports that must arrive have a spool without a
   // limit.
   Spool(std::string directory, const std::string& name, uint64_t max_bytes = kUnbounded);
-  ~Spool();
   Spool(const Spool&) = delete;
   Spool& operator=(const Spool&) = delete;
 

@@ -12,6 +12,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/file_descriptor.h"
 #include "common/files.h"
 #include "common/patient_read.h"
 #include "common/status_macros.h"
@@ -43,17 +44,15 @@ absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Open(const std::
   const std::string absolute = std::filesystem::canonical(path, error).string();
   if (error) return ErrnoStatus(error.value(), "resolve", path);
   const std::string lock_path = absolute + "/lock";
-  const int lock = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (lock < 0) return ErrnoStatus(errno, "open", lock_path);
-  if (::flock(lock, LOCK_EX | LOCK_NB) != 0) {
-    const int reason = errno;
-    ::close(lock);
-    if (reason != EWOULDBLOCK) return ErrnoStatus(reason, "lock", lock_path);
+  FileDescriptor lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!lock.valid()) return ErrnoStatus(errno, "open", lock_path);
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return ErrnoStatus(errno, "lock", lock_path);
     return absl::FailedPreconditionError(
         absl::StrCat("state directory ", absolute,
                      " belongs to another running worker daemon; give this one its own --state"));
   }
-  std::unique_ptr<StateDirectory> state(new StateDirectory(absolute, lock));
+  std::unique_ptr<StateDirectory> state(new StateDirectory(absolute, std::move(lock)));
   const std::string ranks = absolute + "/ranks";
   RETURN_IF_ERROR(MakeDirectories(ranks));
   for (const std::string& directory : {absolute, ranks}) RETURN_IF_ERROR(HideNames(directory));
@@ -70,7 +69,5 @@ absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Open(const std::
   }
   return state;
 }
-
-StateDirectory::~StateDirectory() { ::close(lock_); }
 
 }  // namespace trainyard

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/file_descriptor.h"
 
 namespace trainyard {
 
@@ -23,7 +24,6 @@ class StateDirectory {
  public:
   // Makes the directory if it is missing. FAILED_PRECONDITION: another daemon holds it.
   static absl::StatusOr<std::unique_ptr<StateDirectory>> Open(const std::string& path);
-  ~StateDirectory();  // Releases the lock.
   StateDirectory(const StateDirectory&) = delete;
   StateDirectory& operator=(const StateDirectory&) = delete;
 
@@ -31,10 +31,11 @@ class StateDirectory {
   const std::string& worker_id() const { return worker_id_; }
 
  private:
-  StateDirectory(std::string path, int lock) : path_(std::move(path)), lock_(lock) {}
+  StateDirectory(std::string path, FileDescriptor lock)
+      : path_(std::move(path)), lock_(std::move(lock)) {}
 
   const std::string path_;
-  const int lock_;
+  const FileDescriptor lock_;
   std::string worker_id_;
 };
 

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/clock.h"
+#include "common/file_descriptor.h"
 #include "common/files.h"
 #include "common/log.h"
 #include "common/patient_read.h"
@@ -43,11 +44,6 @@ class Supervisor {
       : directory_(std::move(directory)),
         launch_(std::move(launch)),
         log_(directory_, launch_.log_file_bytes, launch_.log_files) {}
-  ~Supervisor() {
-    for (const int fd : {signals_, output_}) {
-      if (fd >= 0) ::close(fd);
-    }
-  }
 
   absl::Status Start();
   void WaitForTrainer();
@@ -63,8 +59,8 @@ class Supervisor {
   const std::string directory_;
   const Launch launch_;
   LogWriter log_;
-  int signals_ = -1;
-  int output_ = -1;
+  FileDescriptor signals_;  // A signalfd.
+  FileDescriptor output_;   // Of the trainer; none once nobody can write.
   pid_t trainer_ = 0;
   bool asked_to_stop_ = false;
   std::optional<absl::Duration> kill_at_;  // A monotonic time.
@@ -74,19 +70,19 @@ class Supervisor {
 absl::Status Supervisor::Start() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus(errno, "open a pipe for", launch_.trainer);
-  output_ = ends[0];
-  ::fcntl(output_, F_SETFL, O_NONBLOCK);
+  output_ = FileDescriptor(ends[0]);
+  const FileDescriptor input(ends[1]);
+  ::fcntl(output_.get(), F_SETFL, O_NONBLOCK);
   sigset_t handled;
   sigemptyset(&handled);
   for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&handled, signal);
   ::sigprocmask(SIG_BLOCK, &handled, nullptr);
-  signals_ = ::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK);
-  if (signals_ < 0) return ErrnoStatus(errno, "open a signalfd for", launch_.trainer);
+  signals_ = FileDescriptor(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!signals_.valid()) return ErrnoStatus(errno, "open a signalfd for", launch_.trainer);
   const pid_t self = ::getpid();
   trainer_ = ::fork();
   if (trainer_ < 0) return ErrnoStatus(errno, "fork for", launch_.trainer);
-  if (trainer_ == 0) BecomeTrainer(ends[1], self);
-  ::close(ends[1]);
+  if (trainer_ == 0) BecomeTrainer(input.get(), self);
   return absl::OkStatus();
 }
 
@@ -161,13 +157,12 @@ void Supervisor::CopyOutput() {
   char chunk[1 << 16];
   // The limit is above the pipe's size. Signals must not wait for a trainer that writes without
   // end.
-  for (int i = 0; i < 32 && output_ >= 0; ++i) {
-    const ssize_t n = ::read(output_, chunk, sizeof(chunk));
+  for (int i = 0; i < 32 && output_.valid(); ++i) {
+    const ssize_t n = ::read(output_.get(), chunk, sizeof(chunk));
     if (n > 0) {
       log_.Append({chunk, size_t(n)});
     } else if (n == 0) {
-      ::close(output_);  // No writer is left.
-      output_ = -1;
+      output_ = FileDescriptor();  // No writer is left.
     } else if (errno != EINTR) {
       return;
     }

@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
+#include "common/file_descriptor.h"
 #include "common/files.h"
 #include "common/net/address.h"
 #include "common/status_macros.h"
@@ -28,20 +29,19 @@ absl::StatusOr<std::string> LocalAddressTowards(const std::string& address) {
   absl::Status status = absl::UnavailableError(absl::StrCat("no route to ", address));
   std::string result;
   for (const addrinfo* it = found; it != nullptr && result.empty(); it = it->ai_next) {
-    const int fd = ::socket(it->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) continue;
+    const FileDescriptor socket(::socket(it->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (!socket.valid()) continue;
     sockaddr_storage local = {};
     socklen_t size = sizeof(local);
     char host[NI_MAXHOST];
-    if (::connect(fd, it->ai_addr, it->ai_addrlen) == 0 &&
-        ::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &size) == 0 &&
+    if (::connect(socket.get(), it->ai_addr, it->ai_addrlen) == 0 &&
+        ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&local), &size) == 0 &&
         ::getnameinfo(reinterpret_cast<sockaddr*>(&local), size, host, sizeof(host), nullptr, 0,
                       NI_NUMERICHOST) == 0) {
       result = host;
     } else {
       status = ErrnoStatus(errno, "find a route to", address);
     }
-    ::close(fd);
   }
   ::freeaddrinfo(found);
   if (result.empty()) return status;

@@ -1,4 +1,4 @@
-// One rank of a job as a process. Connects the training loop (train/step) with the worker daemon's
+// One rank of a job as a process. Connects the training loop (train/trainer) with the worker daemon's
 // socket, the other ranks and the terminal.
 
 #pragma once

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "common/check.h"
+#include "common/file_descriptor.h"
 
 namespace trainyard {
 
@@ -18,14 +19,13 @@ StopSignals::StopSignals() {
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   CHECK(::pthread_sigmask(SIG_BLOCK, &signals, nullptr) == 0);
-  fd_ = ::signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
-  CHECK(fd_ >= 0) << "signalfd: " << std::strerror(errno);
+  signals_ = FileDescriptor(::signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC));
+  CHECK(signals_.valid()) << "signalfd: " << std::strerror(errno);
 }
-StopSignals::~StopSignals() { ::close(fd_); }
 
 bool StopSignals::Received() {
   signalfd_siginfo info;
-  if (::read(fd_, &info, sizeof(info)) == sizeof(info)) received_ = true;
+  if (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) received_ = true;
   return received_;
 }
 

@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include "common/file_descriptor.h"
+
 namespace trainyard {
 
 // Blocks the two signals in this thread and in all threads that are started later, so make this
@@ -17,7 +19,7 @@ class StopSignals {
   bool Received();
 
  private:
-  int fd_;
+  FileDescriptor signals_;
   bool received_ = false;
 };
 

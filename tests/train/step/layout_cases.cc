@@ -273,7 +273,7 @@ std::vector<LayoutCase> AdaptedLayouts(const std::string& model, int64_t max_ran
   std::vector<LayoutCase> cases;
   for (size_t i = 0; i < all.size(); i += stride) {
     auto [name, lora] = kinds[cases.size() % std::size(kinds)];
-    if (cases.size() % 2 == 0 && model != "dit") lora.dropout = 0.25;
+    if (cases.size() % 2 == 0 && CaseOf(model).is_decoder) lora.dropout = 0.25;
     LayoutCase& c = cases.emplace_back(all[i]);
     c.frozen = absl::StrCat("base_of_", name);
     c.job.adapter = AdapterConfig{.lora = lora};

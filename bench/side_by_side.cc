@@ -167,6 +167,7 @@ double Distance(DType dtype, Bytes got, Bytes want, Bytes base) {
     case DType::kI64:
     case DType::kE4M3:
     case DType::kE5M2:
+    case DType::kI16:
       break;
   }
   const size_t size = SizeOf(dtype), n = got.size() / size;

@@ -23,6 +23,8 @@ struct OwnCase {
   int64_t micro, sequence;
 };
 
+constexpr char kCompact[] = "COMPACT";
+
 // Those of bench/beside_pytorch.py.
 const std::map<std::string, OwnCase> kOwnCases = {{"byte",
                                                    {.model = {"llama",
@@ -81,6 +83,7 @@ JobConfig JobOf(const StepCase& step) {
   job.recompute.blocks = step.recomputed_blocks;
   job.deterministic = step.deterministic;
   job.optimizer.options = OptimizerOptions(*FindOptimizer(step.optimizer));
+  if (step.state == kCompact) job.optimizer.options["state"] = double(OptimizerState::kCompact);
   if (step.lora > 0) job.adapter.emplace().lora = {.rank = step.lora, .alpha = 16};
   job.devices = 1;
   return job;
@@ -123,6 +126,8 @@ void AddOptions(CLI::App& app, StepCase& step) {
       ->check(CLI::Range(1, 1024));
   app.add_option("--recompute-blocks", step.recomputed_blocks)->check(CLI::Range(0, 1024));
   app.add_option("--optimizer", step.optimizer)->check(CLI::IsMember(OptimizerNames()));
+  app.add_option("--state", step.state, "Of AdamW")
+      ->check(CLI::IsMember(std::vector<std::string>{"F32", kCompact}));
   app.add_option("--lora", step.lora, "The rank of adapters: they alone are trained")
       ->check(CLI::Range(int64_t{1}, kMaxLoraRank));
   app.add_option("--deterministic", step.deterministic, "As a job's `deterministic`");

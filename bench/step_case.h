@@ -25,7 +25,8 @@ struct StepCase {
   int64_t accumulate = 1;  // Micro-batches of a step.
   int64_t recomputed_blocks = 0;
   bool deterministic = true;
-  std::string optimizer = "adamw";  // With the standard options.
+  std::string optimizer = "adamw";  // With the standard options, but for its state.
+  std::string state = "F32";        // As in a job: F32 or, of AdamW, COMPACT.
   int64_t lora = 0;                 // The rank of adapters of all linear layers; 0: none.
 };
 

@@ -24,6 +24,7 @@
   X(CausalConvForward) \
   X(Clip) \
   X(ColumnSum) \
+  X(CompactAdamW) \
   X(CopyColumns) \
   X(CrossEntropyBackward) \
   X(CrossEntropyCombine) \
@@ -51,6 +52,7 @@
   X(GroupedMatMulWeightGradient) \
   X(HeadNormBackward) \
   X(HeadNormForward) \
+  X(JoinMaster) \
   X(LatentHeadsBackward) \
   X(LatentHeadsForward) \
   X(LayerNormBackward) \
@@ -81,6 +83,7 @@
   X(ScaledSwiGluForward) \
   X(SiluBackward) \
   X(SiluForward) \
+  X(SplitMaster) \
   X(SquaredReluBackward) \
   X(SquaredReluForward) \
   X(StateEndsBackward) \

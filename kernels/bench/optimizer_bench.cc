@@ -3,8 +3,10 @@
 
 #include "kernels/adamw.h"
 #include "kernels/bench/bench.h"
+#include "kernels/compact_adamw.h"
 #include "kernels/lion.h"
 #include "kernels/muon.h"
+#include "kernels/split_master.h"
 #include "kernels/sum_squares.h"
 #include "kernels/sum_words.h"
 
@@ -50,7 +52,51 @@ void AdamW(benchmark::State& state) {
 }
 BENCHMARK(AdamW)->Apply(Trained);
 
-// The same.
+void CompactAdamW(benchmark::State& state) {
+  Operands o;
+  StepState* const step = o.State({.step = 1, .learning_rate = 1e-6});
+  const Tensor weight = o.Make(DType::kBF16, {kParameters});
+  Measure(
+      state,
+      CompactAdamWArgs{.weight = weight,
+                       .m = o.Make(DType::kBF16, {kParameters}),
+                       .v = o.Make(DType::kBF16, {kParameters}),
+                       .grad = o.Make(DType::kF32, {kParameters}),
+                       .beta1 = 0.9,
+                       .beta2 = 0.95,
+                       .eps = 1e-8,
+                       .weight_decay = 0.1,
+                       .stream = 1,
+                       .global_columns = kParameters,
+                       .first_row = 0,
+                       .first_column = 0,
+                       .state = step,
+                       .remainder = o.MakeOf({kParameters}, [](int64_t) { return int16_t{0}; })},
+      {.bytes = 10.0 * double(weight.bytes())});
+}
+BENCHMARK(CompactAdamW);
+
+void SplitMaster(benchmark::State& state) {
+  Operands o;
+  const Tensor master = o.Make(DType::kF32, {kParameters});
+  const Tensor weight = o.Make(DType::kBF16, {kParameters});
+  const Tensor remainder = o.MakeOf({kParameters}, [](int64_t) { return int16_t{0}; });
+  Measure(state, SplitMasterArgs{.master = master, .weight = weight, .remainder = remainder},
+          {.bytes = 2.0 * double(master.bytes())});
+}
+BENCHMARK(SplitMaster);
+
+void JoinMaster(benchmark::State& state) {
+  Operands o;
+  const Tensor master = o.Make(DType::kF32, {kParameters});
+  const Tensor weight = o.Make(DType::kBF16, {kParameters});
+  const Tensor remainder = o.MakeOf({kParameters}, [](int64_t) { return int16_t{0}; });
+  Measure(state, JoinMasterArgs{.weight = weight, .remainder = remainder, .master = master},
+          {.bytes = 2.0 * double(master.bytes())});
+}
+BENCHMARK(JoinMaster);
+
+// The argument is the dtype of the compute copy.
 void Lion(benchmark::State& state) {
   Operands o;
   StepState* const step = o.State({.step = 1, .learning_rate = 1e-6});

@@ -40,6 +40,7 @@ ncclDataType_t NcclType(DType dtype) {
       return ncclInt64;
     case DType::kE4M3:
     case DType::kE5M2:
+    case DType::kI16:
       break;  // Nothing is reduced in them.
   }
   CHECK(false) << "dtype " << int(dtype);

@@ -9,7 +9,7 @@ namespace trainyard::cpu {
 
 void SumWords(Exec& exec, const SumWordsArgs& args) {
   std::atomic<uint32_t> total = 0;
-  DispatchFloat(args.x.dtype, [&](auto scalar) {
+  DispatchSummed(args.x.dtype, [&](auto scalar) {
     using T = decltype(scalar);
     const T* x = args.x.as<T>();
     ParallelRows(exec, args.x.elements(), 1, [&](int64_t begin, int64_t end) {

@@ -18,6 +18,7 @@ set(TRAINYARD_CUDA_SOURCES
   causal_conv.cu
   clip.cu
   column_sum.cu
+  compact_adamw.cu
   context.cu
   copy_columns.cu
   cross_entropy.cu
@@ -54,6 +55,7 @@ set(TRAINYARD_CUDA_SOURCES
   scaled_squared_relu.cu
   scaled_swiglu.cu
   silu.cu
+  split_master.cu
   squared_relu.cu
   state_ends.cu
   state_init.cu

@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kThreads) SumWordsKernel(Words<T> words) {
 }  // namespace
 
 void SumWords(Exec& exec, const SumWordsArgs& args) {
-  DispatchFloat(args.x.dtype, [&](auto scalar) {
+  DispatchSummed(args.x.dtype, [&](auto scalar) {
     using T = decltype(scalar);
     constexpr int64_t kCount = kPackOf<T>;
     const T* x = args.x.as<T>();

@@ -18,7 +18,7 @@
 
 namespace trainyard {
 
-enum class DType : uint8_t { kF64, kF32, kBF16, kI32, kI64, kE4M3, kE5M2 };
+enum class DType : uint8_t { kF64, kF32, kBF16, kI32, kI64, kE4M3, kE5M2, kI16 };
 
 constexpr size_t SizeOf(DType dtype) {
   switch (dtype) {
@@ -29,6 +29,7 @@ constexpr size_t SizeOf(DType dtype) {
     case DType::kI32:
       return 4;
     case DType::kBF16:
+    case DType::kI16:
       return 2;
     case DType::kE4M3:
     case DType::kE5M2:
@@ -54,6 +55,8 @@ constexpr const char* Name(DType dtype) {
       return "e4m3";
     case DType::kE5M2:
       return "e5m2";
+    case DType::kI16:
+      return "i16";
   }
   return "?";
 }
@@ -114,6 +117,10 @@ struct DTypeOf<float> {
 template <>
 struct DTypeOf<bf16> {
   static constexpr DType value = DType::kBF16;
+};
+template <>
+struct DTypeOf<int16_t> {
+  static constexpr DType value = DType::kI16;
 };
 template <>
 struct DTypeOf<int32_t> {

@@ -13,6 +13,7 @@ int64_t TimesOf(const Instance& instance, const StepReplays& replays) {
   switch (instance.list) {
     case List::kInit:
     case List::kPrepare:
+    case List::kJoin:
       return 0;
     case List::kForward:
     case List::kBackwardInput:

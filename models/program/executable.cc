@@ -25,6 +25,8 @@ Action ActionOf(List list) {
       return Action::kInit;
     case List::kPrepare:
       return Action::kPrepare;
+    case List::kJoin:
+      return Action::kJoin;
     case List::kForward:
       return Action::kForward;
     case List::kBackwardInput:
@@ -94,7 +96,8 @@ std::vector<Segment> SegmentsOf(const std::vector<BoundInstance>& instances, boo
 
 // Instances of the other lists belong to the whole model.
 bool IsOfABlock(List list) {
-  return list != List::kInit && list != List::kPrepare && list != List::kOptimizer;
+  return list != List::kInit && list != List::kPrepare && list != List::kJoin &&
+         list != List::kOptimizer;
 }
 
 Span SpanOf(const Instance& instance, const ActionKey& key) {
@@ -258,7 +261,7 @@ void Executable::State::Bind(const CollectiveTable& collectives) {
                             .collectives = collectives,
                             .communication = communication,
                             .first_writer = std::move(first_writer)};
-  for (const Action action : {Action::kInit, Action::kPrepare, Action::kOptimizer}) {
+  for (const Action action : {Action::kInit, Action::kPrepare, Action::kJoin, Action::kOptimizer}) {
     bound[{action}];  // Exists also if there is nothing to do.
   }
   for (size_t i = 0; i < program.instances.size(); ++i) BindInstance(context, int(i));
@@ -465,6 +468,11 @@ void Executable::CopyToDevice(void* device, const void* host, size_t bytes) {
 
 Tensor Executable::flat(FlatBuffer buffer, const FlatRange& range) const {
   return state_->memory->flat(buffer, range);
+}
+
+Tensor Executable::master(const FlatRange& shard) const {
+  const auto [buffer, range] = program().PlaceOfMaster(shard);
+  return flat(buffer, range);
 }
 
 Tensor Executable::frozen(const ParameterBox& box) const {

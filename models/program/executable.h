@@ -48,6 +48,7 @@ using CollectiveTable = std::map<Group, Collective*>;
 enum class Action : uint8_t {
   kInit,     // Sets initial parameters (reads StepState.seed), and moments to zero.
   kPrepare,  // After kInit or a load of master weights, before the first forward.
+  kJoin,     // Before master weights are read (`master`); until the next kBackward.
   kForward,
   kBackward,       // Both backward lists, in program order.
   kBackwardInput,  // One backward list; the plan must be made for split lists.
@@ -100,6 +101,9 @@ class Executable {
   // OwnedParameters and FrozenParameters.
   Tensor flat(FlatBuffer buffer, const FlatRange& range) const;
   Tensor frozen(const ParameterBox& box) const;
+  // The master weights of a range that counts as in kMaster. If masters are split, they are here
+  // from kInit to kPrepare, and after kJoin until the next kBackward (Program::PlaceOfMaster).
+  Tensor master(const FlatRange& shard) const;
   // Returns the sum of all words of such views (kernels/sum_words.h). The device adds them up.
   uint32_t SumWords(std::span<const Tensor> views) const;
   // Copy between the host's memory and such a view, in stream order with the work of Run.

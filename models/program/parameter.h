@@ -99,13 +99,15 @@ struct ParameterSpec {
 //
 // A rank's trainable parameters have two flat coordinates. One counts all trainable parameters. The
 // other counts those that the rank updates: all of them, or the rank's ZeRO shard (Bucket). The
-// first three buffers use the second coordinate, and the others the first; Program::place says
-// which ranges a buffer holds. Frozen parameters have a third coordinate, for the last two buffers,
+// first four buffers use the second coordinate, and the others the first; Program::place says which
+// ranges a buffer holds. Frozen parameters have a third coordinate, for the last two buffers,
 // which counts bytes.
 enum class FlatBuffer : uint8_t {
-  kMaster,        // Masters: updated by the optimizer, saved in checkpoints.
+  kMaster,        // Masters: updated by the optimizer, saved in checkpoints. If masters are split,
+                  // those of unrounded parameters alone.
   kFirstMoment,   // Moments: the optimizer's m. Checkpoints save the moments, too.
   kSecondMoment,  // Moments: the optimizer's v.
+  kRemainder,     // Remainders of split masters, whose weights are in kCompute.
   kGradient,      // Gradients: sums over micro-batches and, at the end, over ranks.
   kCompute,       // Weights: read by forward and backward. Not used where the master is whole and
                   // has the same format, nor for unrounded parameters.
@@ -118,7 +120,7 @@ enum class FlatBuffer : uint8_t {
                     // FULL, this rank's shard of most of them (FrozenBucket).
   kFrozenWindow,    // ZeRO FULL: frozen parameters of the gathered blocks.
 };
-inline constexpr int kNumFlatBuffers = 10;
+inline constexpr int kNumFlatBuffers = 11;
 
 // The state that an optimizer may keep of a parameter. Which of these buffers exist is declared in
 // the optimizer's file (models/program/optimizer/optimizer.h); the others have no elements.

@@ -79,6 +79,18 @@ Precision Precision::BF16() {
           .head = {kSums, kRounded, kSums}};
 }
 
+bool Precision::CanBeCompact() const {
+  return weight == DType::kBF16 && master == DType::kF32 && gradient == DType::kF32;
+}
+
+Precision Precision::WithCompactState() const {
+  CHECK(CanBeCompact()) << "weights are " << weight << " and masters " << master;
+  Precision with = *this;
+  with.split_masters = true;
+  with.moment = DType::kBF16;
+  return with;
+}
+
 Precision Precision::WithLayers(const OperandFormat& x, const OperandFormat& w,
                                 const OperandFormat& dy) const {
   Precision with = *this;

@@ -72,12 +72,15 @@ using ProductFormats = std::array<ProductFormat, 3>;
 
 struct Precision {
   // Storages.
-  DType weight;      // Trainable parameters, as forward and backward read them.
-  DType frozen;      // Frozen parameters; no other copy exists.
-  DType gradient;    // Gradients of parameters: sums over micro-batches.
-  DType reduced;     // The same while they are sent; sums are f32 or better.
-  DType master;      // Trainable parameters, as the optimizer updates them.
-  DType moment;      // The optimizer's moments.
+  DType weight;    // Trainable parameters, as forward and backward read them.
+  DType frozen;    // Frozen parameters; no other copy exists.
+  DType gradient;  // Gradients of parameters: sums over micro-batches.
+  DType reduced;   // The same while they are sent; sums are f32 or better.
+  DType master;    // Trainable parameters, as the optimizer updates them.
+  DType moment;    // The optimizer's moments.
+  // A master is kept as the weight that forward and backward read, and a remainder
+  // (kernels/split_master.h). Unrounded parameters keep whole masters.
+  bool split_masters = false;
   DType activation;  // Activations and their gradients.
   DType statistic;   // Statistics of rows, losses, rotations, weights of experts.
   // Products.
@@ -97,6 +100,10 @@ struct Precision {
   static Precision F64();
   static Precision F32();
   static Precision BF16();
+  // Whether state can be compact: forward and backward read weights in bf16, of masters in f32.
+  bool CanBeCompact() const;
+  // The same with masters that are split and moments in bf16. CHECKs CanBeCompact.
+  Precision WithCompactState() const;
   // The same, but the products of layers round their operands: the input x, the weight w and the
   // gradient dy of the output.
   Precision WithLayers(const OperandFormat& x, const OperandFormat& w,

@@ -13,6 +13,8 @@ const char* Name(List list) {
   switch (list) {
     case List::kInit:
       return "init";
+    case List::kJoin:
+      return "join";
     case List::kPrepare:
       return "prepare";
     case List::kForward:
@@ -133,6 +135,8 @@ DType Program::dtype(FlatBuffer buffer) const {
     case FlatBuffer::kFirstMoment:
     case FlatBuffer::kSecondMoment:
       return precision.moment;
+    case FlatBuffer::kRemainder:
+      return DType::kI16;
     case FlatBuffer::kGradient:
     case FlatBuffer::kGradientWindow:
       return precision.gradient;
@@ -169,6 +173,18 @@ FlatBuffer Program::weight_buffer(const FlatRange& flat) const {
 FlatBuffer Program::frozen_buffer(const FlatRange& bytes) const {
   const bool windowed = place(FlatBuffer::kFrozenWindow).Find(bytes).has_value();
   return windowed ? FlatBuffer::kFrozenWindow : FlatBuffer::kFrozen;
+}
+
+Program::MasterPlace Program::PlaceOfMaster(const FlatRange& shard) const {
+  if (place(FlatBuffer::kMaster).Find(shard)) return {FlatBuffer::kMaster, shard};
+  for (const Bucket& bucket : buckets) {
+    if (bucket.shard.Intersect(shard).elements != shard.elements) continue;
+    return {FlatBuffer::kGradient,
+            {.offset = shard.offset - bucket.shard.offset + bucket.own.offset,
+             .elements = shard.elements}};
+  }
+  CHECK(false) << "no bucket has all of " << shard.offset << "+" << shard.elements;
+  std::abort();
 }
 
 FlatRange Program::InMaster(const FlatRange& flat) const {

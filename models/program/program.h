@@ -29,6 +29,7 @@ class Op;
 enum class List : uint8_t {
   kInit,     // Once, for a fresh model: initial parameters.
   kPrepare,  // After init or a load, before the first step: constants, compute copies.
+  kJoin,     // Before masters are read: makes those that are split whole.
   kForward,
   kBackwardInput,   // Gradients of activations, and of gains and biases.
   kBackwardWeight,  // Weight gradients of matrix products: may run later than the above.
@@ -198,6 +199,13 @@ struct Program {
   FlatBuffer weight_buffer(const FlatRange& flat) const;
   // The buffer in which forward and backward read a frozen storage.
   FlatBuffer frozen_buffer(const FlatRange& bytes) const;
+  // Where masters are whole between kInit or a load and kPrepare, and after kJoin: in kMaster, or,
+  // if they are split, where gradients lie. `shard` counts as in kMaster.
+  struct MasterPlace {
+    FlatBuffer buffer;
+    FlatRange range;
+  };
+  MasterPlace PlaceOfMaster(const FlatRange& shard) const;
   // Where kMaster has these parameters, of which it holds all.
   FlatRange InMaster(const FlatRange& flat) const;
   FlatBuffer gradient_buffer(const FlatRange& flat) const;

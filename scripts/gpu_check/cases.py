@@ -16,18 +16,21 @@ class Case:
     layers: int = 0  # 0: all.
     deterministic: bool = True
     steps: int = 12  # That are timed.
+    state: str = "F32"  # Of AdamW.
 
     def __str__(self):
         layers = f" of {self.layers} layers" if self.layers else ""
         order = "" if self.deterministic else ", any order"
-        return f"{self.model}{layers}, {self.micro} x {self.sequence}{order}"
+        state = "" if self.state == "F32" else f", {self.state}"
+        return f"{self.model}{layers}, {self.micro} x {self.sequence}{order}{state}"
 
     def options(self):
         file = HERE / f"layers/{self.model}.json"
         layers = ["--layers", self.layers] if self.layers else []
         return ["--case", file if file.exists() else self.model, "--micro", self.micro,
                 "--sequence", self.sequence,
-                "--deterministic", "true" if self.deterministic else "false", *layers]
+                "--deterministic", "true" if self.deterministic else "false", *layers,
+                *(["--state", self.state] if self.state != "F32" else [])]
 
     def tokens(self):
         return self.micro * self.sequence
@@ -46,7 +49,10 @@ ROWS = [
 ROWS += [ROWS[0].any_order(), ROWS[2].any_order()]
 PRODUCTS = [ROWS[0], ROWS[2], ROWS[3]]
 ROW_BESIDE_PYTORCH = ROWS[2]
-MORE_ROWS = [Case("gpt2-1558m", 16, 1024, 67)]
+MORE_ROWS = [
+    Case("gpt2-1558m", 16, 1024, 67),
+    dataclasses.replace(ROWS[2], gib=39, state="COMPACT"),
+]
 # One layer has all shapes. The CPU computes the same, so that there is one sequence. All layers run
 # side by side, so that a GPU of 80 GB must hold them together. The DeepSeek layer is its preset's:
 # latent attention, YaRN, experts in groups, a shared expert, and both ways to balance experts. It

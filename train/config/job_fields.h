@@ -131,6 +131,14 @@ void VisitSchedule(Visitor& fields, ScheduleConfig& out) {
 }
 
 template <typename Visitor>
+void VisitChoice(Visitor& fields, const OptimizerOption& option, double& out) {
+  std::vector<std::pair<std::string, double>> values;
+  for (const char* const name : option.choices) values.emplace_back(name, double(values.size()));
+  const std::string prefix = absl::StrCat("OPTIMIZER_", absl::AsciiStrToUpper(option.name), "_");
+  fields.template EnumField<double>(option.name, prefix, values, out);
+}
+
+template <typename Visitor>
 void VisitOptimizer(Visitor& fields, OptimizerConfig& out) {
   std::vector<std::string> names;
   for (const Optimizer* const optimizer : Optimizers()) names.push_back(optimizer->name);
@@ -141,7 +149,11 @@ void VisitOptimizer(Visitor& fields, OptimizerConfig& out) {
         optimizer == &before.optimizer() ? before : OptimizerOptions(*optimizer);
     fields.Alternative(optimizer->name, chosen, [&](Visitor& f) {
       for (const OptimizerOption& option : optimizer->options) {
-        f.Field(option.name, read[option.name]);
+        if (option.choices.empty()) {
+          f.Field(option.name, read[option.name]);
+        } else {
+          VisitChoice(f, option, read[option.name]);
+        }
       }
     });
     if (chosen == optimizer->name) out.options = read;

@@ -69,6 +69,12 @@ const PrecisionRow& RowOf(PrecisionName precision) {
   return *row;
 }
 
+Precision FormatsOf(const JobConfig& job) {
+  const Precision& formats = RowOf(job.precision).formats;
+  const bool compact = job.optimizer.options.state() == OptimizerState::kCompact;
+  return compact ? formats.WithCompactState() : formats;
+}
+
 std::vector<std::string> PrecisionNamesOn(DeviceKind kind) {
   std::vector<std::string> names;
   for (const PrecisionRow& row : Precisions()) {

@@ -39,5 +39,7 @@ std::string NearestPrecisionOn(DeviceKind kind, absl::string_view name);
 // In the order in which messages list the names.
 const std::vector<PrecisionRow>& Precisions();
 const PrecisionRow& RowOf(PrecisionName precision);
+// The formats of a valid job: those of its precision, with the optimizer's state as the job has it.
+Precision FormatsOf(const JobConfig& job);
 
 }  // namespace trainyard

@@ -128,6 +128,16 @@ void CheckSchedule(const JobConfig& job, Violations& violations) {
   }
 }
 
+void CheckOptimizerState(const JobConfig& job, Violations& violations) {
+  const OptimizerOptions& options = job.optimizer.options;
+  const bool compact = options.state() == OptimizerState::kCompact;
+  if (!compact || RowOf(job.precision).formats.CanBeCompact()) return;
+  violations.Add(absl::StrCat("optimizer.", options.optimizer().name, ".state"),
+                 absl::StrCat("F32 for ", Name(job.precision),
+                              ", in which forward and backward read no weights in bf16"),
+                 "COMPACT", "F32");
+}
+
 void CheckValidation(const JobConfig& job, Violations& violations) {
   if (!job.validation) return;
   WholeNumbers batches = *DeclaredAt("validation.batches").whole;
@@ -246,6 +256,7 @@ void Validate(const JobConfig& job, Violations& violations) {
   ValidateContinues(job, violations);
   CheckLabels(job, violations);
   CheckNumbers(job, violations);
+  CheckOptimizerState(job, violations);
   ValidateFp8(job, model ? &*model : nullptr, violations);
 }
 

@@ -1,6 +1,5 @@
 #include "train/start/order_check.h"
 
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <set>
@@ -139,12 +138,14 @@ class NotedRank {
 
   void ReadAsACheckpointDoes() {
     const Program& program = executable_->program();
-    std::vector<FlatBuffer> buffers(std::begin(kStateBuffers), std::end(kStateBuffers));
-    buffers.push_back(FlatBuffer::kMaster);
-    for (const FlatBuffer buffer : buffers) {
+    const auto read = [&](const Tensor& saved) {
+      accesses_.Read(kComputeLine, "checkpoint", saved.data, saved.bytes());
+    };
+    executable_->Run(Action::kJoin);
+    for (const Bucket& bucket : program.buckets) read(executable_->master(bucket.shard));
+    for (const FlatBuffer buffer : kStateBuffers) {
       for (const FlatRange& range : program.place(buffer).ranges()) {
-        const Tensor saved = executable_->flat(buffer, range);
-        accesses_.Read(kComputeLine, "checkpoint", saved.data, saved.bytes());
+        read(executable_->flat(buffer, range));
       }
     }
   }

@@ -20,8 +20,7 @@ namespace trainyard {
 namespace {
 
 Precision PrecisionOf(const JobConfig& job, const EngineOptions& options) {
-  Precision precision =
-      options.precision == nullptr ? RowOf(job.precision).formats : *options.precision;
+  Precision precision = options.precision == nullptr ? FormatsOf(job) : *options.precision;
   if (job.parallelism.reduction == Reduction::kBF16) precision.reduced = DType::kBF16;
   return precision;
 }

@@ -17,8 +17,7 @@
 namespace trainyard {
 namespace {
 
-constexpr std::pair<TensorKind, FlatBuffer> kKinds[] = {
-    {TensorKind::kParameter, FlatBuffer::kMaster},
+constexpr std::pair<TensorKind, FlatBuffer> kStates[] = {
     {TensorKind::kFirstMoment, FlatBuffer::kFirstMoment},
     {TensorKind::kSecondMoment, FlatBuffer::kSecondMoment},
 };
@@ -27,8 +26,9 @@ constexpr std::pair<TensorKind, FlatBuffer> kKinds[] = {
 template <typename F>
 void ForEachBox(const Executable& executable, LoadWhat what, F&& f) {
   for (const ParameterBox& parameter : executable.program().OwnedParameters()) {
-    for (const auto& [kind, buffer] : kKinds) {
-      if (what != LoadWhat::kEverything && kind != TensorKind::kParameter) continue;
+    f(parameter, TensorKind::kParameter, executable.master(parameter.flat));
+    if (what != LoadWhat::kEverything) continue;
+    for (const auto& [kind, buffer] : kStates) {
       // The optimizer keeps no such state of it.
       if (!executable.program().place(buffer).Find(parameter.flat)) continue;
       f(parameter, kind, executable.flat(buffer, parameter.flat));
@@ -123,8 +123,9 @@ absl::Status WriteTogether(const SharedDirectory& shared, std::span<const Source
 
 }  // namespace
 
-absl::StatusOr<Manifest> SaveSnapshot(const Snapshot& snapshot, const Executable& executable,
+absl::StatusOr<Manifest> SaveSnapshot(const Snapshot& snapshot, Executable& executable,
                                       Collective& everyone, Storage& storage) {
+  executable.Run(Action::kJoin);
   Manifest manifest;
   const std::string& directory = snapshot.directory;
   const RunState& state = snapshot.state;
@@ -188,6 +189,10 @@ std::vector<TargetBox> TargetBoxes(const Executable& executable, LoadWhat what,
                const bool history = parameter.state == StateRule::AmaxHistory();
                if (history && (!exact || from->Find(parameter.name, kind) == nullptr)) return;
                add(parameter, kind, elements, Conversion::kWiden);
+               // The run that the job continues may have had other state.
+               if (kind == TensorKind::kParameter) return;
+               boxes.back().conversion =
+                   elements.dtype == DType::kBF16 ? Conversion::kRound : Conversion::kWiden;
              });
   for (const ParameterBox& parameter : executable.program().FrozenParameters()) {
     add(parameter, TensorKind::kParameter, executable.frozen(parameter), Conversion::kRound);

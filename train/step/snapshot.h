@@ -18,7 +18,7 @@ namespace trainyard {
 
 // Returns what this rank writes of a checkpoint: master weights and the optimizer's state of the
 // parameters that it updates, if it is the first of the ranks that hold the same. The boxes are
-// views of the executable's memory on its device.
+// views of the executable's memory on its device. The caller must have run Action::kJoin.
 std::vector<SourceBox> SourceBoxes(const Executable& executable);
 
 // Returns what this rank writes of the base: frozen parameters, by the same rule.
@@ -34,7 +34,7 @@ struct Snapshot {
 // rank must call this with the same directory and state. All ranks return the same status; only
 // rank 0 gets the manifest. If an attempt fails, its files are removed, so that a full disk does
 // not become fuller.
-absl::StatusOr<Manifest> SaveSnapshot(const Snapshot& snapshot, const Executable& executable,
+absl::StatusOr<Manifest> SaveSnapshot(const Snapshot& snapshot, Executable& executable,
                                       Collective& everyone, Storage& storage);
 
 // Writes the base of the attempt, the frozen parameters of all ranks, in the same way. Later
@@ -47,7 +47,8 @@ enum class LoadWhat {
   kParameters,  // By name, also from another dtype: widened, or rounded if frozen.
   kBase,        // The same without low-rank adapters, which keep their values.
   kEverything,  // Also the optimizer's state, and those histories of greatest values that the
-                // checkpoint has; all bits are the same.
+                // checkpoint has. All bits are the same, but for moments of another dtype, which
+                // are widened, or rounded to nearest even.
 };
 
 // Fills the executable's boxes from a checkpoint. The caller must run Action::kPrepare afterwards.

@@ -193,7 +193,15 @@ WordSums StateCheck::SumsInMemory() const {
     }
     return executable_.SumWords(views);
   };
-  return {.master = sum(FlatBuffer::kMaster),
+  // The weights of split masters lie where their gradients do, in another buffer.
+  std::vector<Tensor> weights;
+  for (const ParameterBox& box : checked_) {
+    const auto [buffer, range] = executable_.program().PlaceOfMaster(box.flat);
+    if (buffer == FlatBuffer::kMaster) continue;
+    weights.push_back(executable_.flat(FlatBuffer::kCompute, range));
+  }
+  return {.master = sum(FlatBuffer::kMaster) + sum(FlatBuffer::kRemainder) +
+                    executable_.SumWords(weights),
           .m = sum(FlatBuffer::kFirstMoment),
           .v = sum(FlatBuffer::kSecondMoment)};
 }

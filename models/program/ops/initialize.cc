@@ -34,11 +34,18 @@ class FillOp final : public Op {
   double value_;
 };
 
-// Returns the place of a parameter's initial values: in the master weights, or in kFrozen if the
+// A box and the place of its initial values: that of the master weights, or kFrozen if the
 // parameter is frozen.
-Tensor ValuesOf(const Binder& binder, const ParameterBox& box) {
-  return box.frozen ? binder.frozen(FlatBuffer::kFrozen, box.flat, *box.frozen)
-                    : binder.flat(FlatBuffer::kMaster, box.flat);
+struct PlacedBox : ParameterBox {
+  PlacedBox(const Program& program, const ParameterBox& box)
+      : ParameterBox(box),
+        place(box.frozen ? Program::MasterPlace{FlatBuffer::kFrozen, box.flat}
+                         : program.PlaceOfMaster(box.flat)) {}
+  Program::MasterPlace place;
+};
+Tensor ValuesOf(const Binder& binder, const PlacedBox& box) {
+  return box.frozen ? binder.frozen(box.place.buffer, box.place.range, *box.frozen)
+                    : binder.flat(box.place.buffer, box.place.range);
 }
 
 std::string Frozen(const ParameterBox& box) {
@@ -47,7 +54,7 @@ std::string Frozen(const ParameterBox& box) {
 
 class FillFrozenOp final : public Op {
  public:
-  FillFrozenOp(const ParameterBox& box, double value) : box_(box), value_(value) {}
+  FillFrozenOp(const PlacedBox& box, double value) : box_(box), value_(value) {}
   absl::string_view name() const override { return "fill"; }
   bool has_effect() const override { return true; }
   std::string attributes() const override {
@@ -58,14 +65,14 @@ class FillFrozenOp final : public Op {
   }
 
  private:
-  ParameterBox box_;
+  PlacedBox box_;
   double value_;
 };
 
 // Values depend only on the parameter's global name and each element's global index.
 class RandomValuesOp final : public Op {
  public:
-  explicit RandomValuesOp(const ParameterBox& box) : box_(box) {}
+  explicit RandomValuesOp(const PlacedBox& box) : box_(box) {}
   absl::string_view name() const override { return "random_values"; }
   bool has_effect() const override { return true; }
   std::string attributes() const override {
@@ -90,12 +97,12 @@ class RandomValuesOp final : public Op {
   }
 
  private:
-  ParameterBox box_;
+  PlacedBox box_;
 };
 
 class StateInitOp final : public Op {
  public:
-  explicit StateInitOp(const ParameterBox& box) : box_(box) {}
+  explicit StateInitOp(const PlacedBox& box) : box_(box) {}
   absl::string_view name() const override { return "state_init"; }
   bool has_effect() const override { return true; }
   std::string attributes() const override {
@@ -115,7 +122,7 @@ class StateInitOp final : public Op {
   }
 
  private:
-  ParameterBox box_;
+  PlacedBox box_;
 };
 
 class CastOp final : public Op {
@@ -135,14 +142,15 @@ class CastOp final : public Op {
 
 }  // namespace
 
-void InitializeBox(Recorder& recorder, const ParameterBox& box) {
+void InitializeBox(Recorder& recorder, const ParameterBox& parameter) {
+  const PlacedBox box(recorder.program(), parameter);
   if (box.init.kind == Init::Kind::kNormal || box.init.kind == Init::Kind::kUniform) {
     recorder.EmitEffect(std::make_shared<RandomValuesOp>(box), List::kInit);
   } else if (box.init.kind == Init::Kind::kLogIndex || box.init.kind == Init::Kind::kTimeStep) {
     recorder.EmitEffect(std::make_shared<StateInitOp>(box), List::kInit);
   } else {
     const double value = box.init.kind == Init::Kind::kOnes ? 1 : 0;
-    if (!box.frozen) return FillFlat(recorder, FlatBuffer::kMaster, box.flat, value);
+    if (!box.frozen) return FillFlat(recorder, box.place.buffer, box.place.range, value);
     recorder.EmitEffect(std::make_shared<FillFrozenOp>(box, value), List::kInit);
   }
 }

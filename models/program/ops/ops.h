@@ -317,8 +317,12 @@ void InitializeBox(Recorder& recorder, const ParameterBox& box);
 void FillFlat(Recorder& recorder, FlatBuffer buffer, const FlatRange& range, double value);
 // List kPrepare: copies the master weights to the compute copy.
 void CastToCompute(Recorder& recorder, const FlatRange& shard, const FlatRange& own);
+// Lists kPrepare and kJoin: splits the masters of a range, which lie where its gradients do, into
+// weights and remainders; and puts them there again.
+void SplitMasters(Recorder& recorder, const FlatRange& shard, const FlatRange& own);
+void JoinMasters(Recorder& recorder, const FlatRange& shard, const FlatRange& own);
 
-// Lists kPrepare and kOptimizer: the compute stream waits for the communication stream.
+// Lists kPrepare, kJoin and kOptimizer: the compute stream waits for the communication stream.
 void WaitForCommunication(Recorder& recorder, List list);
 // List kOptimizer: the functions below, in the order in which RecordOptimizer calls them.
 void ReduceTied(Recorder& recorder, const FlatRange& gradients);

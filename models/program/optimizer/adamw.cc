@@ -2,6 +2,7 @@
 
 #include "kernels/adamw.h"
 
+#include "kernels/compact_adamw.h"
 #include "models/program/binder.h"
 #include "models/program/optimizer/declared_options.h"
 #include "models/program/optimizer/optimizer.h"
@@ -9,7 +10,31 @@
 namespace trainyard {
 namespace {
 
+Call BindCompact(const Binder& binder, const UpdateRange& range) {
+  const PlaceInParameter& place = *range.place;
+  const OptimizerOptions& options = range.options;
+  CompactAdamWArgs args{.weight = range.writes_compute
+                                      ? binder.flat(FlatBuffer::kCompute, range.flat)
+                                      : binder.flat(FlatBuffer::kMaster, range.shard),
+                        .m = binder.flat(FlatBuffer::kFirstMoment, range.shard),
+                        .v = binder.flat(FlatBuffer::kSecondMoment, range.shard),
+                        .grad = binder.flat(FlatBuffer::kGradient, range.flat),
+                        .beta1 = options["beta1"],
+                        .beta2 = options["beta2"],
+                        .eps = options["epsilon"],
+                        .weight_decay = options["weight_decay"],
+                        .stream = place.stream,
+                        .global_columns = place.global_columns,
+                        .first_row = place.first_row,
+                        .first_column = place.first_column,
+                        .state = binder.step_state()};
+  if (range.writes_compute) args.remainder = binder.flat(FlatBuffer::kRemainder, range.shard);
+  args.weight.shape = {range.flat.elements / place.columns, place.columns};
+  return binder.Kernel(args);
+}
+
 Call BindAdamW(const Binder& binder, const UpdateRange& range) {
+  if (range.place) return BindCompact(binder, range);
   AdamWArgs args{.master = binder.flat(FlatBuffer::kMaster, range.shard),
                  .m = binder.flat(FlatBuffer::kFirstMoment, range.shard),
                  .v = binder.flat(FlatBuffer::kSecondMoment, range.shard),
@@ -23,12 +48,21 @@ Call BindAdamW(const Binder& binder, const UpdateRange& range) {
   return binder.Kernel(args);
 }
 
+std::vector<OptimizerOption> OptionsOfAdamW() {
+  std::vector<OptimizerOption> options = DeclaredOptions("adamw");
+  options.push_back({.name = "state",
+                     .standard = 0,
+                     .legal = {.least = 0, .most = 1},
+                     .choices = {"F32", "COMPACT"}});
+  return options;
+}
+
 }  // namespace
 
 const Optimizer& AdamWOptimizer() {
   static const Optimizer* const adamw =
       new Optimizer{.name = "adamw",
-                    .options = DeclaredOptions("adamw"),
+                    .options = OptionsOfAdamW(),
                     .states = {FlatBuffer::kFirstMoment, FlatBuffer::kSecondMoment},
                     .bind = BindAdamW};
   return *adamw;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/rng.h"
 
 namespace trainyard {
 namespace {
@@ -18,16 +19,23 @@ class RangeUpdateOp final : public Op {
                                     " shard=", range_.shard.offset);
     for (const OptimizerOption& option : optimizer().options) {
       const absl::string_view name = option.name;
-      if (name == "learning_rate") continue;  // Of a step, not of the program.
+      // Of a step, not of the program; and what the precision says.
+      if (name == "learning_rate" || name == "state") continue;
       absl::StrAppend(&text, " ", name, "=", range_.options[name]);
+    }
+    if (const auto& place = range_.place) {
+      absl::StrAppend(&text, " columns=", place->columns, " of ", place->global_columns, " at ",
+                      place->first_row, ",", place->first_column);
     }
     return text;
   }
-  // Masters and states are read and written, the gradient read, the copy written.
+  // Masters and states are read and written, the gradient read, the copy written, which is a half
+  // of a split master.
   Cost CostOf(const Program& program, const Instance&) const override {
     const Precision& p = program.precision;
+    const bool copies = range_.writes_compute && !p.split_masters;
     const size_t bytes = 2 * SizeOf(p.master) + 2 * optimizer().states.size() * SizeOf(p.moment) +
-                         SizeOf(p.gradient) + (range_.writes_compute ? SizeOf(p.weight) : 0);
+                         SizeOf(p.gradient) + (copies ? SizeOf(p.weight) : 0);
     return {.bytes = double(range_.flat.elements) * double(bytes)};
   }
   Call Bind(const Binder& binder, const Instance&) const override {
@@ -75,8 +83,32 @@ size_t OptimizerOptions::IndexOf(absl::string_view name) const {
   return size_t(found - options.begin());
 }
 
+OptimizerState OptimizerOptions::state() const {
+  for (size_t i = 0; i < values_.size(); ++i) {
+    const absl::string_view name = optimizer_->options[i].name;
+    if (name == "state") return OptimizerState(int(values_[i]));
+  }
+  return OptimizerState::kF32;
+}
+
+PlaceInParameter::PlaceInParameter(const ParameterBox& box)
+    : stream(HashName(absl::StrCat(box.name, ".moments").c_str())),
+      columns(box.shape.back()),
+      global_columns(box.global_shape.back()),
+      first_column(box.offset.back()) {
+  // The box's rows must follow one another in the parameter: of its leading dims, all after the
+  // first that has several elements are whole.
+  bool several = false;
+  for (int dim = 0; dim + 1 < box.shape.rank(); ++dim) {
+    CHECK(!several || box.shape[dim] == box.global_shape[dim])
+        << box.name << ": " << box.shape << " of " << box.global_shape;
+    several |= box.shape[dim] > 1;
+    first_row = first_row * box.global_shape[dim] + box.offset[dim];
+  }
+}
+
 void Append(std::vector<UpdateRange>& ranges, const UpdateRange& next) {
-  if (!ranges.empty()) {
+  if (!ranges.empty() && !next.place) {
     UpdateRange& last = ranges.back();
     if (last.options == next.options && last.writes_compute == next.writes_compute &&
         last.flat.end() == next.flat.offset && last.shard.end() == next.shard.offset) {

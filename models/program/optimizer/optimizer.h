@@ -5,8 +5,10 @@
 
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -23,6 +25,14 @@ struct OptimizerOption {
   const char* name;  // As in a job spec: "beta1".
   double standard;   // The value if a job does not set the option. Not legal: a job must set it.
   Interval legal;
+  // The names of the values 0, 1, ... of an option that is a choice.
+  std::vector<const char*> choices = {};
+};
+
+// The choices of the option "state" of an optimizer that has it.
+enum class OptimizerState : uint8_t {
+  kF32,      // Masters and moments are as the precision has them.
+  kCompact,  // Masters are split and moments are in bf16 (Precision::WithCompactState).
 };
 
 struct MatrixRule;
@@ -35,8 +45,8 @@ struct Optimizer {
   std::vector<OptimizerOption> options;
   // Buffers out of kStateBuffers. Each has an element for each parameter that a rank updates (of
   // matrices only if MatrixRule::states has it, too), is zero before the first step, and is saved
-  // in checkpoints. In these buffers the kernel counts the
-  // words that it reads and writes (StepState::read, StepState::written).
+  // in checkpoints. In these buffers and in masters the kernel counts the words that it reads and
+  // writes (StepState::read, StepState::written).
   std::vector<FlatBuffer> states;
   // Binds the kernel that updates a range. The kernel reads the learning rate, the step and the
   // clip factor from the StepState.
@@ -76,6 +86,8 @@ class OptimizerOptions {
   // The value of an option. CHECKs that the optimizer has the option.
   double operator[](absl::string_view name) const { return values_[IndexOf(name)]; }
   double& operator[](absl::string_view name) { return values_[IndexOf(name)]; }
+  // kF32 for an optimizer that has no other state.
+  OptimizerState state() const;
   bool operator==(const OptimizerOptions&) const = default;
 
  private:
@@ -85,15 +97,27 @@ class OptimizerOptions {
   std::vector<double> values_;  // In the order of Optimizer::options.
 };
 
+// The place of a range in the whole of its parameter.
+struct PlaceInParameter {
+  uint64_t stream = 0;  // Of the random bits with which its moments are rounded.
+  int64_t columns = 0;  // Of the range. Leading dims count as rows.
+  int64_t global_columns = 0;
+  int64_t first_row = 0;
+  int64_t first_column = 0;
+
+  explicit PlaceInParameter(const ParameterBox& box);
+};
+
 // A range of the trainable parameters that one call updates.
 struct UpdateRange {
   FlatRange flat;            // Counts among all trainable parameters.
   FlatRange shard;           // The same elements in kMaster and the state buffers.
   bool writes_compute;       // Whether a compute copy exists.
   OptimizerOptions options;  // The job's, but without weight decay where it does not apply.
+  std::optional<PlaceInParameter> place = {};  // If state is compact: the range is of one box.
 };
 
-// Appends a range, or joins it to the last one if the two are adjacent and alike.
+// Appends a range, or joins it to the last one if the two are adjacent, alike and of no box.
 void Append(std::vector<UpdateRange>& ranges, const UpdateRange& next);
 
 // Returns the op that updates the range.

@@ -85,6 +85,29 @@ void UpdateState(Recorder& recorder, const UpdateRun& run, ops::StateRange range
   }
 }
 
+// The job's options, and those for gains and biases.
+struct BothOptions {
+  const OptimizerOptions& options;
+  const OptimizerOptions& without_decay;
+};
+
+// Appends each box that the optimizer updates. How an element is rounded depends on its place in
+// the parameter.
+void AppendBoxes(std::span<const ParameterBox> boxes, const Bucket& bucket, const BothOptions& both,
+                 std::vector<UpdateRange>& ranges) {
+  for (const ParameterBox& whole : Within(boxes, bucket.own)) {
+    if (whole.state) continue;
+    for (const ParameterBox& box : Clip(whole, bucket.own)) {
+      Append(ranges, {.flat = box.flat,
+                      .shard = {.offset = box.flat.offset - bucket.own.offset + bucket.shard.offset,
+                                .elements = box.flat.elements},
+                      .writes_compute = bucket.copied,
+                      .options = box.decay ? both.options : both.without_decay,
+                      .place = PlaceInParameter(box)});
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<UpdateRun> UpdateRuns(const Program& program, const Optimizer& optimizer) {
@@ -124,10 +147,17 @@ void RecordOptimizer(Recorder& recorder, const OptimizerOptions& options) {
   without_decay["weight_decay"] = 0;
   const std::vector<UpdateRun> runs = UpdateRuns(program, options.optimizer());
   std::vector<UpdateRange> ranges;
+  const bool by_box = options.state() == OptimizerState::kCompact;
+  CHECK(by_box == program.precision.split_masters)
+      << "the optimizer's state and the precision do not agree";
+  const std::vector<ParameterBox> boxes = program.Parameters();
   for (const Bucket& bucket : program.buckets) {
+    if (by_box) {
+      AppendBoxes(boxes, bucket, {.options = options, .without_decay = without_decay}, ranges);
+    }
     for (const UpdateRun& run : runs) {
       const FlatRange flat = run.flat.Intersect(bucket.own);
-      if (flat.empty() || run.matrices) continue;
+      if (flat.empty() || run.matrices || (by_box && !run.state)) continue;
       const FlatRange shard{.offset = flat.offset - bucket.own.offset + bucket.shard.offset,
                             .elements = flat.elements};
       if (run.state) {

@@ -244,12 +244,18 @@ void RecordInitialization(Recorder& recorder) {
   if (program.training) ops::WaitForCommunication(recorder, List::kPrepare);
   for (const Bucket& bucket : program.buckets) {
     if (!bucket.copied) continue;
-    ops::CastToCompute(recorder, bucket.shard, bucket.own);
+    const bool split = program.precision.split_masters;
+    (split ? ops::SplitMasters : ops::CastToCompute)(recorder, bucket.shard, bucket.own);
     if (!bucket.gathered()) continue;
     recorder.mutable_program().instances.push_back(
         ops::GatherBucket(List::kPrepare, Stream::kCompute, bucket));
   }
   if (program.has_windows()) ops::ForgetBlocks(recorder, List::kPrepare);
+  if (!program.precision.split_masters) return;
+  ops::WaitForCommunication(recorder, List::kJoin);
+  for (const Bucket& bucket : program.buckets) {
+    if (bucket.copied) ops::JoinMasters(recorder, bucket.shard, bucket.own);
+  }
 }
 
 }  // namespace trainyard

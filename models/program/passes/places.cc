@@ -89,12 +89,15 @@ void PlaceBuffers(Program& program, const Optimizer& optimizer) {
   const bool whole = program.shard_elements == program.flat_elements;
   const bool converted = program.precision.weight != program.precision.master;
   if (program.shard_elements == 0) return;  // All parameters of this rank are frozen.
-  append(FlatBuffer::kMaster, {.elements = program.shard_elements});
+  const bool split = program.precision.split_masters;
+  CHECK(program.training || !split) << "masters are split where they are updated";
+  if (!split) append(FlatBuffer::kMaster, {.elements = program.shard_elements});
   if (program.training) PlaceStates(program, optimizer);
   for (Bucket& bucket : program.buckets) {
     const FlatRange& kept = bucket.windowed ? bucket.own : bucket.flat;
     bucket.copied = !bucket.unrounded && (converted || (!whole && !bucket.windowed));
     if (bucket.copied) append(FlatBuffer::kCompute, kept);
+    if (split) append(bucket.copied ? FlatBuffer::kRemainder : FlatBuffer::kMaster, bucket.shard);
     if (program.training) append(FlatBuffer::kGradient, kept);
   }
   if (program.training && program.precision.reduced != program.precision.gradient) {

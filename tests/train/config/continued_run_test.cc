@@ -54,6 +54,12 @@ std::vector<std::string> Changes(const std::function<void(JobConfig&)>& change) 
   return described;
 }
 
+// Moments are rounded or widened as they are loaded.
+TEST(ContinuedRun, TheStateOfTheOptimizerMayBecomeCompact) {
+  EXPECT_THAT(Changes([](JobConfig& job) { job.optimizer.options["state"] = 1; }),
+              ElementsAre(R"(training: optimizer.adamw.state: "F32" before, "COMPACT" now)"));
+}
+
 TEST(ContinuedRun, HasNoChangeOfWhatDoesNotConcernTraining) {
   EXPECT_THAT(Changes([](JobConfig& job) {
                 job.name = "more";

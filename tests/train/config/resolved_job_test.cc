@@ -127,7 +127,8 @@ TEST(ResolvedJob, EveryOptionOfEachOptimizerSurvives) {
     job.optimizer.options = OptimizerOptions(*optimizer);
     double value = 0.5;
     for (const OptimizerOption& option : optimizer->options) {
-      job.optimizer.options[option.name] = value /= 2;
+      value /= 2;
+      job.optimizer.options[option.name] = option.choices.empty() ? value : 1;
     }
     EXPECT_EQ(Reread(ResolvedJobText(job)).optimizer.options, job.optimizer.options)
         << optimizer->name;

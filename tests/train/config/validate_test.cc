@@ -385,6 +385,10 @@ INSTANTIATE_TEST_SUITE_P(
             "0 < x <= 1, found 1.01"),
         BAD("large decay", job.optimizer.options["weight_decay"] = 10.1,
             "optimizer.adamw.weight_decay", "0 <= x <= 10, found 10.1; nearest 10"),
+        BAD("state in halves of f32", job.precision = PrecisionName::kF32;
+            job.optimizer.options["state"] = 1, "optimizer.adamw.state",
+            "wanted F32 for F32, in which forward and backward read no weights in bf16, found "
+            "COMPACT; nearest F32"),
         BAD("Lion without a rate", job.optimizer.options = OptimizerOptions(LionOptimizer()),
             "optimizer.lion.learning_rate", "0 < x <= 10, found 0"),
         BAD("large clip", job.optimizer.clip_norm = 1.1e9, "optimizer.clip_norm", "<= x <= 1e9"),

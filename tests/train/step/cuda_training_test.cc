@@ -179,16 +179,19 @@ TEST(CudaTrainingErrors, NameTheGraphThatWasLaunchedLast) {
 
 // To the bit, and across a resume: a run in two parts is a run in one.
 TEST(CudaTrainingResume, IsExactToTheBit) {
-  const Case c = {.name = "resume"};
-  JobConfig whole = JobOf(c, "whole", PrecisionName::kBF16);
-  JobConfig parts = JobOf(c, "parts", PrecisionName::kBF16);
-  parts.checkpoint->every_steps = 1;
-  ExpectAllRan(RunJob(whole, {.backend = &TestedBackend()}));
-  const auto first = RunJob(parts, {.backend = &TestedBackend(),
-                                    .stop = [](int, int64_t finished) { return finished == 2; }});
-  ASSERT_EQ(first[0].result.outcome, Outcome::kStopped);
-  ExpectAllRan(RunJob(parts, {.backend = &TestedBackend(), .epoch = 2, .resume = true}));
-  EXPECT_EQ(NewestDigest(whole.checkpoint->directory), NewestDigest(parts.checkpoint->directory));
+  for (const OptimizerState state : {OptimizerState::kF32, OptimizerState::kCompact}) {
+    const Case c = {.name = "resume"};
+    JobConfig whole = JobOf(c, "whole", PrecisionName::kBF16);
+    JobConfig parts = JobOf(c, "parts", PrecisionName::kBF16);
+    whole.optimizer.options["state"] = parts.optimizer.options["state"] = double(state);
+    parts.checkpoint->every_steps = 1;
+    ExpectAllRan(RunJob(whole, {.backend = &TestedBackend()}));
+    const auto first = RunJob(parts, {.backend = &TestedBackend(),
+                                      .stop = [](int, int64_t finished) { return finished == 2; }});
+    ASSERT_EQ(first[0].result.outcome, Outcome::kStopped);
+    ExpectAllRan(RunJob(parts, {.backend = &TestedBackend(), .epoch = 2, .resume = true}));
+    EXPECT_EQ(NewestDigest(whole.checkpoint->directory), NewestDigest(parts.checkpoint->directory));
+  }
 }
 
 }  // namespace

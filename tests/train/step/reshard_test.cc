@@ -22,6 +22,7 @@ struct Trained {
   const char* family;
   const Optimizer& optimizer = AdamWOptimizer();
   const Precision* precision = nullptr;  // Null: f64.
+  bool compact = false;
 };
 
 std::vector<ParallelismConfig> Layouts(const Trained& trained) {
@@ -84,6 +85,10 @@ LayoutCase CaseOf(const Trained& trained, const ParallelismConfig& parallelism) 
   if (FactsOf(c.model).experts) c = WithRouter(c, 2);  // With the bias of the choice.
   c.job.parallelism = parallelism;
   c.precision = trained.precision;
+  if (trained.compact) {
+    c.job.precision = PrecisionName::kBF16;
+    c.job.optimizer.options["state"] = double(OptimizerState::kCompact);
+  }
   c.job.devices = 2 * parallelism.tensor * parallelism.pipeline * parallelism.context;
   c.job.batch.global = 2 * 4;
   return c;
@@ -115,6 +120,7 @@ std::string LoadAndSaveAgain(const Trained& trained, const ParallelismConfig& pa
     const absl::Status loaded =
         LoadSnapshot(Newest(from), LoadWhat::kEverything, engine.executable());
     CHECK(loaded.ok()) << loaded;
+    engine.executable().Run(Action::kPrepare);
     const auto saved =
         SaveSnapshot({to, State(c.model)}, engine.executable(), everyone, LocalStorage());
     CHECK(saved.ok()) << saved.status();
@@ -141,10 +147,12 @@ INSTANTIATE_TEST_SUITE_P(Families, Reshard,
                                            Trained{"qwen3_moe", LionOptimizer()},
                                            Trained{"llama", MuonOptimizer()},
                                            Trained{"qwen3_moe", MuonOptimizer()},
-                                           Trained{"llama", AdamWOptimizer(), &DelayedScaling()}),
+                                           Trained{"llama", AdamWOptimizer(), &DelayedScaling()},
+                                           Trained{.family = "llama", .compact = true}),
                          [](const auto& info) {
                            return absl::StrCat(info.param.family, "_", info.param.optimizer.name,
-                                               info.param.precision ? "_delayed" : "");
+                                               info.param.precision ? "_delayed" : "",
+                                               info.param.compact ? "_compact" : "");
                          });
 
 }  // namespace

@@ -158,6 +158,7 @@ const std::set<std::string> kElsewhere = {
     "/model/import",               // import_job_test
     "/model/ignore_keys",          // import_job_test
     "/adapter/lora",               // golden_lora_test
+    "/optimizer/adamw/state",      // compact_state_test
     "/fp8/first_layers_in_bf16",   // fp8_jobs_test
     "/fp8/last_layers_in_bf16",
     "/devices",  // layouts_test, as all of parallelism: equal up to rounding

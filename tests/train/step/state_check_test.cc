@@ -124,6 +124,25 @@ TEST(StateCheck, EveryFlippedBitIsFoundAtTheNextUpdateAndItsRankIsNamed) {
   }
 }
 
+// Bug it must catch: only remainders are looked at, and a weight of which a bit has flipped is
+// saved.
+TEST(StateCheck, ABitThatFlipsInCompactStateIsFound) {
+  JobConfig job = TinyJob(FreshDirectory("compact_flip"));
+  job.precision = PrecisionName::kBF16;
+  job.optimizer.options["state"] = double(OptimizerState::kCompact);
+  job.steps = 3;
+  // There are no masters, so the first buffers are m, v, remainders, gradients and weights.
+  for (const auto& [number, what] :
+       {std::pair(0, "first moments"), std::pair(1, "second moments"),
+        std::pair(2, "master weights"), std::pair(4, "master weights")}) {
+    job.checkpoint->directory = FreshDirectory("compact_flip");
+    const Flip flip{.step = 3, .buffer = FlatBuffer(number), .bit = 5};
+    EXPECT_THAT(std::string(RunWithFlip(job, 1, flip)[0].status.message()),
+                HasSubstr(absl::StrCat(what, " of rank 0 changed in memory")))
+        << number;
+  }
+}
+
 // Bug it must catch: the job is failed for good, as one whose loss diverges is.
 TEST(StateCheck, AFlipThatMakesTheLossInfiniteIsNotTakenForADivergence) {
   JobConfig job = TinyJob(FreshDirectory("infinite"));

@@ -82,6 +82,11 @@ struct StepNumbers {
   // Only of packed data (ChatData): the share of the places of samples that are padding, in an
   // epoch of the training data.
   std::optional<double> padding_ratio;
+  // Only of pairs of answers (kernels/preference.h): means over the pairs of the global batch.
+  std::optional<double> chosen_reward;
+  std::optional<double> rejected_reward;
+  std::optional<double> reward_margin;    // Their difference.
+  std::optional<double> reward_accuracy;  // The share of pairs whose chosen answer has more.
 };
 
 struct StepNumber {
@@ -124,6 +129,23 @@ constexpr void ForEachNumber(Numbers& numbers, Visit&& visit) {
                  "Share of packed samples that is padding. Large: samples are short beside chats, "
                  "so a longer batch.sequence trains faster. Absent: the data are not packed."},
       numbers.padding_ratio);
+  visit(StepNumber{"chosen_reward", "chosen_reward",
+                   "Mean reward of chosen answers. Falling fast: the model also forgets what it "
+                   "should prefer. Absent: the data are not pairs of answers."},
+        numbers.chosen_reward);
+  visit(StepNumber{"rejected_reward", "rejected_reward",
+                   "Mean reward of rejected answers. Rising: the model learns the wrong ones. "
+                   "Absent: the data are not pairs of answers."},
+        numbers.rejected_reward);
+  visit(StepNumber{"reward_margin", "reward_margin",
+                   "Mean of the chosen answer's reward less the rejected one's. Not rising: "
+                   "nothing is learnt. Absent: the data are not pairs of answers."},
+        numbers.reward_margin);
+  visit(
+      StepNumber{"reward_accuracy", "reward_accuracy_ratio",
+                 "Share of pairs whose chosen answer has the larger reward. About 0.5: nothing is "
+                 "learnt. Absent: the data are not pairs of answers."},
+      numbers.reward_accuracy);
 }
 
 template <typename V>

@@ -6,6 +6,11 @@
 //
 // where loss_scale is state->loss_scale: 1 / counted targets of the whole global batch.
 //
+// A loss of whole answers (preference.h) knows its gradient only once it has all log-probabilities:
+//
+//   log_probs[t] = logits[t, targets[t]] - lse[t], 0 if not counted, in place of the loss
+//   dlogits[t,v] = -dlog_probs[t] * (exp(logits[t,v] - lse[t]) - (v == targets[t])), likewise
+//
 // If ranks divide the vocabulary, forward has two phases. Each rank first computes the statistics
 // of its columns:
 //
@@ -38,6 +43,7 @@ struct CrossEntropyForwardArgs {
   Tensor lse;             // [T]     out, dtype of logits; kept for backward
   StepState* state;       // device memory; `loss` is added to
   VocabSlice slice = {};  // the whole vocabulary, with its padding
+  Tensor log_probs = {};  // [T]     out, dtype of logits; if given, `state` is not used
 };
 
 struct CrossEntropyStatisticsArgs {
@@ -52,8 +58,9 @@ struct CrossEntropyCombineArgs {
   ConstTensor targets;     // [T]        i32
   int64_t loss_begin;      // rows [loss_begin, loss_begin + loss_rows) are added to the loss
   int64_t loss_rows;
-  Tensor lse;        // [T]  out, dtype of statistics; kept for backward
-  StepState* state;  // device memory; `loss` is added to
+  Tensor lse;             // [T]  out, dtype of statistics; kept for backward
+  StepState* state;       // device memory; `loss` is added to
+  Tensor log_probs = {};  // [T]  out, dtype of statistics; if given, `state` is not used
 };
 
 struct CrossEntropyBackwardArgs {
@@ -64,6 +71,7 @@ struct CrossEntropyBackwardArgs {
   Tensor dlogits;          // [T, V]  out, dtype of logits, or bf16 if logits are f32; overwritten;
                            // may be logits if of the same dtype
   VocabSlice slice = {};   // the slice that logits have
+  ConstTensor dlog_probs = {};  // [T]  dtype of logits; if given, in place of the loss's gradient
 };
 
 inline void Check(const CrossEntropyForwardArgs& args) {
@@ -72,6 +80,10 @@ inline void Check(const CrossEntropyForwardArgs& args) {
   ExpectData("cross_entropy logits", args.logits);
   ExpectElements("cross_entropy targets", args.targets, DType::kI32, args.logits.shape.rows());
   ExpectElements("cross_entropy lse", args.lse, args.logits.dtype, args.logits.shape.rows());
+  if (args.log_probs.data != nullptr) {
+    ExpectElements("cross_entropy log_probs", args.log_probs, args.logits.dtype,
+                   args.logits.shape.rows());
+  }
   ExpectSlice("cross_entropy slice", args.slice, args.logits.shape.back());
   CHECK(args.state != nullptr) << "cross_entropy state: none";
 }
@@ -99,6 +111,9 @@ inline void Check(const CrossEntropyCombineArgs& args) {
       << "cross_entropy loss_begin: " << args.loss_rows << " rows from " << args.loss_begin
       << " of " << t;
   ExpectElements("cross_entropy lse", args.lse, statistics.dtype, t);
+  if (args.log_probs.data != nullptr) {
+    ExpectElements("cross_entropy log_probs", args.log_probs, statistics.dtype, t);
+  }
   CHECK(args.state != nullptr) << "cross_entropy state: none";
 }
 
@@ -110,6 +125,9 @@ inline void Check(const CrossEntropyBackwardArgs& args) {
   ExpectData("cross_entropy logits", args.logits);
   ExpectElements("cross_entropy targets", args.targets, DType::kI32, t);
   ExpectElements("cross_entropy lse", args.lse, dtype, t);
+  if (args.dlog_probs.data != nullptr) {
+    ExpectElements("cross_entropy dlog_probs", args.dlog_probs, dtype, t);
+  }
   CHECK(args.state != nullptr) << "cross_entropy state: none";
   ExpectDType("cross_entropy dlogits", args.dlogits,
               {dtype, dtype == DType::kF32 ? DType::kBF16 : dtype});

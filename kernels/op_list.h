@@ -69,6 +69,8 @@
   X(MuonUpdate) \
   X(NewtonSchulz) \
   X(Positions) \
+  X(PreferenceLoss) \
+  X(PreferenceSums) \
   X(RandomValues) \
   X(RmsNormBackward) \
   X(RmsNormForward) \

@@ -41,6 +41,7 @@
 #include "kernels/muon.h"
 #include "kernels/op_list.h"
 #include "kernels/positions.h"
+#include "kernels/preference.h"
 #include "kernels/quantize.h"
 #include "kernels/random_values.h"
 #include "kernels/rms_norm.h"

@@ -14,7 +14,17 @@ Carried LanguageModel::Start(Recorder& recorder) const {
 
 void LanguageModel::Loss(Recorder& recorder, const Carried& carried) const {
   const Projection head = Head(recorder, carried);
-  ops::LinearCrossEntropy(recorder, head.x, head.weight, recorder.Read("targets"), kTensorAxes);
+  const Value targets = recorder.Read("targets");
+  if (!recorder.preference()) {
+    return ops::LinearCrossEntropy(recorder, head.x, head.weight, targets, kTensorAxes);
+  }
+  ops::PreferenceLoss(
+      recorder,
+      {.log_probs = ops::LinearLogProbs(recorder, head.x, head.weight, targets, kTensorAxes),
+       .targets = targets,
+       .sides = recorder.Read(kPreferenceSides),
+       .reference = recorder.Read(kReferenceLogProbs)},
+      *recorder.preference());
 }
 
 void LanguageModel::KeepOutputs(Recorder& recorder, const Carried& carried) const {

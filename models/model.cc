@@ -26,8 +26,12 @@ void RecordForward(Recorder& recorder, const Model& model, const RecordOptions& 
   program.num_blocks = first_block + int(model.layers()) + 2;
 
   recorder.set_adapter(options.adapter);
+  recorder.set_preference(options.preference);
   std::vector<InputSpec> inputs = model.inputs();
   if (options.documents) inputs.push_back(DocumentBegins(options.sequence));
+  if (options.preference) {
+    for (InputSpec& input : PreferenceInputs(options.sequence)) inputs.push_back(std::move(input));
+  }
   inputs.push_back(SampleNumbers());
   recorder.Declare(std::move(inputs));
   recorder.set_block(first_block);

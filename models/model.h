@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "models/parallel/context_exchange.h"
@@ -72,9 +73,12 @@ struct RecordOptions {
   bool documents = false;
   bool restart_positions = false;  // With `documents`: each document has the positions from 0 on.
   bool deterministic = true;       // False: see AttentionBackwardArgs.
-  LowRank adapter = {};            // The low-rank adapters of linear layers.
-  PlainLayers plain = {};          // Which layers' products have no scales in any precision.
-  bool fuse = true;                // Whether ops are fused. Only tests that compare turn this off.
+  // Absent: each target that is counted is learnt. Otherwise the model, which is one of text,
+  // learns from pairs of answers, and reads PreferenceInputs(sequence).
+  std::optional<PreferenceOptions> preference = {};
+  LowRank adapter = {};    // The low-rank adapters of linear layers.
+  PlainLayers plain = {};  // Which layers' products have no scales in any precision.
+  bool fuse = true;        // Whether ops are fused. Only tests that compare turn this off.
   // > 0: an inference program of one sequence on one rank keeps the keys and values of so many
   // tokens, at most the model's max_sequence, from one replay to the next. Chunk 0 reads the next
   // `sequence` tokens of a text, with the output kSeveralLogits, and chunk 1 the next token. The

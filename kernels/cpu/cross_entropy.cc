@@ -46,6 +46,13 @@ void Forward(const Exec& exec, const CrossEntropyForwardArgs& args) {
     for (int64_t t = begin; t < end; ++t) lse[t] = SoftmaxOf(logits + t * columns, ids).lse();
   });
   const int32_t* targets = args.targets.as<int32_t>();
+  if (args.log_probs.data != nullptr) {
+    A* log_probs = args.log_probs.as<A>();
+    for (int64_t t = 0; t < rows; ++t) {
+      log_probs[t] = targets[t] >= 0 ? logits[t * columns + targets[t]] - lse[t] : A(0);
+    }
+    return;
+  }
   double loss = 0;
   for (int64_t t = 0; t < rows; ++t) {
     if (targets[t] >= 0) loss += double(lse[t]) - double(logits[t * columns + targets[t]]);
@@ -78,6 +85,7 @@ void Combine(const CrossEntropyCombineArgs& args) {
   const A* statistics = args.statistics.as<A>();
   const int32_t* targets = args.targets.as<int32_t>();
   A* lse = args.lse.as<A>();
+  A* const log_probs = args.log_probs.data == nullptr ? nullptr : args.log_probs.as<A>();
   double loss = 0;
   for (int64_t t = 0; t < rows; ++t) {
     const auto of = [&](int64_t rank) { return statistics + (rank * rows + t) * 3; };
@@ -91,10 +99,14 @@ void Combine(const CrossEntropyCombineArgs& args) {
       all.sum += of(rank)[1] * Exp(of(rank)[0] - all.largest);
     }
     lse[t] = all.lse();
+    if (log_probs != nullptr) {
+      log_probs[t] = targets[t] >= 0 ? target_logit - lse[t] : A(0);
+      continue;
+    }
     const bool mine = t >= args.loss_begin && t < args.loss_begin + args.loss_rows;
     if (mine && targets[t] >= 0) loss += double(lse[t]) - double(target_logit);
   }
-  args.state->loss += args.state->loss_scale * loss;
+  if (log_probs == nullptr) args.state->loss += args.state->loss_scale * loss;
 }
 
 template <typename A, typename T>
@@ -105,7 +117,8 @@ void Backward(const Exec& exec, const CrossEntropyBackwardArgs& args) {
   const A* lse = args.lse.as<A>();
   const int32_t* targets = args.targets.as<int32_t>();
   T* dlogits = args.dlogits.as<T>();
-  const A scale = A(args.state->loss_scale);
+  const A of_loss = A(args.state->loss_scale);
+  const A* const dlog_probs = args.dlog_probs.data == nullptr ? nullptr : args.dlog_probs.as<A>();
   ParallelRows(exec, rows, columns, [=](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       const A* row = logits + t * columns;
@@ -114,7 +127,7 @@ void Backward(const Exec& exec, const CrossEntropyBackwardArgs& args) {
         std::fill_n(out, columns, T(A(0)));
         continue;
       }
-      const A offset = lse[t];
+      const A offset = lse[t], scale = dlog_probs == nullptr ? of_loss : -dlog_probs[t];
       const int64_t target = targets[t] - first;
       const bool held = target >= 0 && target < ids;
       const A probability =

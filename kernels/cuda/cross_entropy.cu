@@ -30,6 +30,11 @@ Targets TargetsOf(const ConstTensor& targets, const VocabSlice& slice, int64_t c
           IdsOf(slice, columns)};
 }
 
+template <typename A, typename Tensor>
+A* OrNull(const Tensor& tensor) {
+  return tensor.data == nullptr ? nullptr : tensor.template as<std::remove_const_t<A>>();
+}
+
 // Number of loads that a thread has in flight.
 template <typename A>
 constexpr int kAheadOf = 16 / int(sizeof(A));
@@ -100,6 +105,7 @@ struct Combination {
   int64_t loss_begin, loss_rows;
   A* lse;
   StepState* state;
+  A* log_probs;  // Null: the loss is wanted.
 };
 
 // One block, because of the sum of the loss. It reads little.
@@ -118,9 +124,14 @@ __global__ void __launch_bounds__(1024) CombineKernel(Combination<A> args) {
     }
     const A lse = largest + std::log(sum);
     args.lse[t] = lse;
+    if (args.log_probs != nullptr) {
+      args.log_probs[t] = args.targets[t] >= 0 ? target_logit - lse : A(0);
+      continue;
+    }
     const bool mine = t >= args.loss_begin && t < args.loss_begin + args.loss_rows;
     if (mine && args.targets[t] >= 0) loss += double(lse) - double(target_logit);
   }
+  if (args.log_probs != nullptr) return;
   loss = BlockSum(loss);
   if (threadIdx.x == 0) args.state->loss += args.state->loss_scale * loss;
 }
@@ -137,6 +148,7 @@ struct BackwardBody {
   const A* lse;
   const StepState* state;
   T* dlogits;
+  const A* dlog_probs;  // Null: the gradient is that of the loss.
 
   template <int kCount>
   __device__ void operator()(int64_t t, int64_t v) const {
@@ -145,7 +157,8 @@ struct BackwardBody {
     Pack<T, kCount> out = {};
     if (targets.ids[t] >= 0) {
       const auto row = LoadPack<A, kCount>(logits + at);
-      const A scale = A(state->loss_scale), offset = lse[t];
+      const A scale = dlog_probs == nullptr ? A(state->loss_scale) : -dlog_probs[t];
+      const A offset = lse[t];
       const int64_t target = targets.ids[t] - targets.first - v;
       for (int n = 0; n < kCount; ++n) {
         const A dlogit = scale * (std::exp(row.v[n] - offset) - (n == target ? A(1) : A(0)));
@@ -163,7 +176,8 @@ void Backward(Exec& exec, const CrossEntropyBackwardArgs& args) {
                                    .targets = TargetsOf(args.targets, args.slice, columns),
                                    .lse = args.lse.as<A>(),
                                    .state = args.state,
-                                   .dlogits = args.dlogits.as<T>()};
+                                   .dlogits = args.dlogits.as<T>(),
+                                   .dlog_probs = OrNull<const A>(args.dlog_probs)};
   ForEachPackOfRows<T>(exec, args.logits.shape.rows(), columns,
                        CanPack<T>(columns, body.logits, body.dlogits), body);
 }
@@ -181,7 +195,8 @@ void Forward(Exec& exec, const CrossEntropyForwardArgs& args) {
                     .loss_begin = 0,
                     .loss_rows = rows,
                     .lse = args.lse.as<A>(),
-                    .state = args.state});
+                    .state = args.state,
+                    .log_probs = OrNull<A>(args.log_probs)});
 }
 
 // Calls f with the scalar of the logits.
@@ -213,7 +228,8 @@ void CrossEntropyCombine(Exec& exec, const CrossEntropyCombineArgs& args) {
                       .loss_begin = args.loss_begin,
                       .loss_rows = args.loss_rows,
                       .lse = args.lse.as<A>(),
-                      .state = args.state});
+                      .state = args.state,
+                      .log_probs = OrNull<A>(args.log_probs)});
   });
 }
 

@@ -47,6 +47,7 @@ set(TRAINYARD_CUDA_SOURCES
   muon.cu
   padded_attention.cu
   positions.cu
+  preference.cu
   random_values.cu
   rms_norm.cu
   rope.cu

@@ -21,8 +21,10 @@ struct StepState {
   // Written by the host before the step.
   int64_t step = 0;  // The step being computed, from 1.
   double learning_rate = 0;
-  double loss_scale = 0;     // 1 / counted targets of the whole global batch.
-  double counted_share = 1;  // Counted targets / tokens of the whole global batch.
+  // What is counted are targets, or pairs of answers (kernels/preference.h).
+  double loss_scale = 0;     // 1 / what is counted in the whole global batch.
+  double counted_share = 1;  // What is counted / tokens of the whole global batch.
+  double answer_scale = 0;   // 1 / counted targets of the chosen answers of all pairs.
   double clip_norm = 0;      // 0: no clipping.
   uint64_t seed = 0;
 
@@ -30,6 +32,10 @@ struct StepState {
   double loss = 0;  // Sum over this rank's micro-batches; of all ranks after the reduction.
   double auxiliary_loss = 0;  // The same for the loss of uneven experts.
   double grad_norm_squared = 0;
+  double answer_loss = 0;  // These four: as `loss`, of pairs alone (kernels/preference.h).
+  double chosen_reward = 0;
+  double rejected_reward = 0;
+  double reward_accuracy = 0;
   double grad_norm = 0;
   double clip_factor = 1;  // The optimizer multiplies gradients by this.
   int64_t finite = 1;      // 0: loss or gradient norm is not finite, and no parameter changes.

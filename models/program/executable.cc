@@ -416,6 +416,14 @@ void Executable::WriteInput(Value input, int slot, std::span<const float> data) 
   });
 }
 
+void Executable::WriteInput(Value input, int slot, std::span<const double> data) {
+  const Tensor tensor = state_->memory->tensor(input, slot);
+  CHECK(int64_t(data.size()) == tensor.elements() && tensor.dtype == DType::kF64)
+      << state_->program.info(input).name << ": " << data.size() << " elements for " << tensor.dtype
+      << tensor.shape;
+  CopyToDevice(tensor.data, data.data(), tensor.bytes());
+}
+
 void Executable::WriteInput(const std::string& name, int slot, std::span<const int32_t> data) {
   WriteInput(OnlyInput(state_->program, name), slot, data);
 }

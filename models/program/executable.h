@@ -84,6 +84,7 @@ class Executable {
   // Run. Inputs stay until they are written again, outputs until the slot's next forward.
   void WriteInput(Value input, int slot, std::span<const int32_t> data);
   void WriteInput(Value input, int slot, std::span<const float> data);  // Rounds to its dtype.
+  void WriteInput(Value input, int slot, std::span<const double> data);
   // For a program that has exactly one input of this name.
   void WriteInput(const std::string& name, int slot, std::span<const int32_t> data);
   void WriteInput(const std::string& name, int slot, std::span<const float> data);

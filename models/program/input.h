@@ -22,6 +22,7 @@ struct InputSpec {
   enum class Kind : uint8_t {
     kInteger,  // i32.
     kReal,     // The dtype of activations.
+    kExact,    // f64 in every precision.
   };
   std::string name;
   Unit unit = Unit::kToken;
@@ -57,6 +58,16 @@ inline constexpr char kCacheEnds[] = "cache_ends";
 // other inputs exist once for each chunk.
 inline constexpr char kCache[] = "cache_of_keys_";
 
+// The inputs of data whose documents are answers, of which pairs belong together: the side of each
+// token in its sample, and its part of the log-probability that the reference gives to its side
+// (kernels/preference.h).
+inline constexpr char kPreferenceSides[] = "preference_sides";
+inline constexpr char kReferenceLogProbs[] = "reference_log_probs";
+inline std::vector<InputSpec> PreferenceInputs(int64_t sequence) {
+  return {{.name = kPreferenceSides, .limit = sequence + 1},
+          {.name = kReferenceLogProbs, .kind = InputSpec::Kind::kExact}};
+}
+
 // Returns the input with this name, or null if none has the name.
 inline const InputSpec* FindInput(const std::vector<InputSpec>& inputs, absl::string_view name) {
   for (const InputSpec& input : inputs) {
@@ -67,18 +78,17 @@ inline const InputSpec* FindInput(const std::vector<InputSpec>& inputs, absl::st
 
 // Returns a text for people: "tokens (integer, by token)", "noise (real [16], by token)".
 inline std::string ToString(const InputSpec& input) {
+  constexpr const char* kKinds[] = {"integer", "real", "f64"};
   std::string dims;
   for (int i = 0; i < input.shape.rank(); ++i) {
     absl::StrAppend(&dims, i == 0 ? " [" : ", ", input.shape[i]);
   }
-  return absl::StrCat(input.name, " (",
-                      input.kind == InputSpec::Kind::kInteger ? "integer" : "real", dims,
-                      dims.empty() ? "" : "]",
+  return absl::StrCat(input.name, " (", kKinds[size_t(input.kind)], dims, dims.empty() ? "" : "]",
                       input.unit == InputSpec::Unit::kToken ? ", by token" : ", by sample", ")");
 }
 
 // The data of one input for one micro-batch, in the order of the samples. Reals are rounded to the
 // dtype of the input.
-using InputData = std::variant<std::vector<int32_t>, std::vector<float>>;
+using InputData = std::variant<std::vector<int32_t>, std::vector<float>, std::vector<double>>;
 
 }  // namespace trainyard

@@ -55,8 +55,8 @@ Value Recorder::Read(const InputSpec& input) {
   // Tokens are divided over the axes of the batch and, between pairs of linear layers, over the
   // tensor ranks. Samples are divided over the data axes only.
   constexpr AxisSet kSampleAxes = kBatchAxes - Axis::kContext;
-  return Input(input.name, Shape(dims),
-               input.kind == InputSpec::Kind::kInteger ? DType::kI32 : precision().activation,
+  const DType dtypes[] = {DType::kI32, precision().activation, DType::kF64};
+  return Input(input.name, Shape(dims), dtypes[size_t(input.kind)],
                by_token ? kBatchAxes | kTensorAxes : kSampleAxes);
 }
 

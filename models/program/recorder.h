@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "kernels/device/narrow.h"
+#include "kernels/preference.h"
 #include "models/program/carried.h"
 #include "models/program/input.h"
 #include "models/program/low_rank.h"
@@ -69,6 +70,10 @@ class Recorder {
   bool Adapts(const ParameterSpec& weight) const {
     return adapter_.rank > 0 && (!adapter_.adapts || adapter_.adapts(ModuleOf(weight.name)));
   }
+
+  // The loss of models of text, of pairs of answers. None, unless it is set.
+  void set_preference(const std::optional<PreferenceOptions>& options) { preference_ = options; }
+  const std::optional<PreferenceOptions>& preference() const { return preference_; }
 
   // Sets the inputs that Read may be asked for.
   void Declare(std::vector<InputSpec> inputs) { declared_ = std::move(inputs); }
@@ -153,6 +158,7 @@ class Recorder {
 
   const IsFrozen is_frozen_;
   LowRank adapter_;
+  std::optional<PreferenceOptions> preference_;
   Program program_;
   std::vector<InputSpec> declared_;
   List list_ = List::kForward;

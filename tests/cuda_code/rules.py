@@ -159,6 +159,8 @@ NARROW = (
            "LDG.32:* STG.32:* STG.64:*", "counts of experts, and a place for each token"),
     Excuse(r"cross_entropy\.cu CombineKernel<.*", "LDG.32:* LDG.64:* STG.32:* STG.64:*",
            "statistics of rows"),
+    Excuse(r"preference\.cu .*", "LDG.32:* LDG.64:* STG.32:* STG.64:*",
+           "a few numbers for each token, and the step's state"),
     Excuse(r"balance_bias\.cu ElementsKernel<.*", "LDG.32:* LDG.64:* STG.32:*",
            "a bias for each expert"),
     Excuse(r"load_balance\.cu (AddLoss|Forward|Backward)Kernel<.*",

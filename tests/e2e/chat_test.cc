@@ -16,6 +16,7 @@ namespace trainyard::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 std::string Chats(int count, const std::string& answer = "a number") {
@@ -102,6 +103,35 @@ TEST_F(ChatService, TeachesAModelToAnswer) {
   const Finished later = service_.Trainyard(
       {"submit", "--continue", "runs/lora", "--set", "steps=84", "--watch", "--quiet"});
   EXPECT_EQ(later.exit_code, 0) << later;
+}
+
+// Learns to prefer the rarer of two answers, on two ranks, and to say it.
+TEST_F(ChatService, TeachesAModelToPreferAnAnswer) {
+  std::string pairs;
+  for (int i = 0; i < 40; ++i) {
+    absl::StrAppend(&pairs, R"({"prompt": "What is )", i,
+                    R"(?", "chosen": "the", "rejected": "a number"})", "\n");
+  }
+  service_.Write("mine.jsonl", pairs);
+  const Finished trained = Submit({"optimizer.adamw.learning_rate=3e-3"}, "dpo");
+  ASSERT_EQ(trained.exit_code, 0) << trained;
+  const std::string metrics = HttpGet(service_.metrics_url());
+  for (const char* metric :
+       {"trainyard_reward_margin{", "trainyard_chosen_reward{", "trainyard_rejected_reward{"}) {
+    EXPECT_THAT(metrics, HasSubstr(metric));
+  }
+  EXPECT_THAT(metrics, ContainsRegex("trainyard_reward_accuracy_ratio[{].*[}] 1\n"));
+  const Finished got = service_.Trainyard({"get", "dpo", "-o", "json"});
+  EXPECT_THAT(got.output, HasSubstr("reward_margin")) << got;
+  // The run goes on by the reference that it has kept.
+  const Finished later = service_.Trainyard(
+      {"submit", "--continue", "runs/dpo", "--set", "steps=44", "--watch", "--quiet"});
+  EXPECT_EQ(later.exit_code, 0) << later;
+  // A file of chats.
+  service_.Write("mine.jsonl", Chats(3));
+  const Finished broken = Submit({"checkpoint.directory=runs/broken"}, "dpo");
+  EXPECT_THAT(broken.output + broken.errors,
+              AllOf(HasSubstr("data.chat"), HasSubstr("mine.jsonl:1: chosen: wanted a text")));
 }
 
 TEST_F(ChatService, RefusesWhatCannotBeTrainedOn) {

@@ -16,6 +16,7 @@ from local_service import BIN, SPEC, LocalService  # noqa: E402
 FILES = {
     "sft": "data.chat.path=chats.jsonl", "lora": "data.chat.path=chats.jsonl", "rslora": "data.chat.path=chats.jsonl",
     "lora-fp8": "data.chat.path=chats.jsonl", "segments": "data.chat.path=segments.jsonl", "documents": "data.indexed.prefix=documents",
+    "dpo": "data.chat.path=pairs.jsonl",
 }
 CHATML = "data.chat.format=chatml"  # The model has no chat template.
 
@@ -48,6 +49,7 @@ class FineTuningRecipes(unittest.TestCase):
         numbers = [(f"What is {i} + 1?", str(i + 1)) for i in range(60)]
         lines = {"chats": [{"prompt": question, "completion": answer} for question, answer in numbers],
                  "segments": [{"segments": [{"text": question, "train": False}, {"text": answer, "train": True}]} for question, answer in numbers],
+                 "pairs": [{"prompt": question, "chosen": answer, "rejected": answer + "0"} for question, answer in numbers],
                  "texts": [{"text": 20 * f"{question} {answer}\n"} for question, answer in numbers]}
         for name, objects in lines.items():
             (directory / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in objects))
@@ -59,7 +61,7 @@ class FineTuningRecipes(unittest.TestCase):
         for recipe in recipes:
             with self.subTest(recipe.stem):
                 sets = ["model.import=model", FILES[recipe.stem], "steps=10", "validation.every_steps=10", "batch={global: 2, micro: 1, sequence: 128}"]
-                chats = FILES[recipe.stem].endswith("chats.jsonl")
+                chats = FILES[recipe.stem].endswith(("chats.jsonl", "pairs.jsonl"))
                 words = [word for value in sets + [CHATML] * chats for word in ("--set", value)]
                 job = self.service.trainyard("submit", str(recipe), "--watch", "--quiet", *words).split()[0]
                 steps = [json.loads(line) for line in self.service.trainyard("steps", job, "-o", "jsonl").splitlines()]

@@ -1,9 +1,11 @@
 // A line of chats: the first line names a format, and the rest is the line. Whatever is accepted
 // has an order of turns that is judged, and is encoded with bytes as tokens: what is refused says
-// why, and what is not has a mark for each token, and a token that counts.
+// why, and what is not has a mark for each token, and a token that counts. The same bytes are read
+// as a pair of answers, too: of what is accepted, both conversations could be trained on.
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "common/check.h"
 #include "tests/fuzz/input.h"
@@ -11,11 +13,25 @@
 #include "train/tokenizer/byte_tokenizer.h"
 
 namespace trainyard {
+namespace {
+
+void ReadAsPair(absl::string_view line) {
+  const auto pair = ReadChatPair(line);
+  if (!pair.ok()) return fuzz::CheckRefusal(pair.status());
+  for (const std::vector<ChatMessage>* const side : {&pair->chosen, &pair->rejected}) {
+    CHECK(CheckTurns(*side).ok());
+    CHECK(2 * pair->answers_before + 2 <= side->size()) << pair->answers_before;
+  }
+}
+
+}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::Input input(data, size);
   const ChatFormat* const format = FindChatFormat(input.Line());
-  const auto line = ReadChatLine(input.Rest());
+  const std::string rest(input.Rest());
+  ReadAsPair(rest);
+  const auto line = ReadChatLine(rest);
   if (!line.ok()) {
     fuzz::CheckRefusal(line.status());
     return 0;

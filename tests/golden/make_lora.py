@@ -98,5 +98,6 @@ def write(name, base, options):
     print(name, sum(p.numel() for p in trained.values()), "parameters, loss", losses[0].item(), "to", losses[-1].item())
 
 
-for case in sys.argv[1:] or CASES:
-    write(case, *CASES[case])
+if __name__ == "__main__":
+    for case in sys.argv[1:] or CASES:
+        write(case, *CASES[case])

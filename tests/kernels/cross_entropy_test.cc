@@ -136,6 +136,46 @@ TEST_P(CrossEntropyTest, BackwardMatchesNumericGradient) {
   ExpectClose(Compute<double, double>(logits, targets).dlogits.v, want, 1e-8);
 }
 
+// On one rank, and on two that divide the columns.
+TEST_P(CrossEntropyTest, LogProbabilitiesAndTheirGradientAreThoseOfTheLoss) {
+  const auto [rows, vocab] = GetParam();
+  const auto loss = Compute<double, double>(logits, targets);
+  StepState state{.loss_scale = kScale};
+  auto lse = Poison<double>({rows}), log_probs = lse, combined = lse;
+  auto dlogits = Poison<double>({rows, vocab});
+  Call(CrossEntropyForwardArgs{
+      .logits = logits, .targets = targets, .lse = lse, .state = &state, .log_probs = log_probs});
+  auto statistics = Poison<double>({1, rows, 3});
+  Call(CrossEntropyStatisticsArgs{.logits = logits,
+                                  .targets = targets,
+                                  .slice = {.first = 0, .vocab = vocab},
+                                  .statistics = statistics});
+  Call(CrossEntropyCombineArgs{.statistics = statistics,
+                               .targets = targets,
+                               .loss_begin = 0,
+                               .loss_rows = rows,
+                               .lse = lse,
+                               .state = &state,
+                               .log_probs = combined});
+  EXPECT_EQ(state.loss, 0);
+  double sum = 0;
+  for (int64_t t = 0; t < rows; ++t) {
+    const bool counted = targets.v[t] >= 0;
+    const double want = counted ? logits.v[t * vocab + targets.v[t]] - lse.v[t] : 0;
+    EXPECT_NEAR(log_probs.v[t], want, 1e-13) << t;
+    EXPECT_NEAR(combined.v[t], want, 1e-13) << t;
+    sum += log_probs.v[t];
+  }
+  EXPECT_NEAR(loss.loss, -kScale * sum, 1e-12 * (1 + loss.loss));
+  Call(CrossEntropyBackwardArgs{.logits = logits,
+                                .targets = targets,
+                                .lse = loss.lse,
+                                .state = &state,
+                                .dlogits = dlogits,
+                                .dlog_probs = Filled<double>({rows}, -kScale)});
+  EXPECT_EQ(dlogits.v, loss.dlogits.v);
+}
+
 template <typename T>
 void ExpectAgreesWithF64(const Array<double>& exact, const Array<int32_t>& targets) {
   const auto logits = RoundedTo<float>(exact);

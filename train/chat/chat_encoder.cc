@@ -79,8 +79,8 @@ absl::StatusOr<std::unique_ptr<ChatTokenizer>> ChatTokenizer::Create(const Token
   return std::unique_ptr<ChatTokenizer>(new ChatTokenizer(tokenizer, std::move(chosen)));
 }
 
-std::unique_ptr<ChatEncoder> ChatTokenizer::NewEncoder() const {
-  return std::unique_ptr<ChatEncoder>(new ChatEncoder(tokenizer_, chosen_));
+std::unique_ptr<ChatEncoder> ChatTokenizer::NewEncoder(bool pairs) const {
+  return std::unique_ptr<ChatEncoder>(new ChatEncoder(tokenizer_, chosen_, pairs));
 }
 
 absl::Status ChatEncoder::EncodeRun(std::span<const ChatPart> run, EncodedLine& out) {
@@ -135,18 +135,41 @@ absl::StatusOr<EncodedQuestion> ChatEncoder::EncodeQuestion(std::vector<ChatMess
 }
 
 absl::Status ChatEncoder::Encode(absl::string_view line, EncodedLine& out) {
+  if (pairs_) {
+    ASSIGN_OR_RETURN(const ChatPair pair, ReadChatPair(line));
+    return Encode(pair, out);
+  }
   ASSIGN_OR_RETURN(const ChatLine chat, ReadChatLine(line));
   return Encode(chat, out);
 }
 
 absl::Status ChatEncoder::Encode(const ChatLine& line, EncodedLine& out) {
-  out.ids.clear();
-  out.counts.clear();
+  out.clear();
   ChatScript script;
   for (const ChatSegment& segment : line.segments) script.Text(segment.text, segment.train);
   if (line.segments.empty()) {
     ASSIGN_OR_RETURN(script, Rendered(line.messages));
   }
+  return Append(script, out);
+}
+
+absl::Status ChatEncoder::Encode(const ChatPair& pair, EncodedLine& out) {
+  out.clear();
+  for (const std::vector<ChatMessage>* const messages : {&pair.chosen, &pair.rejected}) {
+    out.rejected = out.ids.size();
+    ASSIGN_OR_RETURN(const ChatScript script, Rendered(*messages));
+    RETURN_IF_ERROR(Append(script, out));
+    // Between two answers there are tokens that do not count.
+    auto at = out.counts.begin() + ptrdiff_t(out.rejected);
+    for (size_t answer = 0; answer < pair.answers_before; ++answer) {
+      at = std::find(at, out.counts.end(), uint8_t(1));
+      for (; at != out.counts.end() && *at != 0; ++at) *at = 0;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ChatEncoder::Append(const ChatScript& script, EncodedLine& out) {
   std::span<const ChatPart> parts = script.parts();
   while (!parts.empty()) {
     const auto next = std::find_if(parts.begin() + 1, parts.end(),

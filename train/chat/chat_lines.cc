@@ -14,7 +14,7 @@ namespace {
 // Increase this when a line gets other tokens or counts than in the release before.
 constexpr char kRelease[] = "1";
 
-std::string DigestOf(const OpenedTokenizer& opened, const ChosenChatFormat& chosen) {
+std::string DigestOf(const OpenedTokenizer& opened, const ChosenChatFormat& chosen, bool pairs) {
   Sha256 digest;
   for (const absl::string_view part :
        {absl::string_view(kRelease), absl::string_view(opened.digest),
@@ -24,23 +24,26 @@ std::string DigestOf(const OpenedTokenizer& opened, const ChosenChatFormat& chos
     digest.Update(part);
     digest.Update("\0", 1);
   }
+  if (pairs) digest.Update("pairs");
   return digest.HexDigest();
 }
 
 class ChatLines final : public LineEncoding {
  public:
-  ChatLines(OpenedTokenizer opened, std::unique_ptr<ChatTokenizer> chat)
+  ChatLines(OpenedTokenizer opened, std::unique_ptr<ChatTokenizer> chat, bool pairs)
       : opened_(std::move(opened)),
         chat_(std::move(chat)),
-        digest_(DigestOf(opened_, chat_->chosen())) {}
+        pairs_(pairs),
+        digest_(DigestOf(opened_, chat_->chosen(), pairs)) {}
 
-  std::unique_ptr<LineEncoder> NewEncoder() const override { return chat_->NewEncoder(); }
+  std::unique_ptr<LineEncoder> NewEncoder() const override { return chat_->NewEncoder(pairs_); }
   const std::string& digest() const override { return digest_; }
   const std::string& tokenizer_path() const override { return opened_.path; }
 
  private:
   const OpenedTokenizer opened_;
   const std::unique_ptr<ChatTokenizer> chat_;
+  const bool pairs_;
   const std::string digest_;
 };
 
@@ -56,7 +59,7 @@ absl::StatusOr<std::shared_ptr<const LineEncoding>> OpenChatLines(
                                                              options.roots));
   ASSIGN_OR_RETURN(std::unique_ptr<ChatTokenizer> chat,
                    ChatTokenizer::Create(*opened.tokenizer, std::move(chosen)));
-  return std::make_shared<const ChatLines>(std::move(opened), std::move(chat));
+  return std::make_shared<const ChatLines>(std::move(opened), std::move(chat), options.pairs);
 }
 
 }  // namespace trainyard

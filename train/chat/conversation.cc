@@ -1,7 +1,9 @@
 #include "train/chat/conversation.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -118,6 +120,15 @@ absl::Status CheckNoOther(const Json& object, absl::string_view where) {
   return absl::OkStatus();
 }
 
+// The same of a line.
+absl::Status CheckMeaning(const Json& json) {
+  RETURN_IF_ERROR(CheckNoOther(json, ""));
+  const auto system = json.find("system");
+  if (system == json.end() || system->is_null()) return absl::OkStatus();
+  return Bad("system: wanted no such field, found ", Kind(*system),
+             "; put it first among the messages, with the role system");
+}
+
 absl::Status ReadReasoning(const Json& object, absl::string_view where, ChatMessage& message) {
   for (const char* field : {"reasoning_content", "thinking"}) {
     const auto value = object.find(field);
@@ -207,6 +218,33 @@ absl::StatusOr<std::vector<ChatMessage>> ReadPair(const Json& json) {
   return messages;
 }
 
+bool operator==(const ChatMessage& a, const ChatMessage& b) {
+  return a.role == b.role && a.content == b.content && a.reasoning == b.reasoning;
+}
+
+// A field of a pair that has a text or messages.
+absl::StatusOr<std::vector<ChatMessage>> ReadSide(const Json& json, const char* field,
+                                                  ChatRole of_text) {
+  const auto value = json.find(field);
+  if (value != json.end() && value->is_array()) return ReadMessages(*value, field);
+  ASSIGN_OR_RETURN(std::string text, TextOf(json, field, ""));
+  return std::vector<ChatMessage>{{.role = of_text, .content = std::move(text)}};
+}
+
+// Puts the prompt before an answer. Whole conversations are left as they are.
+absl::Status AddPrompt(const Json& json, std::vector<ChatMessage>& side, const char* field) {
+  if (side.front().role != ChatRole::kAssistant) return absl::OkStatus();
+  if (!json.contains("prompt")) {
+    return Bad("prompt: wanted it before an answer, found no such field; or ", field,
+               " as a whole conversation, which begins with the user or the system");
+  }
+  ASSIGN_OR_RETURN(std::vector<ChatMessage> messages, ReadSide(json, "prompt", ChatRole::kUser));
+  messages.insert(messages.end(), std::make_move_iterator(side.begin()),
+                  std::make_move_iterator(side.end()));
+  side = std::move(messages);
+  return absl::OkStatus();
+}
+
 bool IsBlank(absl::string_view text) {
   return text.find_first_not_of(" \t\r\n") == absl::string_view::npos;
 }
@@ -232,17 +270,39 @@ absl::StatusOr<ChatLine> ReadChatLine(absl::string_view line) {
     ASSIGN_OR_RETURN(read.segments, ReadSegments(json["segments"]));
     return read;
   }
-  RETURN_IF_ERROR(CheckNoOther(json, ""));
-  if (const auto system = json.find("system"); system != json.end() && !system->is_null()) {
-    return Bad("system: wanted no such field, found ", Kind(*system),
-               "; put it first among the messages, with the role system");
-  }
+  RETURN_IF_ERROR(CheckMeaning(json));
   if (kinds[0] == "completion") {
     ASSIGN_OR_RETURN(read.messages, ReadPair(json));
   } else {
     ASSIGN_OR_RETURN(read.messages, ReadMessages(json[kinds[0]], kinds[0].c_str()));
   }
   return read;
+}
+
+absl::StatusOr<ChatPair> ReadChatPair(absl::string_view line) {
+  RETURN_IF_ERROR(CheckBytes(line));
+  ASSIGN_OR_RETURN(const Json json, ReadJsonLine(line));
+  RETURN_IF_ERROR(CheckMeaning(json));
+  ChatPair pair;
+  for (const auto& [field, side] :
+       {std::pair("chosen", &pair.chosen), std::pair("rejected", &pair.rejected)}) {
+    ASSIGN_OR_RETURN(*side, ReadSide(json, field, ChatRole::kAssistant));
+    RETURN_IF_ERROR(AddPrompt(json, *side, field));
+    const absl::Status turns = CheckTurns(*side);
+    if (!turns.ok()) return Bad(field, ": ", turns.message());
+  }
+  // The last answers are compared even where they are the same.
+  const size_t most = std::min(pair.chosen.size(), pair.rejected.size()) - 1;
+  size_t same = 0;
+  while (same < most && pair.chosen[same] == pair.rejected[same]) ++same;
+  const auto of_assistant = [](const ChatMessage& one) { return one.role == ChatRole::kAssistant; };
+  const auto common = std::span(pair.chosen).first(same);
+  if (common.empty() || common.back().role == ChatRole::kSystem) {
+    return Bad("rejected: wanted the beginning of chosen up to a question, found another message ",
+               same + 1);
+  }
+  pair.answers_before = size_t(std::count_if(common.begin(), common.end(), of_assistant));
+  return pair;
 }
 
 absl::Status CheckTurns(const std::vector<ChatMessage>& messages) {

@@ -52,6 +52,24 @@ struct ChatLine {
 // of tools and parts that are no text among it. DATA_LOSS: no JSON.
 absl::StatusOr<ChatLine> ReadChatLine(absl::string_view line);
 
+// Two answers to one question, of which the first one is better.
+struct ChatPair {
+  std::vector<ChatMessage> chosen = {}, rejected = {};  // Whole conversations.
+  // How many answers of the assistant both have before those to be compared.
+  size_t answers_before = 0;
+};
+
+// Reads a line of JSON, without its end, which has one of these. Other fields are ignored.
+//
+//   {"prompt": "...", "chosen": "...", "rejected": "..."}       one turn of each side
+//   {"prompt": [MESSAGES], "chosen": [MESSAGES], "rejected": [MESSAGES]}
+//       what follows the prompt begins with the assistant
+//   {"chosen": [MESSAGES], "rejected": [MESSAGES]}              whole conversations
+//
+// Messages are as in ReadChatLine. Whole conversations begin with the same messages, at least up to
+// the first question. Errors are those of ReadChatLine and CheckTurns.
+absl::StatusOr<ChatPair> ReadChatPair(absl::string_view line);
+
 // OK if the roles come in an order that can be trained on: perhaps system, and then user and
 // assistant by turns, with the assistant at the end; and if no answer is empty. INVALID_ARGUMENT
 // names the message.

@@ -22,6 +22,15 @@ inline constexpr size_t kMostLineBytes = size_t{16} << 20;
 struct EncodedLine {
   std::vector<int32_t> ids = {};
   std::vector<uint8_t> counts = {};  // For each id, whether the model learns to write it.
+  // Of a pair of answers: the chosen conversation is before this id, the rejected one from it on.
+  // 0: the line is no pair.
+  size_t rejected = 0;
+
+  void clear() {
+    ids.clear();
+    counts.clear();
+    rejected = 0;
+  }
 };
 
 // Encodes for one thread. Not thread-safe.
@@ -50,7 +59,8 @@ struct LineEncodingOptions {
   std::string tokenizer = {};
   std::string format = {};
   std::string date = {};
-  int64_t vocab = 0;  // Ids are below it.
+  int64_t vocab = 0;   // Ids are below it.
+  bool pairs = false;  // Lines are pairs of answers.
   Roots roots = {};
 };
 

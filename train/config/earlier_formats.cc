@@ -37,6 +37,7 @@ const LaterField kLaterFields[] = {
     {5, {}, "adapter", nullptr},
     {5, {}, "fp8", nullptr},
     {5, {"optimizer", "adamw"}, "state", "F32"},
+    {5, {}, "preference", nullptr},
 };
 static_assert(kOldestResolvedJobFormat == 2 && kResolvedJobFormat == 5,
               "each format needs its rows");

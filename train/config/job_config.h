@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/declared.h"
+#include "kernels/preference.h"
 #include "models/arch/config.h"
 #include "models/parallel/context_exchange.h"
 #include "models/parallel/zero.h"
@@ -141,6 +142,12 @@ struct AdapterConfig {
   std::optional<LoraConfig> lora;
 };
 
+// How a job learns from pairs of answers.
+struct PreferenceConfig {
+  PreferenceMethod method = PreferenceMethod::kDpo;
+  double beta = Standard<double>("preference.beta");
+};
+
 // The run that a job continues in its checkpoint directory (continued_run.h).
 struct ContinuesConfig {
   std::string job;                 // The directory's owner so far.
@@ -175,7 +182,9 @@ struct JobConfig {
   // trained. Only one of the two may be given. If both are empty, all parameters are trained.
   std::vector<std::string> frozen;
   std::vector<std::string> trainable;
-  std::optional<AdapterConfig> adapter;      // Absent: the parameters themselves are trained.
+  std::optional<AdapterConfig> adapter;  // Absent: the parameters themselves are trained.
+  // Absent: every target that counts is learnt.
+  std::optional<PreferenceConfig> preference;
   std::optional<ContinuesConfig> continues;  // Absent: the job begins at step 1.
   int64_t max_restarts = Standard<int64_t>("max_restarts");
   std::map<std::string, std::string> labels;

@@ -226,6 +226,14 @@ void VisitJob(Visitor& fields, JobConfig& out) {
   fields.Field("trainable", out.trainable);
   fields.OptionalSection("adapter", out.adapter,
                          [](Visitor& f, AdapterConfig& adapter) { VisitAdapter(f, adapter); });
+  fields.OptionalSection("preference", out.preference,
+                         [](Visitor& f, PreferenceConfig& preference) {
+                           f.template EnumField<PreferenceMethod>(
+                               "method", "PREFERENCE_METHOD_",
+                               {{"DPO", PreferenceMethod::kDpo}, {"ORPO", PreferenceMethod::kOrpo}},
+                               preference.method);
+                           f.Field("beta", preference.beta);
+                         });
   fields.OptionalSection("continues", out.continues, [&](Visitor& f, ContinuesConfig& continues) {
     f.Field("job", continues.job);
     f.Field("epoch", *DeclaredAt("continues.epoch").whole, continues.epoch);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "models/arch/registry.h"
+#include "train/chat/chat_format.h"
 #include "train/config/adapter.h"
 #include "train/config/advice.h"
 #include "train/config/continued_run.h"
@@ -20,6 +21,7 @@
 #include "train/config/precision.h"
 #include "train/config/resolve_model.h"
 #include "train/config/validate_layout.h"
+#include "train/data/chat.h"
 
 namespace trainyard {
 namespace {
@@ -157,6 +159,16 @@ bool IsWithin(absl::string_view path, absl::string_view directory) {
          inner.size() >= outer.size() && std::equal(outer.begin(), outer.end(), inner.begin());
 }
 
+void CheckPreference(const JobConfig& job, Violations& violations) {
+  if (!job.preference || job.data.source() == nullptr) return;
+  if (job.data.source() != &ChatSource()) {
+    violations.Add("preference", "data.chat, whose lines are pairs of answers",
+                   SectionOf(job.data));
+  } else if (job.data.As<ChatData>().format == kNoChatFormat) {
+    violations.Add("data.chat.format", "a format of chats for pairs of answers", kNoChatFormat);
+  }
+}
+
 // Checks what the spec says about where the job runs.
 void CheckNcclTrace(const JobConfig& job, Violations& violations) {
   constexpr absl::string_view kField = "profile.nccl_trace";
@@ -243,6 +255,7 @@ void Validate(const JobConfig& job, Violations& violations) {
   for (const auto& [field, path] : PathsOf(job)) CheckPath(field, path, violations);
   CheckSchedule(job, violations);
   CheckValidation(job, violations);
+  CheckPreference(job, violations);
   CheckProfile(job, violations);
   if (job.init_from.empty() && job.init_from_subset) {
     violations.Add("init_from_subset", "false without init_from", "true", "false");

@@ -44,8 +44,16 @@ absl::StatusOr<MicroBatchData> BatchReader::Read(int64_t position, int64_t micro
   const int64_t first = position + FirstSample(micro_batch);
   std::vector<InputData> inputs;
   for (const InputSpec& input : dataset_.inputs()) {
-    const bool integer = input.kind == InputSpec::Kind::kInteger;
-    inputs.push_back(integer ? InputData(std::vector<int32_t>()) : std::vector<float>());
+    switch (input.kind) {
+      case InputSpec::Kind::kInteger:
+        inputs.emplace_back(std::vector<int32_t>());
+        break;
+      case InputSpec::Kind::kReal:
+        inputs.emplace_back(std::vector<float>());
+        break;
+      case InputSpec::Kind::kExact:
+        inputs.emplace_back(std::vector<double>());
+    }
   }
   for (int64_t b = 0; b < shape_.micro; ++b) {
     const SampleId sample = SampleAt(order_, seed_, dataset_.num_samples(), first + b);

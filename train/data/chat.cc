@@ -69,6 +69,21 @@ class ChatFile {
   mutable std::vector<std::unique_ptr<LineEncoder>> encoders_ ABSL_GUARDED_BY(mutex_);  // Idle.
 };
 
+// Of a chat, or of the chosen and the rejected conversation of a pair.
+struct Places {
+  int64_t first = 0, rejected = 0;
+  int64_t sum() const { return first + rejected; }
+};
+
+Places WholePlaces(const IndexedLine& line) {
+  return {.first = int64_t(line.ids) - 1,
+          .rejected = line.rejected_ids == 0 ? 0 : int64_t(line.rejected_ids) - 1};
+}
+
+bool HasTargets(const IndexedLine& line) {
+  return line.target != 0 && (line.rejected_ids == 0 || line.rejected_target != 0);
+}
+
 // Lines of a file, as samples.
 struct ChatLines {
   std::shared_ptr<const ChatFile> file;
@@ -76,27 +91,40 @@ struct ChatLines {
   TooLong too_long = TooLong::kRefuse;
   int64_t sequence = 0;
 
-  // The places that a line takes in a sample; 0: it is left out.
-  int32_t PlacesOf(int64_t line) const {
-    const IndexedLine& indexed = file->line(first + line);
-    if (indexed.target == 0) return 0;
-    const int64_t places = int64_t(indexed.ids) - 1;
-    if (places <= sequence) return int32_t(places);
+  const IndexedLine& line(int64_t line) const { return file->line(first + line); }
+  // The places that the conversations of a line take in a sample. All 0: it is left out.
+  Places PlacesOf(int64_t number) const {
+    const IndexedLine& indexed = line(number);
+    if (!HasTargets(indexed)) return {};
+    const Places whole = WholePlaces(indexed);
+    if (whole.sum() <= sequence) return whole;
+    if (too_long != TooLong::kCut) return {};
+    Places cut{.first = sequence};
+    if (whole.rejected > 0) {
+      // Half of the sample, or what the other conversation leaves.
+      const auto most = [&](int64_t other) { return std::max(sequence / 2, sequence - other); };
+      cut = {.first = std::min(whole.first, most(whole.rejected)),
+             .rejected = std::min(whole.rejected, most(whole.first))};
+    }
     // Of what is cut, a target must be left.
-    return too_long == TooLong::kCut && indexed.target <= sequence ? int32_t(sequence) : 0;
+    const bool left = indexed.target <= cut.first && indexed.rejected_target <= cut.rejected;
+    return left ? cut : Places{};
   }
 };
 
 class ChatSamples final : public Dataset {
  public:
-  // Behind the first `samples`, there is padding alone.
+  // Behind the first `samples`, there is padding alone. `reference`: null, or that of pairs.
   ChatSamples(ChatLines lines, std::shared_ptr<const PackedOrder> order, int64_t vocab,
-              int64_t samples)
+              int64_t samples, std::shared_ptr<const std::vector<double>> reference)
       : lines_(std::move(lines)),
         order_(std::move(order)),
         inputs_(TokenInputs(vocab)),
-        samples_(samples) {
+        samples_(samples),
+        reference_(std::move(reference)) {
     inputs_.push_back(DocumentBegins(lines_.sequence));
+    if (reference_ == nullptr) return;
+    for (InputSpec& input : PreferenceInputs(lines_.sequence)) inputs_.push_back(std::move(input));
   }
 
   int64_t num_samples() const override { return kPackedSamples; }
@@ -106,55 +134,90 @@ class ChatSamples final : public Dataset {
 
   absl::Status Read(const SampleId& sample, std::span<InputData> out) const override {
     CHECK(out.size() == inputs_.size()) << out.size();
-    CHECK(sample.index >= 0 && sample.index < kPackedSamples) << sample.index;
-    auto& tokens = std::get<std::vector<int32_t>>(out[0]);
-    auto& targets = std::get<std::vector<int32_t>>(out[1]);
-    auto& begins = std::get<std::vector<int32_t>>(out[2]);
-    std::vector<int64_t> documents;
-    if (sample.index < samples_) {
-      ASSIGN_OR_RETURN(documents, order_->DocumentsOf(sample.index));
-    }
+    ASSIGN_OR_RETURN(const std::vector<int64_t> documents, DocumentsOf(sample.index));
     int64_t at = 0;
+    int32_t side = 0;
     for (const int64_t line : documents) {
       ASSIGN_OR_RETURN(const EncodedLine encoded, lines_.file->Read(lines_.first + line));
-      const int64_t places = lines_.PlacesOf(line);
-      for (size_t i = 0; i < size_t(places); ++i) {
-        tokens.push_back(encoded.ids[i]);
-        targets.push_back(encoded.counts[i + 1] != 0 ? encoded.ids[i + 1] : kNotCounted);
-      }
-      begins.insert(begins.end(), size_t(places), int32_t(at));
-      at += places;
+      const Places places = lines_.PlacesOf(line);
+      at += AddConversation(encoded, 0, places.first, at, out);
+      if (reference_ == nullptr) continue;
+      at += AddConversation(encoded, encoded.rejected, places.rejected, at, out);
+      AddSide(side++, (lines_.first + line) * 2, places.first, out);
+      AddSide(side++, (lines_.first + line) * 2 + 1, places.rejected, out);
     }
+    const size_t padding = size_t(lines_.sequence - at);
     for (; at < lines_.sequence; ++at) {  // Each place of padding is a document by itself.
-      tokens.push_back(0);
-      targets.push_back(kNotCounted);
-      begins.push_back(int32_t(at));
+      Integers(out, kTokens).push_back(0);
+      Integers(out, kTargets).push_back(kNotCounted);
+      Integers(out, kBegins).push_back(int32_t(at));
     }
+    if (reference_ == nullptr) return absl::OkStatus();
+    Integers(out, kSides).insert(Integers(out, kSides).end(), padding, -1);
+    Reference(out).insert(Reference(out).end(), padding, 0.0);
     return absl::OkStatus();
   }
 
+  absl::StatusOr<std::vector<int64_t>> PairsOf(int64_t index) const override {
+    ASSIGN_OR_RETURN(std::vector<int64_t> pairs, DocumentsOf(index));
+    for (int64_t& pair : pairs) pair += lines_.first;
+    return pairs;
+  }
+
  private:
+  enum Input { kTokens, kTargets, kBegins, kSides, kReference };
+  static std::vector<int32_t>& Integers(std::span<InputData> out, Input input) {
+    return std::get<std::vector<int32_t>>(out[input]);
+  }
+  static std::vector<double>& Reference(std::span<InputData> out) {
+    return std::get<std::vector<double>>(out[kReference]);
+  }
+
+  absl::StatusOr<std::vector<int64_t>> DocumentsOf(int64_t sample) const {
+    if (sample >= samples_) return std::vector<int64_t>();
+    return order_->DocumentsOf(sample);
+  }
+
+  // Adds the conversation whose first id is `first`, at place `at` of the sample. Returns `places`.
+  static int64_t AddConversation(const EncodedLine& line, size_t first, int64_t places, int64_t at,
+                                 std::span<InputData> out) {
+    for (size_t i = first; i < first + size_t(places); ++i) {
+      Integers(out, kTokens).push_back(line.ids[i]);
+      Integers(out, kTargets).push_back(line.counts[i + 1] != 0 ? line.ids[i + 1] : kNotCounted);
+    }
+    std::vector<int32_t>& begins = Integers(out, kBegins);
+    begins.insert(begins.end(), size_t(places), int32_t(at));
+    return places;
+  }
+  // The first token of a side has all that the reference says of it.
+  void AddSide(int32_t side, int64_t number, int64_t places, std::span<InputData> out) const {
+    Integers(out, kSides).insert(Integers(out, kSides).end(), size_t(places), side);
+    Reference(out).push_back((*reference_)[size_t(number)]);
+    Reference(out).insert(Reference(out).end(), size_t(places) - 1, 0.0);
+  }
+
   const ChatLines lines_;
   const std::shared_ptr<const PackedOrder> order_;
   std::vector<InputSpec> inputs_;
   const int64_t samples_;
+  const std::shared_ptr<const std::vector<double>> reference_;
 };
 
 // What the lines of a part are.
 struct LineCounts {
   int64_t too_long = 0;
   int64_t without_targets = 0;
-  int64_t longest = 0;         // Tokens.
+  int64_t longest = 0;         // Places.
   int64_t first_too_long = 0;  // The line's byte.
 };
 
 LineCounts CountLines(const ChatLines& part) {
   LineCounts counts;
   for (int64_t i = 0; i < part.count; ++i) {
-    const IndexedLine& line = part.file->line(part.first + i);
-    counts.without_targets += line.target == 0;
-    counts.longest = std::max<int64_t>(counts.longest, line.ids);
-    if (line.target == 0 || int64_t(line.ids) - 1 <= part.sequence) continue;
+    const IndexedLine& line = part.line(i);
+    counts.without_targets += !HasTargets(line);
+    counts.longest = std::max(counts.longest, WholePlaces(line).sum());
+    if (!HasTargets(line) || WholePlaces(line).sum() <= part.sequence) continue;
     if (counts.too_long++ == 0) counts.first_too_long = int64_t(line.offset);
   }
   return counts;
@@ -167,31 +230,38 @@ struct Samples {
 };
 
 absl::StatusOr<Samples> MakeSamples(const ChatLines& part, bool training,
-                                    const DataOptions& options) {
+                                    const DataOptions& options,
+                                    const std::shared_ptr<const std::vector<double>>& reference) {
   const char* const what = training ? "training" : "validation";
   const LineCounts counts = CountLines(part);
+  const bool pairs = reference != nullptr;
+  const int64_t more = pairs ? 2 : 1;  // Tokens than places.
+  const char* const lines = pairs ? "pairs of conversations" : "chats";
   if (counts.too_long > 0 && part.too_long == TooLong::kRefuse) {
     return absl::InvalidArgumentError(absl::StrCat(
-        part.file->path(), ": wanted chats of at most batch.sequence + 1 = ", part.sequence + 1,
-        " tokens, found ", counts.too_long, " of ", part.count, " that have up to ", counts.longest,
-        ", the first at byte ", counts.first_too_long, "; data.chat.too_long: CUT or DROP, or ",
-        "batch.sequence ", counts.longest - 1, " where the model has so many"));
+        part.file->path(), ": wanted ", lines, " of at most batch.sequence + ", more, " = ",
+        part.sequence + more, " tokens", pairs ? " together" : "", ", found ", counts.too_long,
+        " of ", part.count, " that have up to ", counts.longest + more, ", the first at byte ",
+        counts.first_too_long, "; data.chat.too_long: CUT or DROP, or batch.sequence ",
+        counts.longest, " where the model has so many"));
   }
   // Both parts and all seeds have orders of their own.
   const uint64_t key = RandomBits(options.seed, HashName("data/chat"), training ? 0 : 1);
   const auto order = std::make_shared<const PackedOrder>(
       part.count, int32_t(part.sequence), key,
       [part](std::span<const int64_t> lines, std::span<int32_t> places) {
-        for (size_t i = 0; i < lines.size(); ++i) places[i] = part.PlacesOf(lines[i]);
+        for (size_t i = 0; i < lines.size(); ++i) {
+          places[i] = int32_t(part.PlacesOf(lines[i]).sum());
+        }
         return absl::OkStatus();
       });
   const auto epoch = order->FirstEpoch();
   if (!epoch.ok()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(part.file->path(), ": wanted a chat for ", what,
+        absl::StrCat(part.file->path(), ": wanted ", pairs ? "a pair" : "a chat", " for ", what,
                      " that has a target which counts, and is not too long, found none in ",
                      part.count, " lines, of which ", counts.too_long, " are too long, up to ",
-                     counts.longest, " tokens, where batch.sequence is ", part.sequence));
+                     counts.longest + more, " tokens, where batch.sequence is ", part.sequence));
   }
   const double padding = 1 - double(epoch->tokens) / double(epoch->samples) / double(part.sequence);
   LogInfo("chats", {{"file", part.file->path()},
@@ -201,11 +271,11 @@ absl::StatusOr<Samples> MakeSamples(const ChatLines& part, bool training,
                     {"too_long", counts.too_long},
                     {"samples", epoch->samples},
                     {"padding", padding}});
-  return Samples{
-      .dataset = std::make_unique<ChatSamples>(part, order, VocabularyOf(options),
-                                               training ? kPackedSamples : epoch->samples),
-      .epoch = epoch->samples,
-      .padding = padding};
+  return Samples{.dataset = std::make_unique<ChatSamples>(
+                     part, order, VocabularyOf(options), training ? kPackedSamples : epoch->samples,
+                     reference),
+                 .epoch = epoch->samples,
+                 .padding = padding};
 }
 
 void VisitChat(DataConfig& data, SourceVisit visit) {
@@ -274,6 +344,7 @@ absl::StatusOr<DataSplits> OpenChat(const ChatData& source, const DataOptions& o
                                        .format = source.format,
                                        .date = source.date,
                                        .vocab = VocabularyOf(options),
+                                       .pairs = options.pairs,
                                        .roots = options.roots}));
   ASSIGN_OR_RETURN(InputFile opened, InputFile::Open(source.path, options.roots));
   ASSIGN_OR_RETURN(LineIndex index, OpenLineIndex(opened, *encoding));
@@ -292,15 +363,20 @@ absl::StatusOr<DataSplits> OpenChat(const ChatData& source, const DataOptions& o
                      .sequence = options.sequence};
   };
   const int64_t training = file->lines() - held_out;
-  ASSIGN_OR_RETURN(Samples train, MakeSamples(part(0, training), /*training=*/true, options));
+  std::shared_ptr<std::vector<double>> reference;
+  if (options.pairs) reference = std::make_shared<std::vector<double>>(size_t(file->lines()) * 2);
+  ASSIGN_OR_RETURN(Samples train,
+                   MakeSamples(part(0, training), /*training=*/true, options, reference));
   DataSplits splits{.train = std::move(train.dataset),
                     .validation = nullptr,
                     .encoding = encoding->digest(),
                     .tokenizer = encoding->tokenizer_path(),
-                    .padding = train.padding};
+                    .padding = train.padding,
+                    .reference = reference,
+                    .epoch = train.epoch};
   if (held_out == 0) return splits;
   ASSIGN_OR_RETURN(Samples validation,
-                   MakeSamples(part(training, held_out), /*training=*/false, options));
+                   MakeSamples(part(training, held_out), /*training=*/false, options, reference));
   splits.validation = std::move(validation.dataset);
   splits.held_out = validation.epoch;
   return splits;

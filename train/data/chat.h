@@ -1,6 +1,9 @@
 // Conversations to fine-tune on. Each line of a file is one (docs/chat.md). The model learns to
 // write the answers alone.
 //
+// With DataOptions::pairs, a line has two conversations, which differ in the answer that people
+// prefer. Both stand in one sample, the chosen one first.
+//
 // Conversations are packed (packed_order.h): a sample has several whole ones, whose tokens do not
 // attend to each other, and perhaps padding at the end. A conversation of n tokens takes n - 1
 // places: at each, the input is a token and the target is the next one.

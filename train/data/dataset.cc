@@ -1,5 +1,7 @@
 #include "train/data/dataset.h"
 
+#include <cstdlib>
+
 #include "common/check.h"
 
 namespace trainyard {
@@ -8,6 +10,11 @@ int64_t VocabularyOf(const DataOptions& options) {
   const InputSpec* const tokens = FindInput(options.inputs, "tokens");
   CHECK(tokens != nullptr) << "the model reads no tokens";
   return tokens->limit;
+}
+
+absl::StatusOr<std::vector<int64_t>> Dataset::PairsOf(int64_t) const {
+  CHECK(false) << "data without pairs";
+  std::abort();
 }
 
 absl::StatusOr<DataSplits> OpenData(const DataOptions& options) {

@@ -41,6 +41,10 @@ class Dataset {
   // Whether each target of every sample is counted in the loss.
   virtual bool counts_all_targets() const { return true; }
 
+  // Of data that are pairs of answers: the numbers of the sample's pairs among all of the data's,
+  // in the order of their sides. The default CHECK-fails.
+  virtual absl::StatusOr<std::vector<int64_t>> PairsOf(int64_t index) const;
+
   // Appends the sample's units of input i of inputs() to out[i]. out[i] must hold the alternative
   // for the kind of the input. CHECKs 0 <= index < num_samples(). Integers are below the limit of
   // their input; a target may be kNotCounted. Errors name the file: DATA_LOSS if the file changed
@@ -54,7 +58,8 @@ struct DataOptions {
   std::vector<InputSpec> inputs;  // The model's inputs, which the source must have (CheckInputs).
   int64_t sequence = 0;           // Tokens of a sample.
   uint64_t seed = 0;              // Seed of synthetic data, and of noise, times and dropped labels.
-  Roots roots;                    // The directories in which files may lie.
+  bool pairs = false;  // Whether the data are pairs of answers; of a file of chats alone.
+  Roots roots;         // The directories in which files may lie.
   OpenLineEncoding open_lines = {};  // For sources that read lines.
 };
 
@@ -76,6 +81,11 @@ struct DataSplits {
   std::string encoding = {}, tokenizer = {};
   // The share of padding in an epoch of the training data. Absent: the data are not packed.
   std::optional<double> padding = {};
+  // Of pairs of answers: the log-probabilities of both answers of each pair by the reference, by
+  // the pairs' numbers, of training and validation together. They begin as zeros, and may be
+  // written while no sample is read.
+  std::shared_ptr<std::vector<double>> reference = {};
+  int64_t epoch = 0;  // Of pairs: the first so many samples of `train` have each of its pairs once.
 };
 
 // Opens the data, and checks everything that can be checked without reading all tokens or latents.

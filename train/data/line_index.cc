@@ -29,7 +29,7 @@
 namespace trainyard {
 namespace {
 
-constexpr char kLineMagic[8] = {'T', 'Y', 'L', 'I', 'N', 'E', 'S', '1'};
+constexpr char kLineMagic[8] = {'T', 'Y', 'L', 'I', 'N', 'E', 'S', '2'};
 constexpr size_t kDigestInName = 12;
 
 // What the index was made of.
@@ -101,6 +101,7 @@ std::optional<LineIndex> ReadIndex(const IndexPlace& place, const LineHeader& wa
   for (const IndexedLine& line : index) {
     if (line.offset < after || line.offset >= header.file_bytes) return std::nullopt;
     if (line.target != 0 && line.target >= line.ids) return std::nullopt;
+    if (line.rejected_target != 0 && line.rejected_target >= line.rejected_ids) return std::nullopt;
     after = line.offset + 1;
   }
   return index;
@@ -252,11 +253,18 @@ class EncodingLock {
 }  // namespace
 
 IndexedLine IndexOf(const EncodedLine& encoded, uint64_t offset) {
-  IndexedLine line{.offset = offset, .ids = uint32_t(encoded.ids.size())};
-  for (size_t i = 1; i < encoded.counts.size() && line.target == 0; ++i) {
-    if (encoded.counts[i] != 0) line.target = uint32_t(i);
-  }
-  return line;
+  const auto target = [&](size_t begin, size_t end) {
+    for (size_t i = begin + 1; i < end; ++i) {
+      if (encoded.counts[i] != 0) return uint32_t(i - begin);
+    }
+    return uint32_t{0};
+  };
+  const size_t ids = encoded.ids.size(), first = encoded.rejected == 0 ? ids : encoded.rejected;
+  return {.offset = offset,
+          .ids = uint32_t(first),
+          .target = target(0, first),
+          .rejected_ids = uint32_t(ids - first),
+          .rejected_target = target(first, ids)};
 }
 
 absl::StatusOr<LineIndex> OpenLineIndex(const InputFile& file, const LineEncoding& encoding) {

@@ -23,9 +23,13 @@ struct IndexedLine {
   uint64_t offset = 0;  // Of its first byte.
   uint32_t ids = 0;     // How many tokens it has.
   uint32_t target = 0;  // The first of them that counts and is not the line's first; 0: none.
+  // Of a pair of answers: the two above are of the chosen conversation, and these of the rejected
+  // one, in its own tokens. 0: the line is no pair.
+  uint32_t rejected_ids = 0;
+  uint32_t rejected_target = 0;
   bool operator==(const IndexedLine&) const = default;
 };
-static_assert(sizeof(IndexedLine) == 16);
+static_assert(sizeof(IndexedLine) == 24);
 
 IndexedLine IndexOf(const EncodedLine& encoded, uint64_t offset);
 

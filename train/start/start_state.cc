@@ -146,6 +146,7 @@ absl::StatusOr<std::optional<Continued>> StartState::Resume(
   if (!chosen.checkpoint) return std::nullopt;
   const RunState& state = chosen.checkpoint->state();
   step_ = state.step;
+  epoch_ = state.epoch;
   data_position_ = state.data_position;
   base_ = state.base;
   refused_ = std::move(chosen.refused);

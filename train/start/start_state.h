@@ -44,6 +44,7 @@ class StartState {
   absl::Status Load(StartPoint& start);
 
   int64_t step() const { return step_; }                    // The steps that are finished.
+  int64_t epoch() const { return epoch_; }                  // The attempt that wrote them; 0: none.
   int64_t data_position() const { return data_position_; }  // The samples that they consumed.
   // The base of the checkpoint from which the attempt resumed. Later checkpoints name it, too.
   const std::optional<BaseReference>& base() const { return base_; }
@@ -73,6 +74,7 @@ class StartState {
   const LoadingGang gang_;
 
   int64_t step_ = 0;
+  int64_t epoch_ = 0;
   int64_t data_position_ = 0;
   std::optional<BaseReference> base_;
   std::vector<InputFingerprint> inputs_;  // The files that this attempt has read.

@@ -69,6 +69,7 @@ absl::StatusOr<JobData> Open(const JobConfig& job, std::vector<InputSpec> inputs
                                           .inputs = std::move(inputs),
                                           .sequence = job.batch.sequence,
                                           .seed = job.seed,
+                                          .pairs = job.preference.has_value(),
                                           .roots = roots,
                                           .open_lines = std::move(open_lines)}));
   ASSIGN_OR_RETURN(data.files, FingerprintsOfData(job.data, roots));

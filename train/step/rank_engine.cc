@@ -25,6 +25,11 @@ Precision PrecisionOf(const JobConfig& job, const EngineOptions& options) {
   return precision;
 }
 
+std::optional<PreferenceOptions> PreferenceOf(const JobConfig& job) {
+  if (!job.preference) return std::nullopt;
+  return PreferenceOptions{.method = job.preference->method, .beta = job.preference->beta};
+}
+
 TrainingOptions OptionsOf(const JobConfig& job, const Layout& layout,
                           const EngineOptions& options) {
   return {.record = {.precision = PrecisionOf(job, options),
@@ -38,6 +43,7 @@ TrainingOptions OptionsOf(const JobConfig& job, const Layout& layout,
                      .documents = ResetsAttentionMask(job.data),
                      .restart_positions = FactsOf(job.data).packs,
                      .deterministic = job.deterministic,
+                     .preference = PreferenceOf(job),
                      .adapter = AdapterOf(job),
                      .plain = PlainLayersOf(job),
                      .fuse = options.fuse},

@@ -58,10 +58,12 @@ StepState InitialState(const StepInput& input) {
   StepState state;
   state.step = input.step;
   state.learning_rate = input.learning_rate;
-  const int64_t counted = input.tokens - input.uncounted;
-  CHECK(counted > 0) << input.uncounted << " uncounted of " << input.tokens;
+  const int64_t counted = input.tokens - input.counts.uncounted;
+  CHECK(counted > 0) << input.counts.uncounted << " uncounted of " << input.tokens;
   state.loss_scale = 1 / double(counted);
   state.counted_share = double(counted) / double(input.tokens);
+  const int64_t answers = input.counts.answer_targets;
+  if (answers > 0) state.answer_scale = 1 / double(answers);
   state.clip_norm = input.clip_norm;
   state.seed = input.seed;
   return state;
@@ -114,9 +116,11 @@ StepOutput StepRunner::Step(const StepState& state, const StepBatch& batch,
   return output;
 }
 
-double StepRunner::Forward(const StepBatch& batch, int64_t tokens) {
+StepState StepRunner::Forward(const StepBatch& batch, int64_t tokens,
+                              const std::function<void(int64_t)>& done) {
   CHECK(posted_.empty()) << "messages of the run before, for which nobody has waited";
-  executable_.WriteStepState(InitialState({.tokens = tokens}));
+  executable_.WriteStepState(
+      InitialState({.tokens = tokens, .counts = {.answer_targets = tokens}}));
   const int chunks = int(executable_.program().chunks.size());
   for (size_t i = 0; i < batch.size(); ++i) {
     for (int chunk = 0; chunk < chunks; ++chunk) {
@@ -125,9 +129,10 @@ double StepRunner::Forward(const StepBatch& batch, int64_t tokens) {
       Expect(action);
       Run(action, batch[i], {.validation = true});
     }
+    if (done) done(int64_t(i));
   }
   WaitForAll();
-  return executable_.ReadStepState().loss;
+  return executable_.ReadStepState();
 }
 
 void StepRunner::Run(const PipelineAction& action, const MicroBatchData& data,

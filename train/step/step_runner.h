@@ -20,13 +20,21 @@
 
 namespace trainyard {
 
+// What the loss of a batch is divided by.
+struct BatchCounts {
+  // Targets that are not counted. Of pairs of answers (kernels/preference.h), whose losses are
+  // counted as one each: tokens less pairs.
+  int64_t uncounted = 0;
+  int64_t answer_targets = 0;  // Of pairs: the counted targets of the chosen answers.
+};
+
 // The input of a step, besides its batch.
 struct StepInput {
   int64_t step = 0;
   double learning_rate = 0;
   double clip_norm = 0;
-  int64_t tokens = 0;     // Of the whole global batch.
-  int64_t uncounted = 0;  // How many of these tokens have a target that is not counted.
+  int64_t tokens = 0;       // Of the whole global batch.
+  BatchCounts counts = {};  // Likewise (trainer/counted_targets.h).
   uint64_t seed = 0;
 };
 StepState InitialState(const StepInput& input);
@@ -50,9 +58,11 @@ class StepRunner {
   StepOutput Step(const StepState& state, const StepBatch& batch,
                   const std::function<void()>& action_done);
 
-  // Returns the sum of the losses over the batch, each scaled by 1 / tokens: this rank's part of
-  // the mean if all targets are counted.
-  double Forward(const StepBatch& batch, int64_t tokens);
+  // Returns the state with the sums of the losses over the batch, each scaled by 1 / tokens: this
+  // rank's part of the mean if all targets are counted. Calls `done` with the number of each
+  // micro-batch once all parts of the model on this rank have computed it.
+  StepState Forward(const StepBatch& batch, int64_t tokens,
+                    const std::function<void(int64_t)>& done = nullptr);
 
  private:
   // `micro_batch` has the facts that do not follow from the action.

@@ -9,24 +9,44 @@
 #include "models/language_model.h"
 
 namespace trainyard {
+namespace {
 
-int64_t UncountedTargets(const StepBatch& batch, const Mesh& mesh) {
-  // Tensor ranks and pipeline stages have the same rows.
-  if (mesh.coordinate(kTensorAxes | Axis::kPipeline) != 0) return 0;
-  int64_t uncounted = 0;
-  for (const MicroBatchData& micro : batch) {
-    const auto found = micro.find("targets");
-    CHECK(found != micro.end()) << "a batch without targets";
-    const auto& targets = std::get<std::vector<int32_t>>(found->second);
-    uncounted += std::count(targets.begin(), targets.end(), kNotCounted);
-  }
-  return uncounted;
+const std::vector<int32_t>& Integers(const MicroBatchData& micro, const char* name) {
+  const auto found = micro.find(name);
+  CHECK(found != micro.end()) << "a batch without " << name;
+  return std::get<std::vector<int32_t>>(found->second);
 }
 
-int64_t SumUncounted(const StepBatch& batch, const Mesh& mesh, Collective& everyone) {
-  int64_t uncounted = UncountedTargets(batch, mesh);
-  everyone.AllReduceSum(Tensor{{&uncounted, DType::kI64, Shape{1}}});
-  return uncounted;
+}  // namespace
+
+BatchCounts CountBatch(const StepBatch& batch, const Mesh& mesh, const SequencePart& part) {
+  BatchCounts counts;
+  // Tensor ranks and pipeline stages have the same rows.
+  if (mesh.coordinate(kTensorAxes | Axis::kPipeline) != 0) return counts;
+  for (const MicroBatchData& micro : batch) {
+    const std::vector<int32_t>& targets = Integers(micro, "targets");
+    if (!micro.contains(kPreferenceSides)) {
+      counts.uncounted += std::count(targets.begin(), targets.end(), kNotCounted);
+      continue;
+    }
+    counts.uncounted += int64_t(targets.size());
+    const std::vector<int32_t>& sides = Integers(micro, kPreferenceSides);
+    const std::vector<int32_t>& begins = Integers(micro, kDocumentBegins);
+    for (size_t t = 0; t < sides.size(); ++t) {
+      if (sides[t] < 0 || sides[t] % 2 != 0) continue;  // Not of a chosen answer.
+      counts.uncounted -= begins[t] == part.position(int64_t(t) % part.rows);
+      counts.answer_targets += targets[t] != kNotCounted;
+    }
+  }
+  return counts;
+}
+
+BatchCounts SumCounts(const StepBatch& batch, const Mesh& mesh, const SequencePart& part,
+                      Collective& everyone) {
+  BatchCounts counts = CountBatch(batch, mesh, part);
+  static_assert(sizeof(BatchCounts) == 2 * sizeof(int64_t));
+  everyone.AllReduceSum(Tensor{{&counts, DType::kI64, Shape{2}}});
+  return counts;
 }
 
 absl::Status CheckCounted(absl::string_view field, int64_t tokens, int64_t uncounted) {

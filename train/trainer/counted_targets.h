@@ -8,18 +8,21 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "kernels/collective/collective.h"
+#include "kernels/sequence_part.h"
 #include "models/parallel/mesh.h"
 #include "train/step/prefetch.h"
+#include "train/step/step_runner.h"
 
 namespace trainyard {
 
-// Returns how many targets of this rank's batch are not counted. 0 on ranks that have the rows of
-// another rank, which counts them: the sum over all ranks is that of the global batch. CHECKs that
-// the batch has targets.
-int64_t UncountedTargets(const StepBatch& batch, const Mesh& mesh);
+// Returns those of this rank's batch, which has the rows `part` of each sequence. None on ranks
+// that have the rows of another rank, which counts them: the sum over all ranks is that of the
+// global batch. CHECKs that the batch has targets.
+BatchCounts CountBatch(const StepBatch& batch, const Mesh& mesh, const SequencePart& part);
 
 // The sum over all ranks of `everyone`, which must call this together.
-int64_t SumUncounted(const StepBatch& batch, const Mesh& mesh, Collective& everyone);
+BatchCounts SumCounts(const StepBatch& batch, const Mesh& mesh, const SequencePart& part,
+                      Collective& everyone);
 
 // OK if some of the targets are counted. Otherwise there is no loss: OUT_OF_RANGE, with the field
 // that names the data.

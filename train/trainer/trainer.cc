@@ -37,6 +37,9 @@
 #include "train/trainer/learning_rate.h"
 #include "train/trainer/model_flops.h"
 #include "train/trainer/profiler.h"
+#include "train/trainer/recorded_numbers.h"
+#include "train/trainer/reference.h"
+#include "train/trainer/reported_checkpoints.h"
 #include "train/trainer/state_check.h"
 #include "train/trainer/step_clock.h"
 #include "train/trainer/successor_watch.h"
@@ -44,18 +47,9 @@
 namespace trainyard {
 namespace {
 
-constexpr size_t kMaxRetainedReported = 64;
-constexpr size_t kMaxLoadableBytes = 64 << 10;  // Paths in one line of the local socket.
 constexpr size_t kMaxUnsavedHistory = 4 << 20;  // Bytes.
 
 constexpr int kAttempts = 2;  // Attempts at a step whose loss or gradient is not finite.
-
-// As Megatron logs it, so that models of any depth and coefficient can be compared.
-std::optional<double> LoadBalancingLoss(const ModelConfig& model, const StepState& state) {
-  const std::optional<ExpertFacts> experts = FactsOf(model).experts;
-  if (!experts || experts->aux_loss == 0) return std::nullopt;
-  return state.auxiliary_loss / (experts->aux_loss * double(experts->layers));
-}
 
 class RankTrainer final : public Trainer {
  public:
@@ -86,6 +80,7 @@ class RankTrainer final : public Trainer {
   absl::Status ShareCheckpointDirectory();
   // Loads the state to start from, which is the same on all ranks.
   absl::Status Load();
+  absl::Status TakeReference();
   Collective& everyone() { return *everyone_; }
 
   // Runs `body`, which uses the device. Whoever catches a DeviceError has no executable any more,
@@ -107,7 +102,6 @@ class RankTrainer final : public Trainer {
  private:
   absl::StatusOr<TrainingResult> RunSteps();
   absl::Status OpenDataset();
-  std::vector<LoadableCheckpoint> Loadable() const;
   void TellEarlierSteps() const;
   absl::Status SupersededError() const;
 
@@ -120,7 +114,6 @@ class RankTrainer final : public Trainer {
   void NoteHistory(const StepRecord& record);
   bool BaseIsLost();
   absl::Status SaveHistory();
-  std::vector<CheckpointId> Retain() const;
 
   bool ValidationDue(int64_t step) const {
     return job_.validation && (step % job_.validation->every_steps == 0 || step == job_.steps);
@@ -158,6 +151,7 @@ class RankTrainer final : public Trainer {
   std::string unsaved_history_;          // Lines of the steps since the last checkpoint, on rank 0.
   std::optional<SuccessorWatch> watch_;  // On rank 0, if the job has checkpoints.
   JobData data_;
+  BatchShape shape_;
   std::optional<BatchReader> train_reader_, validation_reader_;
   std::unique_ptr<RankEngine> engine_;
   std::optional<StateCheck> state_check_;  // Ends before the engine.
@@ -198,17 +192,17 @@ absl::Status RankTrainer::OpenDataset() {
   Mesh mesh = MeshOf(job_, model_);
   mesh.rank = world_.rank();
   constexpr AxisSet kSequences = {Axis::kExpert, Axis::kData};
-  const BatchShape shape{.global = job_.batch.global,
-                         .micro = job_.batch.micro,
-                         .data_parallel = mesh.size(kSequences),
-                         .data_rank = mesh.coordinate(kSequences)};
-  train_reader_.emplace(*data_.splits.train, SampleOrder::kShuffled, job_.seed, shape);
+  shape_ = {.global = job_.batch.global,
+            .micro = job_.batch.micro,
+            .data_parallel = mesh.size(kSequences),
+            .data_rank = mesh.coordinate(kSequences)};
+  train_reader_.emplace(*data_.splits.train, SampleOrder::kShuffled, job_.seed, shape_);
   if (!job_.validation) return absl::OkStatus();
   if (data_.splits.validation == nullptr) {
     return absl::InvalidArgumentError(
         "validation: wanted data that is held out, found none; give data a validation_fraction");
   }
-  validation_reader_.emplace(*data_.splits.validation, SampleOrder::kSequential, job_.seed, shape);
+  validation_reader_.emplace(*data_.splits.validation, SampleOrder::kSequential, job_.seed, shape_);
   return absl::OkStatus();
 }
 
@@ -293,24 +287,33 @@ absl::Status RankTrainer::Load() {
   base_ = starting_->base();
   state_check_->Begin();
   executable().Run(Action::kPrepare);
+  RETURN_IF_ERROR(TakeReference());
   prefetcher_ = std::make_unique<Prefetcher>(*train_reader_, engine_->part(), job_.batch.global);
   return absl::OkStatus();
 }
 
-std::vector<LoadableCheckpoint> RankTrainer::Loadable() const {
-  std::vector<LoadableCheckpoint> loadable;
-  size_t bytes = 0;
-  if (!first_rank() || !job_.checkpoint) return loadable;
-  for (const ListedCheckpoint& listed :
-       LoadableCheckpoints(checkpoint_directory_).value_or(std::vector<ListedCheckpoint>())) {
-    bytes += listed.path.size();
-    if (loadable.size() == kMaxRetainedReported || bytes > kMaxLoadableBytes) break;
-    const auto opened = Checkpoint::Open(listed.path);
-    if (!opened.ok()) continue;
-    loadable.push_back({uint64_t(listed.epoch), uint64_t(listed.step), listed.path,
-                        uint64_t(opened->manifest().size_bytes())});
+// What the reference says of all pairs, if the job has one. It is that of the parameters with which
+// the run begins, so only a run without a checkpoint can compute it.
+absl::Status RankTrainer::TakeReference() {
+  if (!job_.preference || job_.preference->method != PreferenceMethod::kDpo) {
+    return absl::OkStatus();
   }
-  return loadable;
+  if (step_ == 0) {
+    const absl::Status computed =
+        ComputeReference({.job = job_,
+                          .splits = data_.splits,
+                          .shape = shape_,
+                          .engine = *engine_,
+                          .everyone = *everyone_,
+                          .progress = [this] { Advance("validation", 0); }});
+    if (!computed.ok()) return Leave(computed);
+  }
+  if (!job_.checkpoint) return absl::OkStatus();
+  return KeepReference(job_, data_,
+                       {.directory = checkpoint_directory_,
+                        .epoch = rank_.epoch,
+                        .read_from = step_ == 0 ? 0 : starting_->epoch()},
+                       *everyone_);
 }
 
 void RankTrainer::TellEarlierSteps() const {
@@ -327,7 +330,9 @@ absl::StatusOr<TrainingResult> RankTrainer::RunSteps() {
   if (callbacks_.ready) {
     callbacks_.ready({.step = uint64_t(step_),
                       .refused = starting_->refused(),
-                      .loadable = Loadable(),
+                      .loadable = first_rank() && job_.checkpoint
+                                      ? ReportLoadable(checkpoint_directory_)
+                                      : std::vector<LoadableCheckpoint>(),
                       .earlier_starts = start_.earlier_starts});
   }
   TellEarlierSteps();
@@ -381,16 +386,16 @@ absl::StatusOr<StepRecord> RankTrainer::Step(int64_t step) {
   Advance("data", step);
   const absl::StatusOr<StepBatch> batch = prefetcher_->Take(data_position_);
   if (!batch.ok()) return Leave(batch.status());
-  const StepInput input = {.step = step,
-                           .learning_rate = LearningRate(job_.optimizer, step, job_.steps),
-                           .clip_norm = job_.optimizer.clip_norm,
-                           .tokens = tokens_per_step(),
-                           .uncounted = data_.splits.train->counts_all_targets()
-                                            ? 0
-                                            : SumUncounted(*batch, engine_->mesh(), *everyone_),
-                           .seed = job_.seed};
+  StepInput input = {.step = step,
+                     .learning_rate = LearningRate(job_.optimizer, step, job_.steps),
+                     .clip_norm = job_.optimizer.clip_norm,
+                     .tokens = tokens_per_step(),
+                     .seed = job_.seed};
+  if (!data_.splits.train->counts_all_targets()) {
+    input.counts = SumCounts(*batch, engine_->mesh(), engine_->part(), *everyone_);
+  }
   record.phases.data = step_clock_.Resume();
-  RETURN_IF_ERROR(CheckCounted(data_.field, input.tokens, input.uncounted));
+  RETURN_IF_ERROR(CheckCounted(data_.field, input.tokens, input.counts.uncounted));
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const Agreement agreed = Attempt(attempt, *batch, input, record);
     if (const absl::Status state = state_check_->AfterUpdate(left_); !state.ok()) {
@@ -439,16 +444,15 @@ Agreement RankTrainer::Attempt(int attempt, const StepBatch& batch, const StepIn
   record.seconds += agreed.seconds;
   record.phases += output.phases;
   record.phases.grad_sync += waited;
-  record.loss = output.state.loss;
-  record.grad_norm = output.state.grad_norm;
-  record.load_balancing_loss = LoadBalancingLoss(model_, output.state);
+  RecordState(output.state, job_, model_, record);
   return agreed;
 }
 
 absl::Status RankTrainer::Validate(StepRecord& record) {
   const int64_t batches = ValidationBatches(job_, data_.splits),
                 tokens = batches * tokens_per_step();
-  std::array<double, 2> sums = {};  // Of losses, and of targets that are not counted.
+  // Of losses, of targets that are not counted, and of the chosen answers' losses and targets.
+  std::array<double, 4> sums = {};
   absl::Status status;
   step_clock_.Pause();
   for (int64_t i = 0; i < batches && status.ok(); ++i) {
@@ -457,15 +461,20 @@ absl::Status RankTrainer::Validate(StepRecord& record) {
         ReadStepBatch(*validation_reader_, engine_->part(), i * job_.batch.global);
     status = batch.status();
     if (!batch.ok()) break;
-    sums[0] += engine_->runner().Forward(*batch, tokens);
+    const StepState state = engine_->runner().Forward(*batch, tokens);
+    sums[0] += state.loss;
     if (data_.splits.validation->counts_all_targets()) continue;
-    sums[1] += double(UncountedTargets(*batch, engine_->mesh()));
+    const BatchCounts counts = CountBatch(*batch, engine_->mesh(), engine_->part());
+    sums[1] += double(counts.uncounted);
+    sums[2] += state.answer_loss;
+    sums[3] += double(counts.answer_targets);
   }
   if (!status.ok()) return Leave(status);
-  everyone_->AllReduceSum(Tensor{{sums.data(), DType::kF64, Shape{2}}});
+  everyone_->AllReduceSum(Tensor{{sums.data(), DType::kF64, Shape{4}}});
   record.phases.validation = step_clock_.Resume();
   RETURN_IF_ERROR(CheckCounted(data_.field, tokens, int64_t(sums[1])));
   record.validation_loss = sums[0] / (1 - sums[1] / double(tokens));
+  if (sums[3] > 0) *record.validation_loss += sums[2] * double(tokens) / sums[3];
   return absl::OkStatus();
 }
 
@@ -533,7 +542,10 @@ absl::StatusOr<CheckpointRecord> RankTrainer::Save(int64_t step) {
                           .path = CheckpointPath(checkpoint_directory_, rank_.epoch, step),
                           .size_bytes = uint64_t(manifest.size_bytes()),
                           .seconds = took.count()};
-  if (first_rank()) record.retained = Retain();
+  if (first_rank()) {
+    record.retained = RetainAndReport(checkpoint_directory_,
+                                      {.keep = job_.checkpoint->keep, .epoch = rank_.epoch});
+  }
   return record;
 }
 
@@ -557,18 +569,6 @@ absl::Status RankTrainer::SaveHistory() {
       AppendHistory(checkpoint_directory_, rank_.epoch, unsaved_history_, LocalStorage()));
   unsaved_history_.clear();
   return absl::OkStatus();
-}
-
-std::vector<CheckpointId> RankTrainer::Retain() const {
-  const Retention retention{.keep = job_.checkpoint->keep, .epoch = rank_.epoch};
-  std::vector<ListedCheckpoint> left;
-  const absl::Status retained =
-      ApplyRetention(checkpoint_directory_, retention, LocalStorage(), &left);
-  if (!retained.ok()) LogWarning("retention_failed", {{"error", retained.message()}});
-  if (left.size() > kMaxRetainedReported) left.resize(kMaxRetainedReported);
-  std::vector<CheckpointId> ids;
-  for (const ListedCheckpoint& c : left) ids.push_back({uint64_t(c.epoch), uint64_t(c.step)});
-  return ids;
 }
 
 }  // namespace

@@ -8,6 +8,10 @@
 // the start of its backward pass; the forward instance runs only in validation. dlogits is gone
 // when the chunk is done, so the weight's gradient cannot be delayed and is in list kBackwardInput.
 //
+// A loss of whole answers gets the log-probabilities of the targets, and gives their gradient. Then
+// the forward instance runs in training, too, and keeps the statistics; backward makes the logits a
+// second time.
+//
 // With n tensor ranks, x is gathered before the first chunk, the statistics of each chunk are
 // exchanged, and dx is summed and scattered after the last chunk. Letters: T rows of one rank, D
 // width, V columns of logits on this rank, C rows of a chunk.
@@ -38,7 +42,11 @@ int64_t ChunkRows(int64_t rows, int64_t row_bytes) {
 constexpr ProductUse kHeadForward{ProductKind::kHead, ProductRole::kForward};
 constexpr ProductUse kHeadInputGradient{ProductKind::kHead, ProductRole::kInputGradient};
 
-enum class LossRole : uint8_t { kLoss, kGradient };
+enum class LossRole : uint8_t { kLoss, kGradient, kLogProbs, kLogProbsGradient };
+
+bool IsGradient(LossRole role) {
+  return role == LossRole::kGradient || role == LossRole::kLogProbsGradient;
+}
 
 struct Division {
   AxisSet axes;  // The tensor ranks' axes; empty: the vocabulary is not divided.
@@ -56,17 +64,19 @@ struct Wanted {
 
 class LinearCrossEntropyOp final : public Op {
  public:
-  enum Input { kX, kWeight, kTargets, kInputs };  // [T, D], [V, D], [n T].
-  // All but the first two are memory. An instance has those of which Has() is true.
+  // [T, D], [V, D], [n T]. kLogProbsGradient also has the last two, [n T].
+  enum Input { kX, kWeight, kTargets, kInputs, kGivenLse = kInputs, kDlogProbs, kAllInputs };
+  // All but the first three are memory. An instance has those of which Has() is true.
   enum Output {
-    kDx,             // [T, D]
-    kDweight,        // [V, D]
-    kLogits,         // [C, V]
-    kLse,            // [C]
-    kAllX,           // [n T, D], overwritten by its gradient.
-    kStatistics,     // [C, 3]
-    kAllStatistics,  // [n, C, 3]
-    kDlogits,        // [C, V]; if missing, in the memory of the logits.
+    kDx,              // [T, D]
+    kDweight,         // [V, D]
+    kTargetLogProbs,  // [n T]
+    kLogits,          // [C, V]
+    kLse,             // [C]; with kTargetLogProbs [n T], for backward.
+    kAllX,            // [n T, D], overwritten by its gradient.
+    kStatistics,      // [C, 3]
+    kAllStatistics,   // [n, C, 3]
+    kDlogits,         // [C, V]; if missing, in the memory of the logits.
     kOutputs
   };
   // `converted`: whether logits and their gradients have different dtypes.
@@ -75,16 +85,21 @@ class LinearCrossEntropyOp final : public Op {
       : role_(role), division_(division), wanted_(wanted), converted_(converted) {}
 
   bool Has(Output output) const {
-    const bool gradient = role_ == LossRole::kGradient;
+    const bool gradient = IsGradient(role_);
     switch (output) {
       case kDx:
         return gradient && wanted_.x;
       case kDweight:
         return gradient && wanted_.weight;
+      case kTargetLogProbs:
+        return role_ == LossRole::kLogProbs;
+      case kLse:
+        return !given_lse();
       case kAllX:
+        return divided();
       case kStatistics:
       case kAllStatistics:
-        return divided();
+        return divided() && !given_lse();
       case kDlogits:
         return gradient && converted_;
       default:
@@ -98,15 +113,18 @@ class LinearCrossEntropyOp final : public Op {
     return at;
   }
   std::optional<OperandCounts> operand_counts() const override {
-    return OperandCounts{.inputs = kInputs, .outputs = At(kOutputs)};
+    return OperandCounts{.inputs = size_t(given_lse() ? kAllInputs : kInputs),
+                         .outputs = At(kOutputs)};
   }
 
   absl::string_view name() const override {
-    return role_ == LossRole::kLoss ? "linear_cross_entropy" : "linear_cross_entropy_backward";
+    constexpr absl::string_view kNames[] = {"linear_cross_entropy", "linear_cross_entropy_backward",
+                                            "linear_log_probs", "linear_log_probs_backward"};
+    return kNames[size_t(role_)];
   }
   AxisSet group() const override { return division_.axes; }
   bool is_loss() const override { return role_ == LossRole::kLoss; }
-  bool has_effect() const override { return true; }
+  bool has_effect() const override { return role_ != LossRole::kLogProbs; }
   // The last read of a chunk's x comes before the write of its dx.
   bool MayAlias(int output, int input) const override {
     return Has(kDx) && output == int(At(kDx)) && input == kX;
@@ -122,7 +140,7 @@ class LinearCrossEntropyOp final : public Op {
   }
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
-    const double products = role_ == LossRole::kLoss ? 1 : 1 + wanted_.count();
+    const double products = IsGradient(role_) ? 1 + wanted_.count() : 1;
     // Products with padding are not useful work.
     const Shape& weight = program.info(instance.inputs[kWeight]).shape;
     cost.flops =
@@ -139,12 +157,15 @@ class LinearCrossEntropyOp final : public Op {
   struct Tensors {
     Tensor x, dx;  // With the rows of all ranks.
     Tensor weight, targets, logits, dlogits, lse;
+    Tensor log_probs;                   // Or their gradient.
     Tensor statistics, all_statistics;  // Used with several ranks.
   };
   Tensors TensorsOf(const Binder& binder, const Instance& instance) const;
   Tensors ChunkOf(const Tensors& whole, int64_t begin, int64_t rows) const;
   void BindLoss(const Binder& binder, const Tensors& chunk, std::vector<Call>& calls) const;
   bool divided() const { return !division_.axes.empty(); }
+  bool given_lse() const { return role_ == LossRole::kLogProbsGradient; }
+  bool of_log_probs() const { return given_lse() || role_ == LossRole::kLogProbs; }
   // Calls f(begin, rows) for each chunk.
   template <typename F>
   void ForEachChunk(F&& f) const {
@@ -167,6 +188,7 @@ std::vector<Communication> LinearCrossEntropyOp::CommunicationOf(const Program& 
   const int64_t x_bytes = ranks * int64_t(x.bytes());
   std::vector<Communication> sent = {CallsOf(CollectiveOp::kAllGather, 1, x_bytes, ranks)};
   ForEachChunk([&](int64_t, int64_t rows) {
+    if (given_lse()) return;
     const int64_t bytes = ranks * rows * 3 * int64_t(SizeOf(program.precision.statistic));
     sent.push_back(CallsOf(CollectiveOp::kAllGather, 1, bytes, ranks));
   });
@@ -185,9 +207,11 @@ LinearCrossEntropyOp::Tensors LinearCrossEntropyOp::TensorsOf(const Binder& bind
   t.targets = binder.tensor(instance.inputs[kTargets]);
   if (Has(kDx)) t.dx = out(kDx);
   t.logits = t.dlogits = out(kLogits);
-  t.lse = out(kLse);
-  if (divided()) {
-    t.x = t.dx = out(kAllX);
+  t.lse = given_lse() ? binder.tensor(instance.inputs[kGivenLse]) : out(kLse);
+  if (given_lse()) t.log_probs = binder.tensor(instance.inputs[kDlogProbs]);
+  if (Has(kTargetLogProbs)) t.log_probs = out(kTargetLogProbs);
+  if (divided()) t.x = t.dx = out(kAllX);
+  if (Has(kStatistics)) {
     t.statistics = out(kStatistics);
     t.all_statistics = out(kAllStatistics);
   }
@@ -201,15 +225,17 @@ LinearCrossEntropyOp::Tensors LinearCrossEntropyOp::ChunkOf(const Tensors& whole
   t.x = RowsOf(whole.x, begin, rows);
   if (Has(kDx)) t.dx = RowsOf(whole.dx, begin, rows);
   t.targets = RowsOf(whole.targets, begin, rows);
-  for (Tensor* of_chunk : {&t.logits, &t.dlogits, &t.lse}) *of_chunk = RowsOf(*of_chunk, 0, rows);
-  if (divided()) {
+  for (Tensor* of_chunk : {&t.logits, &t.dlogits}) *of_chunk = RowsOf(*of_chunk, 0, rows);
+  t.lse = RowsOf(whole.lse, of_log_probs() ? begin : 0, rows);
+  if (of_log_probs()) t.log_probs = RowsOf(whole.log_probs, begin, rows);
+  if (Has(kStatistics)) {
     t.statistics = RowsOf(whole.statistics, 0, rows);
     t.all_statistics.shape = whole.all_statistics.shape.With(1, rows);  // All ranks' statistics.
   }
   return t;
 }
 
-// Adds the chunk's loss, and computes lse.
+// Adds the chunk's loss, or writes its log-probabilities, and computes lse.
 void LinearCrossEntropyOp::BindLoss(const Binder& binder, const Tensors& chunk,
                                     std::vector<Call>& calls) const {
   if (!divided()) {
@@ -217,7 +243,8 @@ void LinearCrossEntropyOp::BindLoss(const Binder& binder, const Tensors& chunk,
                                                           .targets = chunk.targets,
                                                           .lse = chunk.lse,
                                                           .state = binder.step_state(),
-                                                          .slice = division_.slice}));
+                                                          .slice = division_.slice,
+                                                          .log_probs = chunk.log_probs}));
     return;
   }
   Collective& group = binder.collective(division_.axes);
@@ -237,12 +264,13 @@ void LinearCrossEntropyOp::BindLoss(const Binder& binder, const Tensors& chunk,
                                                         .loss_begin = begin,
                                                         .loss_rows = end - begin,
                                                         .lse = chunk.lse,
-                                                        .state = binder.step_state()}));
+                                                        .state = binder.step_state(),
+                                                        .log_probs = chunk.log_probs}));
 }
 
 Call LinearCrossEntropyOp::Bind(const Binder& binder, const Instance& instance) const {
   const Tensors whole = TensorsOf(binder, instance);
-  const bool gradient = role_ == LossRole::kGradient;
+  const bool gradient = IsGradient(role_);
   Collective* const group = divided() ? &binder.collective(division_.axes) : nullptr;
   std::vector<Call> calls;
   if (divided()) {
@@ -254,14 +282,15 @@ Call LinearCrossEntropyOp::Bind(const Binder& binder, const Instance& instance) 
     const Tensors t = ChunkOf(whole, begin, rows);
     calls.push_back(BindProduct(
         binder, {.role = ProductRole::kForward, .a = t.x, .b = t.weight, .out = t.logits}));
-    BindLoss(binder, t, calls);
+    if (!given_lse()) BindLoss(binder, t, calls);
     if (!gradient) return;
     calls.push_back(binder.Kernel(CrossEntropyBackwardArgs{.logits = t.logits,
                                                            .targets = t.targets,
                                                            .lse = t.lse,
                                                            .state = binder.step_state(),
                                                            .dlogits = t.dlogits,
-                                                           .slice = division_.slice}));
+                                                           .slice = division_.slice,
+                                                           .dlog_probs = t.log_probs}));
     if (wanted_.weight) {
       const Value dw = instance.outputs[At(kDweight)];
       calls.push_back(BindProduct(binder, {.role = ProductRole::kWeightGradient,
@@ -283,9 +312,9 @@ Call LinearCrossEntropyOp::Bind(const Binder& binder, const Instance& instance) 
   return InOrder(std::move(calls));
 }
 
-// Records the loss, or with `wanted` the gradients. Returns the instance's outputs.
-std::vector<Value> Emit(Recorder& recorder, const Division& division,
-                        const std::optional<Wanted>& wanted, const std::vector<Value>& inputs) {
+// Records an instance of the role. Returns its outputs.
+std::vector<Value> Emit(Recorder& recorder, LossRole role, const Division& division,
+                        const Wanted& wanted, const std::vector<Value>& inputs) {
   using Op = LinearCrossEntropyOp;
   const Value of_weight = inputs[Op::kWeight];
   const ValueInfo x = recorder.info(inputs[Op::kX]), weight = recorder.info(of_weight);
@@ -294,19 +323,20 @@ std::vector<Value> Emit(Recorder& recorder, const Division& division,
   const DType dlogits = recorder.precision().product(kHeadInputGradient).a.dtype;
   const int64_t chunk = division.chunk, columns = weight.shape[0];
   const int64_t ranks = recorder.mesh().size(division.axes);
-  const auto op = std::make_shared<LinearCrossEntropyOp>(
-      wanted ? LossRole::kGradient : LossRole::kLoss, division, wanted.value_or(Wanted{}),
-      dlogits != logits);
+  const auto op = std::make_shared<LinearCrossEntropyOp>(role, division, wanted, dlogits != logits);
   std::vector<Recorder::Output> outputs;
   if (op->Has(Op::kDx)) outputs.push_back({.shape = x.shape, .dtype = x.dtype, .name = "dx"});
   if (op->Has(Op::kDweight)) {
     outputs.push_back(Recorder::Output::Into(recorder.Gradient(of_weight)));
   }
+  if (op->Has(Op::kTargetLogProbs)) {
+    outputs.push_back({.shape = {division.rows}, .dtype = statistic, .name = "log_probs"});
+  }
   const auto memory = [&](Op::Output output, const char* name, const Shape& shape, DType dtype) {
     if (op->Has(output)) outputs.push_back(Recorder::Output::Memory(name, shape, dtype));
   };
   memory(Op::kLogits, "logits", {chunk, columns}, logits);
-  memory(Op::kLse, "lse", {chunk}, statistic);
+  memory(Op::kLse, "lse", {op->Has(Op::kTargetLogProbs) ? division.rows : chunk}, statistic);
   memory(Op::kAllX, "gathered", {division.rows, x.shape[1]}, x.dtype);
   memory(Op::kStatistics, "statistics", {chunk, 3}, statistic);
   memory(Op::kAllStatistics, "all_statistics", {ranks, chunk, 3}, statistic);
@@ -315,17 +345,22 @@ std::vector<Value> Emit(Recorder& recorder, const Division& division,
 }
 
 std::vector<Value> LinearCrossEntropyOp::Backward(Recorder& recorder, const Instance& instance,
-                                                  std::span<const Value>) const {
-  CHECK(role_ == LossRole::kLoss) << name() << " has no backward";
+                                                  std::span<const Value> output_grads) const {
+  CHECK(!IsGradient(role_)) << name() << " has no backward";
   const Wanted wanted{.x = recorder.info(instance.inputs[kX]).differentiable,
                       .weight = recorder.IsTrainable(instance.inputs[kWeight])};
-  const std::vector<Value> grads = Emit(recorder, division_, wanted, instance.inputs);
+  std::vector<Value> inputs = instance.inputs;
+  LossRole role = LossRole::kGradient;
+  if (of_log_probs()) {
+    role = LossRole::kLogProbsGradient;
+    inputs.push_back(instance.outputs[At(kLse)]);
+    inputs.push_back(output_grads[At(kTargetLogProbs)]);
+  }
+  const std::vector<Value> grads = Emit(recorder, role, division_, wanted, inputs);
   return {wanted.x ? grads[kDx] : Value{}, {}, {}};
 }
 
-}  // namespace
-
-void LinearCrossEntropy(Recorder& recorder, Value x, Value weight, Value targets, AxisSet axes) {
+Division DivisionOf(const Recorder& recorder, Value x, Value weight, Value targets, AxisSet axes) {
   const ValueInfo info = recorder.info(x), w = recorder.info(weight), t = recorder.info(targets);
   const Mesh& mesh = recorder.mesh();
   axes = axes & mesh.active();
@@ -340,13 +375,24 @@ void LinearCrossEntropy(Recorder& recorder, Value x, Value weight, Value targets
   const int64_t row_bytes =
       columns * int64_t(SizeOf(recorder.precision().product(kHeadForward).result));
   const ParameterSpec& spec = recorder.program().storage(weight).parameters.front();
-  const Division division{.axes = axes,
-                          .slice = SliceOf(spec, mesh.coordinate(axes) * columns, columns),
-                          .rows = rows,
-                          .chunk = ChunkRows(rows, row_bytes)};
+  return {.axes = axes,
+          .slice = SliceOf(spec, mesh.coordinate(axes) * columns, columns),
+          .rows = rows,
+          .chunk = ChunkRows(rows, row_bytes)};
+}
+
+}  // namespace
+
+void LinearCrossEntropy(Recorder& recorder, Value x, Value weight, Value targets, AxisSet axes) {
   recorder.set_when(When::kValidation);
-  Emit(recorder, division, std::nullopt, {x, weight, targets});
+  Emit(recorder, LossRole::kLoss, DivisionOf(recorder, x, weight, targets, axes), {},
+       {x, weight, targets});
   recorder.set_when(When::kAlways);
+}
+
+Value LinearLogProbs(Recorder& recorder, Value x, Value weight, Value targets, AxisSet axes) {
+  return Emit(recorder, LossRole::kLogProbs, DivisionOf(recorder, x, weight, targets, axes), {},
+              {x, weight, targets})[0];
 }
 
 }  // namespace trainyard::ops

@@ -12,6 +12,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/load_balance.h"
+#include "kernels/preference.h"
 #include "kernels/rope.h"
 #include "kernels/router.h"
 #include "kernels/state_scan.h"
@@ -274,6 +275,23 @@ Value ExpertMlp(Recorder& recorder, const ExpertMlpInputs& inputs);
 // all ranks; the logits are those of all ranks' rows, one rank after another, over the whole
 // vocabulary. They are never in memory as a whole.
 void LinearCrossEntropy(Recorder& recorder, Value x, Value weight, Value targets, AxisSet axes);
+
+// Returns the log-probability of each target, [n T] on each rank, for losses of several targets
+// together; 0 for targets that are not counted. The arguments are as in LinearCrossEntropy.
+Value LinearLogProbs(Recorder& recorder, Value x, Value weight, Value targets, AxisSet axes);
+
+// Adds the loss of pairs of answers (kernels/preference.h) to StepState; a root of the backward
+// pass. All are [T]: the rows of the micro-batch that this context rank has, the same on all tensor
+// ranks. Keeps the sums of the sides of all samples as output kPreferenceSums: f64 [samples,
+// PreferenceSides(sequence), 3], which the context ranks have added.
+struct PreferenceOperands {
+  Value log_probs, targets, sides, reference;
+};
+void PreferenceLoss(Recorder& recorder, const PreferenceOperands& of,
+                    const PreferenceOptions& options);
+inline constexpr char kPreferenceSums[] = "preference_sums";
+// The most sides that a sample can have: each takes a place. Even.
+constexpr int64_t PreferenceSides(int64_t sequence) { return (sequence + 1) / 2 * 2; }
 
 // Adds the column sums of dy [T, N] to the gradient of a bias. Does nothing for a frozen bias.
 void BiasGradient(Recorder& recorder, Value dy, Value bias);

@@ -142,7 +142,7 @@ class GatherBucketOp final : public Op {
   FlatBuffer own_, all_;
 };
 
-// Losses and the squared gradient norm are adjacent in memory.
+// Losses, the squared gradient norm and what pairs give are adjacent in memory.
 class ReduceScalarsOp final : public Op {
  public:
   explicit ReduceScalarsOp(AxisSet axes) : axes_(axes) {}
@@ -159,6 +159,8 @@ class ReduceScalarsOp final : public Op {
                   offsetof(StepState, loss) + sizeof(double));
     static_assert(offsetof(StepState, grad_norm_squared) ==
                   offsetof(StepState, loss) + 2 * sizeof(double));
+    static_assert(offsetof(StepState, reward_accuracy) ==
+                  offsetof(StepState, loss) + (kScalars - 1) * sizeof(double));
     Tensor scalars;
     scalars.data = &binder.step_state()->loss;
     scalars.dtype = DType::kF64;
@@ -169,7 +171,7 @@ class ReduceScalarsOp final : public Op {
   }
 
  private:
-  static constexpr int64_t kScalars = 3;
+  static constexpr int64_t kScalars = 7;
   AxisSet axes_;
 };
 

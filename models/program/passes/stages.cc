@@ -69,6 +69,9 @@ void KeepStage(Program& program, const std::vector<int>& stages) {
     };
     return std::none_of(program.instances.begin(), program.instances.end(), reads);
   });
+  std::erase_if(program.outputs, [&](const auto& output) {
+    return stage_of[size_t(program.info(output.second).block)] != stage;
+  });
 }
 
 }  // namespace trainyard

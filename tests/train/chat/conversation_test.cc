@@ -48,6 +48,64 @@ TEST(ReadChatLine, ReadsTheFourForms) {
             "q\n[a]");
 }
 
+// "user: q | assistant: a | against user: q | assistant: b | after 0"
+std::string PairShape(absl::string_view line) {
+  const auto read = ReadChatPair(line);
+  if (!read.ok()) return std::string(read.status().message());
+  std::string shape;
+  for (const auto* const side : {&read->chosen, &read->rejected}) {
+    for (const ChatMessage& message : *side) {
+      absl::StrAppend(&shape, Name(message.role), ": ", message.content, " | ");
+    }
+    absl::StrAppend(&shape, side == &read->chosen ? "against " : "after ");
+  }
+  return absl::StrCat(shape, read->answers_before);
+}
+
+TEST(ReadChatPair, ReadsTheFormsOfTrl) {
+  const char* const kShort = "user: q | assistant: a | against user: q | assistant: b | after 0";
+  EXPECT_EQ(PairShape(R"({"prompt": "q", "chosen": "a", "rejected": "b", "score": 1})"), kShort);
+  EXPECT_EQ(PairShape(R"({"prompt": [{"role": "user", "content": "q"}],
+                          "chosen": [{"role": "assistant", "content": "a"}],
+                          "rejected": [{"role": "assistant", "content": "b"}]})"),
+            kShort);
+  // UltraFeedback has both forms in one.
+  EXPECT_EQ(PairShape(R"({"prompt": "q", "messages": [],
+      "chosen": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}],
+      "rejected": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "b"}]})"),
+            kShort);
+  EXPECT_EQ(PairShape(R"({"prompt": "q", "chosen": "a", "rejected": "a"})"),
+            "user: q | assistant: a | against user: q | assistant: a | after 0");
+  EXPECT_EQ(
+      PairShape(R"({"prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"},
+          {"role": "assistant", "content": "x"}, {"role": "user", "content": "r"}],
+          "chosen": [{"role": "assistant", "content": "a"}], "rejected": "b"})"),
+      "system: s | user: q | assistant: x | user: r | assistant: a | against "
+      "system: s | user: q | assistant: x | user: r | assistant: b | after 1");
+}
+
+TEST(ReadChatPair, SaysWhatIsWrong) {
+  EXPECT_THAT(PairShape(R"({"prompt": "q", "chosen": "a"})"),
+              HasSubstr("rejected: wanted a text, found no such field"));
+  EXPECT_THAT(PairShape(R"({"prompt": "q", "choosen": "a", "rejected": "b"})"),
+              HasSubstr("chosen: wanted a text, found no such field, but choosen"));
+  EXPECT_THAT(PairShape(R"({"chosen": "a", "rejected": "b"})"),
+              HasSubstr("prompt: wanted it before an answer, found no such field"));
+  EXPECT_THAT(PairShape(R"({"prompt": "q", "chosen": "a", "rejected": " "})"),
+              HasSubstr("rejected: message 2: wanted an answer, found an empty one"));
+  EXPECT_THAT(PairShape(R"({"prompt": "q", "chosen": "a", "rejected": [{"role": "tool"}]})"),
+              HasSubstr("rejected[0].role: wanted system, user or assistant"));
+  EXPECT_THAT(PairShape(R"({"prompt": "q", "chosen": "a", "rejected": "b", "tools": [1]})"),
+              HasSubstr("tools: wanted no such field"));
+  EXPECT_THAT(
+      PairShape(
+          R"({"chosen": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}],
+          "rejected": [{"role": "user", "content": "r"}, {"role": "assistant", "content": "b"}]})"),
+      HasSubstr(
+          "rejected: wanted the beginning of chosen up to a question, found another message 1"));
+  EXPECT_THAT(PairShape("[]"), HasSubstr("wanted an object of JSON"));
+}
+
 TEST(ReadChatLine, ReadsWhatAnAssistantThought) {
   const auto read = ReadChatLine(R"({"messages": [{"role": "user", "content": "q"},
       {"role": "assistant", "thinking": "t", "reasoning_content": null, "content": "a"}]})");

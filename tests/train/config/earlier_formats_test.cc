@@ -69,11 +69,10 @@ TEST(EarlierFormats, AJobOfFormat2MeansWhatItMeant) {
     SCOPED_TRACE(family);
     families.insert(family);
     const Json now = Json::parse(ResolvedJobText(Read(stored)));
-    std::map<std::string, Json> added, wanted = {{"model.import", ""},
-                                                 {"model.ignore_keys", Json::array()},
-                                                 {"continues", nullptr},
-                                                 {"adapter", nullptr},
-                                                 {"fp8", nullptr}};
+    std::map<std::string, Json> added,
+        wanted = {{"model.import", ""},   {"model.ignore_keys", Json::array()},
+                  {"continues", nullptr}, {"adapter", nullptr},
+                  {"fp8", nullptr},       {"preference", nullptr}};
     AddLater("", stored, now, added);
     if (family != "dit") {
       for (const char* name :

@@ -257,7 +257,7 @@ TEST(MaskedJobs, AreTheSameForEveryGangAndMicroBatch) {
 }
 
 TEST(MaskedJobs, BalanceExpertsOverAllTokens) {
-  const StepState state = InitialState({.tokens = 40, .uncounted = 30});
+  const StepState state = InitialState({.tokens = 40, .counts = {.uncounted = 30}});
   EXPECT_DOUBLE_EQ(state.loss_scale, 1. / 10);
   EXPECT_DOUBLE_EQ(state.loss_scale * state.counted_share, 1. / 40);
 }

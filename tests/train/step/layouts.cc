@@ -228,13 +228,14 @@ class Rank {
     const BatchConfig& config = case_.job.batch;
     const StepBatch batch = BatchOf(case_, *engine_, *model_, step);
     const bool text = batch[0].contains("targets");
-    const StepState state =
-        InitialState({.step = step,
-                      .learning_rate = case_.learning_rate,
-                      .clip_norm = 0.05,
-                      .tokens = config.global * config.sequence,
-                      .uncounted = text ? SumUncounted(batch, engine_->mesh(), *everyone_) : 0,
-                      .seed = 7});
+    const StepState state = InitialState(
+        {.step = step,
+         .learning_rate = case_.learning_rate,
+         .clip_norm = 0.05,
+         .tokens = config.global * config.sequence,
+         .counts =
+             text ? SumCounts(batch, engine_->mesh(), engine_->part(), *everyone_) : BatchCounts{},
+         .seed = 7});
     return engine_->runner().Step(state, batch, [] {}).state;
   }
 
@@ -243,7 +244,7 @@ class Rank {
 
   // This rank's part.
   double ValidationLoss() {
-    return engine_->runner().Forward(BatchOf(case_, *engine_, *model_, 1), 1);
+    return engine_->runner().Forward(BatchOf(case_, *engine_, *model_, 1), 1).loss;
   }
 
   void AddGradients(Assembly& assembly) const {

@@ -78,6 +78,10 @@ class Step(NamedTuple):
     validation_loss: float
     load_balancing_loss: float
     padding_ratio: float
+    chosen_reward: float
+    rejected_reward: float
+    reward_margin: float
+    reward_accuracy: float
     skipped: bool
     finish_time: Optional[datetime]
     data_seconds: float
@@ -180,7 +184,9 @@ def step(message: job_pb2.StepRecord) -> Step:
         learning_rate=message.learning_rate, tokens=message.tokens, seconds=message.seconds,
         mfu=_number(message, "mfu"), validation_loss=_number(message, "validation_loss"),
         load_balancing_loss=_number(message, "load_balancing_loss"),
-        padding_ratio=_number(message, "padding_ratio"), skipped=message.skipped,
+        padding_ratio=_number(message, "padding_ratio"), chosen_reward=_number(message, "chosen_reward"),
+        rejected_reward=_number(message, "rejected_reward"), reward_margin=_number(message, "reward_margin"),
+        reward_accuracy=_number(message, "reward_accuracy"), skipped=message.skipped,
         finish_time=_time(message, "finish_time"),
         data_seconds=phases.data, forward_seconds=phases.forward, backward_seconds=phases.backward,
         grad_sync_seconds=phases.grad_sync, optimizer_seconds=phases.optimizer,

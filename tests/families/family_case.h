@@ -1,5 +1,5 @@
-// What the tests that walk all families know of each. tests/families/NAME.cc defines the FamilyCase of a
-// family; tests do not link while a family of the registry has none.
+// What the tests that walk all families know of each. tests/families/NAME.cc defines the FamilyCase
+// of a family. Tests do not link while a family of the registry has none.
 
 #pragma once
 

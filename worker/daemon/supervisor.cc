@@ -117,13 +117,13 @@ void Supervisor::BecomeTrainer(int output, pid_t supervisor) const {
 
 void Supervisor::WaitForTrainer() {
   while (!wait_status_) {
-    pollfd ready[] = {{signals_, POLLIN, 0}, {output_, POLLIN, 0}};
+    pollfd ready[] = {{signals_.get(), POLLIN, 0}, {output_.get(), POLLIN, 0}};
     int timeout_ms = -1;
     if (kill_at_) {
       const absl::Duration left = *kill_at_ - RealClock().Monotonic();
       timeout_ms = int(std::max<int64_t>(0, absl::ToInt64Milliseconds(left) + 1));
     }
-    ::poll(ready, output_ >= 0 ? 2 : 1, timeout_ms);
+    ::poll(ready, output_.valid() ? 2 : 1, timeout_ms);
     CopyOutput();
     HandleSignals();
     if (kill_at_ && RealClock().Monotonic() >= *kill_at_) {
@@ -135,7 +135,7 @@ void Supervisor::WaitForTrainer() {
 
 void Supervisor::HandleSignals() {
   signalfd_siginfo info;
-  while (::read(signals_, &info, sizeof(info)) == ssize_t(sizeof(info))) {
+  while (::read(signals_.get(), &info, sizeof(info)) == ssize_t(sizeof(info))) {
     if (info.ssi_signo == SIGCHLD) {
       Reap();
     } else if (info.ssi_signo == SIGTERM && !asked_to_stop_) {

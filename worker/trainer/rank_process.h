@@ -1,5 +1,5 @@
-// One rank of a job as a process. Connects the training loop (train/trainer) with the worker daemon's
-// socket, the other ranks and the terminal.
+// One rank of a job as a process. Connects the training loop (train/trainer) with the worker
+// daemon's socket, the other ranks and the terminal.
 
 #pragma once
 

@@ -11,7 +11,6 @@ namespace trainyard {
 class StopSignals {
  public:
   StopSignals();
-  ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 

@@ -141,14 +141,15 @@ void Combine(Exec& exec, const Combination<A>& of) {
   if (of.rows > 0) Launch(exec, {1, RowThreads(of.rows, 1024)}, CombineKernel<A>, of);
 }
 
-template <typename A, typename T>
+// kGiven: the gradient by each log-probability is given. Otherwise it is that of the loss.
+template <typename A, typename T, bool kGiven>
 struct BackwardBody {
   const A* logits;
   Targets targets;
   const A* lse;
   const StepState* state;
   T* dlogits;
-  const A* dlog_probs;  // Null: the gradient is that of the loss.
+  const A* dlog_probs;
 
   template <int kCount>
   __device__ void operator()(int64_t t, int64_t v) const {
@@ -157,7 +158,7 @@ struct BackwardBody {
     Pack<T, kCount> out = {};
     if (targets.ids[t] >= 0) {
       const auto row = LoadPack<A, kCount>(logits + at);
-      const A scale = dlog_probs == nullptr ? A(state->loss_scale) : -dlog_probs[t];
+      const A scale = kGiven ? -dlog_probs[t] : A(state->loss_scale);
       const A offset = lse[t];
       const int64_t target = targets.ids[t] - targets.first - v;
       for (int n = 0; n < kCount; ++n) {
@@ -169,17 +170,23 @@ struct BackwardBody {
   }
 };
 
-template <typename A, typename T>
-void Backward(Exec& exec, const CrossEntropyBackwardArgs& args) {
+template <typename A, typename T, bool kGiven>
+void BackwardBy(Exec& exec, const CrossEntropyBackwardArgs& args) {
   const int64_t columns = args.logits.shape.back();
-  const BackwardBody<A, T> body = {.logits = args.logits.as<A>(),
-                                   .targets = TargetsOf(args.targets, args.slice, columns),
-                                   .lse = args.lse.as<A>(),
-                                   .state = args.state,
-                                   .dlogits = args.dlogits.as<T>(),
-                                   .dlog_probs = OrNull<const A>(args.dlog_probs)};
+  const BackwardBody<A, T, kGiven> body = {.logits = args.logits.as<A>(),
+                                           .targets = TargetsOf(args.targets, args.slice, columns),
+                                           .lse = args.lse.as<A>(),
+                                           .state = args.state,
+                                           .dlogits = args.dlogits.as<T>(),
+                                           .dlog_probs = OrNull<const A>(args.dlog_probs)};
   ForEachPackOfRows<T>(exec, args.logits.shape.rows(), columns,
                        CanPack<T>(columns, body.logits, body.dlogits), body);
+}
+
+template <typename A, typename T>
+void Backward(Exec& exec, const CrossEntropyBackwardArgs& args) {
+  args.dlog_probs.data != nullptr ? BackwardBy<A, T, true>(exec, args)
+                                  : BackwardBy<A, T, false>(exec, args);
 }
 
 template <typename A>

@@ -52,7 +52,11 @@ class ArchitectureGradient : public ::testing::TestWithParam<ModelVariant> {
         std::visit(
             [&, name = name](const auto& all) {
               const size_t part = all.size() / size_t(micro_batches);
-              executable.WriteInput(name, 0, std::span(all).subspan(size_t(k) * part, part));
+              const auto of_part = std::span(all).subspan(size_t(k) * part, part);
+              // No model here reads f64.
+              if constexpr (!std::is_same_v<decltype(of_part), const std::span<const double>>) {
+                executable.WriteInput(name, 0, of_part);
+              }
             },
             data);
       }

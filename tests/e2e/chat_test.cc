@@ -121,7 +121,8 @@ TEST_F(ChatService, TeachesAModelToPreferAnAnswer) {
     EXPECT_THAT(metrics, HasSubstr(metric));
   }
   EXPECT_THAT(metrics, ContainsRegex("trainyard_reward_accuracy_ratio[{].*[}] 1\n"));
-  const Finished got = service_.Trainyard({"get", "dpo", "-o", "json"});
+  const std::string id = trained.output.substr(0, trained.output.find_first_of(" \n"));
+  const Finished got = service_.Trainyard({"get", id, "-o", "json"});
   EXPECT_THAT(got.output, HasSubstr("reward_margin")) << got;
   // The run goes on by the reference that it has kept.
   const Finished later = service_.Trainyard(

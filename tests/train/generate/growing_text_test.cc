@@ -25,7 +25,8 @@ std::vector<std::string> FamiliesThatKeep() {
   std::vector<std::string> families;
   for (const Family& family : Families()) {
     const ModelFacts facts = FactsOf(family.defaults);
-    if (facts.vocab > 0 && facts.convolved_tokens == 0) families.push_back(family.name);
+    if (CaseOf(family.name).is_decoder && facts.convolved_tokens == 0)
+      families.push_back(family.name);
   }
   return families;
 }

@@ -159,7 +159,9 @@ const std::set<std::string> kElsewhere = {
     "/model/ignore_keys",          // import_job_test
     "/adapter/lora",               // golden_lora_test
     "/optimizer/adamw/state",      // compact_state_test
-    "/fp8/first_layers_in_bf16",   // fp8_jobs_test
+    "/preference/method",          // preference_jobs_test
+    "/preference/beta",
+    "/fp8/first_layers_in_bf16",  // fp8_jobs_test
     "/fp8/last_layers_in_bf16",
     "/devices",  // layouts_test, as all of parallelism: equal up to rounding
     "/parallelism/tensor",

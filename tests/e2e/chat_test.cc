@@ -122,8 +122,8 @@ TEST_F(ChatService, TeachesAModelToPreferAnAnswer) {
   }
   EXPECT_THAT(metrics, ContainsRegex("trainyard_reward_accuracy_ratio[{].*[}] 1\n"));
   const std::string id = trained.output.substr(0, trained.output.find_first_of(" \n"));
-  const Finished got = service_.Trainyard({"get", id, "-o", "json"});
-  EXPECT_THAT(got.output, HasSubstr("reward_margin")) << got;
+  const Finished steps = service_.Trainyard({"steps", id, "-o", "jsonl"});
+  EXPECT_THAT(steps.output, HasSubstr("reward_margin")) << steps;
   // The run goes on by the reference that it has kept.
   const Finished later = service_.Trainyard(
       {"submit", "--continue", "runs/dpo", "--set", "steps=44", "--watch", "--quiet"});

@@ -13,9 +13,9 @@ namespace {
 // Bug it must catch: who asks for much makes everybody else wait until all of it is done.
 TEST(Executor, EachHasItsTurn) {
   std::vector<std::string> done;
+  std::promise<void> begin;  // Outlives the executor, whose thread may come to its work late.
   {
     Executor executor;
-    std::promise<void> begin;
     executor.Post("first", [&] { begin.get_future().wait(); });
     for (const char* one : {"a1", "a2", "a3", "a4"}) {
       executor.Post("a", [&done, one] { done.emplace_back(one); });
@@ -30,9 +30,9 @@ TEST(Executor, EachHasItsTurn) {
 
 TEST(Executor, TakesNoMoreThanItIsToldTo) {
   int done = 0;
+  std::promise<void> begun, begin;  // Outlive the executor, as above.
   {
     Executor executor;
-    std::promise<void> begun, begin;
     executor.Post("first", [&] {
       begun.set_value();
       begin.get_future().wait();

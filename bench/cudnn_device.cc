@@ -1,5 +1,5 @@
 // What cuDNN says of the GPU, in one line of JSON: with it plans are made where there is none
-// (tests/kernels/cudnn_plans_test.cc).
+// (tests/kernels/attention/cudnn_plans_test.cc).
 
 #include <cudnn_frontend.h>
 

@@ -20,7 +20,8 @@ constexpr double kTileOverhead = 1.5e-6;  // Of each wave: first loads, last sto
 constexpr double kWorkspace = 64 << 20;   // Bytes that a product may keep parts of its sums in.
 // A grouped product has mma.sync where cuBLASLt has wgmma.
 constexpr double kGroupedShare = 0.6;
-// The kernels of a scan of states (kernels/cuda/state_scan.cu and state_scan_backward.cu).
+// The kernels of a scan of states (kernels/cuda/state_space/state_scan.cu and
+// state_scan_backward.cu).
 constexpr int kScanKernels = 6, kScanBackwardKernels = 12;
 // Our attention has mma.sync where cuDNN has wgmma, and needs no more time for one order.
 constexpr double kOurAttentionShare = 0.5;

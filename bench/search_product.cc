@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "common/status_macros.h"
-#include "kernels/cuda/cublaslt_product.h"
-#include "kernels/measured_operand.h"
+#include "kernels/cuda/products/cublaslt_product.h"
+#include "kernels/rates/measured_operand.h"
 
 namespace trainyard::bench {
 namespace {

@@ -193,7 +193,7 @@ double Explained(DType dtype) {
 }
 
 // The ops of a state space sum products of bf16 states on a GPU, and of f32 states on a CPU
-// (kernels/state_scan.h).
+// (kernels/state_space/state_scan.h).
 double Explained(DType dtype, const Program& program, const Instance& instance) {
   const bool rounded = dtype == DType::kF32 && program.precision.activation == DType::kBF16 &&
                        absl::StartsWith(instance.op->name(), "state_");

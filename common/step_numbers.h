@@ -82,7 +82,7 @@ struct StepNumbers {
   // Only of packed data (ChatData): the share of the places of samples that are padding, in an
   // epoch of the training data.
   std::optional<double> padding_ratio;
-  // Only of pairs of answers (kernels/preference.h): means over the pairs of the global batch.
+  // Only of pairs of answers (kernels/loss/preference.h): means over the pairs of the global batch.
   std::optional<double> chosen_reward;
   std::optional<double> rejected_reward;
   std::optional<double> reward_margin;    // Their difference.

@@ -7,8 +7,8 @@
 
 #include "kernels/cpu/context.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/device/sample_rows.h"
 #include "kernels/device/tensor.h"
-#include "kernels/sample_rows.h"
 
 namespace trainyard::cpu {
 

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "kernels/cuda/columns.h"
-#include "kernels/sample_rows.h"
+#include "kernels/device/sample_rows.h"
 
 namespace trainyard::cuda {
 

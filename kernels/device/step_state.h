@@ -21,7 +21,7 @@ struct StepState {
   // Written by the host before the step.
   int64_t step = 0;  // The step being computed, from 1.
   double learning_rate = 0;
-  // What is counted are targets, or pairs of answers (kernels/preference.h).
+  // What is counted are targets, or pairs of answers (kernels/loss/preference.h).
   double loss_scale = 0;     // 1 / what is counted in the whole global batch.
   double counted_share = 1;  // What is counted / tokens of the whole global batch.
   double answer_scale = 0;   // 1 / counted targets of the chosen answers of all pairs.
@@ -32,7 +32,7 @@ struct StepState {
   double loss = 0;  // Sum over this rank's micro-batches; of all ranks after the reduction.
   double auxiliary_loss = 0;  // The same for the loss of uneven experts.
   double grad_norm_squared = 0;
-  double answer_loss = 0;  // These four: as `loss`, of pairs alone (kernels/preference.h).
+  double answer_loss = 0;  // These four: as `loss`, of pairs alone (kernels/loss/preference.h).
   double chosen_reward = 0;
   double rejected_reward = 0;
   double reward_accuracy = 0;
@@ -42,7 +42,7 @@ struct StepState {
   WordSums read = {};      // Found in memory by the optimizer, all of its calls together.
   WordSums written = {};   // Left in memory by the optimizer, all of its calls together.
 
-  // Outside of a step: added to by SumWords (kernels/sum_words.h).
+  // Outside of a step: added to by SumWords (kernels/sums/sum_words.h).
   uint32_t words = 0;
 };
 

@@ -12,7 +12,7 @@
 
 namespace trainyard {
 
-// The scaling of rotary wavelengths that Llama 3.1 introduced (kernels/rope.h).
+// The scaling of rotary wavelengths that Llama 3.1 introduced (kernels/attention/rope.h).
 struct RopeScaling {
   double factor = 0;  // 0: none.
   double low_freq_factor = 1;

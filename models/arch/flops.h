@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/attention_mask.h"
+#include "kernels/attention/attention_mask.h"
 #include "models/arch/config.h"
 #include "models/program/program.h"
 

@@ -6,7 +6,8 @@
 // The public checkpoint has one tensor for all experts of a layer, in which the rows of gate and up
 // alternate. Here each expert's matrices have their own names, as in Qwen3-MoE; import divides the
 // tensor. The weights of a token's experts are the softmax over the logits of these experts. This
-// equals the softmax over all logits, normalised over the chosen experts (kernels/router.h).
+// equals the softmax over all logits, normalised over the chosen experts
+// (kernels/experts/router.h).
 #include "models/families/gpt_oss.h"
 
 #include <nlohmann/json.hpp>

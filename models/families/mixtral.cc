@@ -1,6 +1,6 @@
 // Mixtral: a Llama block with a mixture of experts in place of the MLP. Each token goes to its two
 // best experts, whose weights are the softmax over their logits. This equals the softmax over all
-// logits, normalised over the chosen experts (kernels/router.h).
+// logits, normalised over the chosen experts (kernels/experts/router.h).
 //
 // Source: arXiv:2401.04088, section 2; shapes as in the released config.json files of
 // mistralai/Mixtral-8x7B-v0.1 and mistralai/Mixtral-8x22B-v0.1. Parameter names are the public

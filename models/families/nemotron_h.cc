@@ -19,7 +19,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/text.h"
-#include "kernels/causal_conv.h"
+#include "kernels/state_space/causal_conv.h"
 #include "models/arch/decoder.h"
 #include "models/arch/decoder_hf.h"
 #include "models/layers/mamba.h"

@@ -2,7 +2,7 @@
 //
 //   [z, x, B, C, dt] = u in_proj^T      widths H P, H P, G N, G N, H
 //   [x, B, C] = silu(conv([x, B, C]))   causal, each channel by itself
-//   y = state space of x, dt, B, C      (kernels/state_scan.h)
+//   y = state space of x, dt, B, C      (kernels/state_space/state_scan.h)
 //   out = norm(y silu(z)) out_proj^T    the norm is RMSNorm of each group of columns
 //
 // Heads and groups are divided over the tensor ranks, so that a rank has whole groups with all of

@@ -35,8 +35,9 @@ struct MoeForm {
   std::string gate_proj = "gate_proj";
   std::string up_proj = "up_proj";
   std::string down_proj = "down_proj";
-  bool bias = false;        // The products of the gate and the experts have biases.
-  double swiglu_limit = 0;  // Limit in the experts' SwiGLU (kernels/scaled_swiglu.h); 0: none.
+  bool bias = false;  // The products of the gate and the experts have biases.
+  double swiglu_limit =
+      0;  // Limit in the experts' SwiGLU (kernels/elementwise/scaled_swiglu.h); 0: none.
   // Names of the projections to the latent width and from it.
   std::string latent_in = "fc1_latent_proj";
   std::string latent_out = "fc2_latent_proj";

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "kernels/load_balance.h"
-#include "kernels/router.h"
+#include "kernels/experts/load_balance.h"
+#include "kernels/experts/router.h"
 
 namespace trainyard {
 

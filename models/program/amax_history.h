@@ -1,5 +1,5 @@
-// What the histories of greatest values are called (kernels/amax_history.h), which a recipe with
-// delayed scaling keeps for each product: by the name of the product's weight.
+// What the histories of greatest values are called (kernels/products/amax_history.h), which a
+// recipe with delayed scaling keeps for each product: by the name of the product's weight.
 
 #pragma once
 

@@ -105,7 +105,7 @@ class Executable {
   // The master weights of a range that counts as in kMaster. If masters are split, they are here
   // from kInit to kPrepare, and after kJoin until the next kBackward (Program::PlaceOfMaster).
   Tensor master(const FlatRange& shard) const;
-  // Returns the sum of all words of such views (kernels/sum_words.h). The device adds them up.
+  // Returns the sum of all words of such views (kernels/sums/sum_words.h). The device adds them up.
   uint32_t SumWords(std::span<const Tensor> views) const;
   // Copy between the host's memory and such a view, in stream order with the work of Run.
   // CopyToHost and the other functions that read throw a DeviceError if a collective has failed.

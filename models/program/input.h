@@ -60,7 +60,7 @@ inline constexpr char kCache[] = "cache_of_keys_";
 
 // The inputs of data whose documents are answers, of which pairs belong together: the side of each
 // token in its sample, and its part of the log-probability that the reference gives to its side
-// (kernels/preference.h).
+// (kernels/loss/preference.h).
 inline constexpr char kPreferenceSides[] = "preference_sides";
 inline constexpr char kReferenceLogProbs[] = "reference_log_probs";
 inline std::vector<InputSpec> PreferenceInputs(int64_t sequence) {

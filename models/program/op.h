@@ -14,7 +14,7 @@
 
 #include "absl/strings/string_view.h"
 #include "common/check.h"
-#include "kernels/attention_mask.h"
+#include "kernels/attention/attention_mask.h"
 #include "kernels/device/exec.h"
 #include "models/program/communication.h"
 #include "models/program/program.h"

@@ -18,7 +18,7 @@
 
 #include "kernels/device/tensor.h"
 #include "kernels/device/vocab_slice.h"
-#include "kernels/state_init.h"
+#include "kernels/state_space/state_init.h"
 #include "models/parallel/axis.h"
 #include "models/parallel/mesh.h"
 #include "models/parallel/shard.h"
@@ -40,7 +40,7 @@ struct Init {
   static constexpr Init Uniform(double limit) { return {.kind = Kind::kUniform, .scale = limit}; }
   // Element i of a vector is log(i + 1).
   static constexpr Init LogIndex() { return {.kind = Kind::kLogIndex}; }
-  // The inverse of softplus of random steps (kernels/state_init.h).
+  // The inverse of softplus of random steps (kernels/state_space/state_init.h).
   static constexpr Init TimeSteps(const StepRange& steps) {
     return {.kind = Kind::kTimeStep, .steps = steps};
   }
@@ -52,12 +52,12 @@ struct Init {
 // parameter. It must be `unrounded`, and the optimizer and the gradient norm leave it out.
 struct StateRule {
   enum class Kind : uint8_t {
-    // The bias of a router's choice (kernels/balance_bias.h). The gradient, a sum, is how much more
-    // often than the mean each expert was chosen, and a step changes the bias by `rate`.
+    // The bias of a router's choice (kernels/experts/balance_bias.h). The gradient, a sum, is how
+    // much more often than the mean each expert was chosen, and a step changes the bias by `rate`.
     kBalanceBias,
-    // The greatest values of a tensor in earlier steps (kernels/amax_history.h). The gradient is a
-    // maximum, also over ranks. It belongs to the precision: a model does not declare it, and it is
-    // never frozen.
+    // The greatest values of a tensor in earlier steps (kernels/products/amax_history.h). The
+    // gradient is a maximum, also over ranks. It belongs to the precision: a model does not declare
+    // it, and it is never frozen.
     kAmaxHistory,
   };
   Kind kind = Kind::kBalanceBias;

@@ -39,8 +39,8 @@ struct Scaling {
   int64_t kept = 0;    // So many neighbours along the dim of the result share a scale; 0: all.
   int64_t summed = 0;  // So many neighbours along the summed dim share a scale; 0: all.
   // The scale follows from the greatest values that the tensor had in so many earlier steps
-  // (kernels/amax_history.h). Only with one scale for all numbers. 0: the scale follows from the
-  // numbers themselves (kernels/quantize.h).
+  // (kernels/products/amax_history.h). Only with one scale for all numbers. 0: the scale follows
+  // from the numbers themselves (kernels/products/quantize.h).
   int64_t history = 0;
   bool operator==(const Scaling&) const = default;
 };
@@ -79,7 +79,7 @@ struct Precision {
   DType master;    // Trainable parameters, as the optimizer updates them.
   DType moment;    // The optimizer's moments.
   // A master is kept as the weight that forward and backward read, and a remainder
-  // (kernels/split_master.h). Unrounded parameters keep whole masters.
+  // (kernels/optimizer/split_master.h). Unrounded parameters keep whole masters.
   bool split_masters = false;
   DType activation;  // Activations and their gradients.
   DType statistic;   // Statistics of rows, losses, rotations, weights of experts.

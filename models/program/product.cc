@@ -3,11 +3,11 @@
 #include <utility>
 
 #include "common/check.h"
-#include "kernels/grouped_bias.h"
-#include "kernels/grouped_matmul.h"
-#include "kernels/matmul.h"
-#include "kernels/matmul_gelu.h"
-#include "kernels/scaled_matmul.h"
+#include "kernels/experts/grouped_bias.h"
+#include "kernels/products/grouped_matmul.h"
+#include "kernels/products/matmul.h"
+#include "kernels/products/matmul_gelu.h"
+#include "kernels/products/scaled_matmul.h"
 #include "models/program/binder.h"
 #include "models/program/recorder.h"
 

@@ -2,7 +2,7 @@
 // asks the backend for a matrix product.
 //
 // Letters: T rows, K inputs and N outputs of a linear layer with weight w [N, K]; G groups that
-// divide the rows, each with its own weight (kernels/grouped_matmul.h).
+// divide the rows, each with its own weight (kernels/products/grouped_matmul.h).
 
 #pragma once
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/sequence_part.h"
+#include "kernels/device/sequence_part.h"
 #include "models/parallel/context_exchange.h"
 #include "models/parallel/mesh.h"
 #include "models/program/flat_map.h"

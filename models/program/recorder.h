@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "kernels/device/narrow.h"
-#include "kernels/preference.h"
+#include "kernels/loss/preference.h"
 #include "models/program/carried.h"
 #include "models/program/input.h"
 #include "models/program/low_rank.h"

@@ -103,7 +103,7 @@ TEST(GpuModel, AScanWritesItsScratchMemoryAndReadsIt) {
     if (!absl::StartsWith(instance.op->name(), "state_scan")) continue;
     seconds += Predict(gpu, plan.program, instance).seconds;
   }
-  // By the sizes of kernels/state_scratch.h: about 4 GB of traffic.
+  // By the sizes of kernels/state_space/state_scratch.h: about 4 GB of traffic.
   EXPECT_GT(seconds, 0.5e-3);
   EXPECT_LT(seconds, 2.5e-3);
 }

@@ -5,7 +5,7 @@
     python3 tests/golden/make_muon.py > tests/golden/muon.json
 
 PyTorch orthogonalizes in bf16. Here it does so in f64: what it takes for bf16 is f64.
-tests/kernels/muon_test.cc makes the same weights and gradients.
+tests/kernels/optimizer/muon_test.cc makes the same weights and gradients.
 """
 import json
 import math

@@ -2,7 +2,7 @@
 // is told, so no result shows this.
 
 #include "gtest/gtest.h"
-#include "kernels/attention.h"
+#include "kernels/attention/attention.h"
 #include "models/program/binder.h"
 #include "tests/models/tiny.h"
 

@@ -9,7 +9,7 @@
 #include "common/interval.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/muon.h"
+#include "kernels/optimizer/muon.h"
 #include "tests/models/tiny.h"
 
 namespace trainyard::testing {

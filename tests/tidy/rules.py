@@ -44,6 +44,8 @@ BANNED = [  # (pattern, where it is allowed, what to do instead)
      r"^common/(?:clock|log)\.cc$|^kernels/collective/collective\.cc$|^worker/trainer/rank_process\.cc$|^cli/client\.h$|^tests/",
      "wait by RealClock().Monotonic(): the wall clock jumps"),
     (r"\bstd::(?:endl|rand|shared_mutex)\b", r"^common/check\.cc$|_main\.cc$", "'\\n', common/rng.h, common/mutex.h"),
+    (r"(?<![\w.>])::close\(", r"^common/file_descriptor\.h$|^controller/store/guarded_disk\.cc$|^bench/|^tests/",
+     "FileDescriptor of common/file_descriptor.h, which closes once and on every path"),
     (r"\.dump\(|\b\w*[Jj]son::parse\(", r"^common/(?:python_)?json\.cc$|^security/strict_json\.cc$|^bench/|^tests/",
      "JsonText and ParseJson of common/json.h, which are compiled once"),
     (r"\bstd::(?:(?:recursive_|timed_)?mutex|lock_guard|unique_lock|scoped_lock|condition_variable(?:_any)?)\b",
@@ -51,7 +53,7 @@ BANNED = [  # (pattern, where it is allowed, what to do instead)
 ]
 
 
-PRODUCT_KERNELS = ("kernels/matmul.h", "kernels/matmul_gelu.h", "kernels/grouped_matmul.h", "kernels/scaled_matmul.h")
+PRODUCT_KERNELS = tuple(f"kernels/products/{op}.h" for op in ("matmul", "matmul_gelu", "grouped_matmul", "scaled_matmul"))
 
 # Ops that need no benchmark, with the reason.
 UNMEASURED = {
@@ -201,16 +203,16 @@ def mutable_globals(tree):
 
 
 def op_files(tree):
-    for header in tree.match(r"^kernels/[^/]+\.h$"):
+    for header in tree.match(r"^kernels/(?!cpu/|cuda/|device/|collective/|order/)[^/]+/[^/]+\.h$"):
         op = header.path.stem
         if not re.search(r"\bstruct \w+Args\b", header.code):
             continue
         wanted = {"implementation": r"^kernels/cpu/.*\.cc$", "test": r"^tests/kernels/.*_test\.cc$",
-                  "benchmark": r"^kernels/bench/.*_bench\.cc$", "program op": r"^models/program/((ops|optimizer)/.*|product|executable)\.cc$"}
+                  "benchmark": r"^bench/kernels/.*_bench\.cc$", "program op": r"^models/program/((ops|optimizer)/.*|product|executable)\.cc$"}
         if op in UNMEASURED:
             del wanted["benchmark"]
         for what, where in wanted.items():
-            if not any(f'"kernels/{op}.h"' in s.text for s in tree.match(where)):
+            if not any(f'"{header.path}"' in s.text for s in tree.match(where)):
                 yield f"{header.path}: no {what} ({where}) includes it"
 
 
@@ -238,10 +240,13 @@ def operands_by_name(tree):
 
 
 def tests_are_built(tree):
-    for test in tree.match(r"^(tests|kernels/bench)/.*_(test|bench)\.cc$"):
+    for test in tree.match(r"^(tests|bench)/.*_(test|bench)\.cc$"):
         lists = [s for s in tree.sources if s.path.name == "CMakeLists.txt"
                  and (s.path.parent == test.path.parent or s.path.parent in test.path.parents)]
-        if not any(re.search(rf"\b{re.escape(test.path.stem)}\b", s.text) for s in lists):
+        globs = [s.path.parent / glob for s in lists
+                 for glob in re.findall(r"GLOB \w+ CONFIGURE_DEPENDS (?:\$\{CMAKE_CURRENT_SOURCE_DIR\}/)?(\S*[*]\S*?)\)", s.text)]
+        if not any(re.search(rf"\b{re.escape(test.path.stem)}\b", s.text) for s in lists) and not any(
+                len(glob.parts) == len(test.path.parts) and test.path.match(str(glob)) for glob in globs):
             yield f"{test.path}: no CMakeLists.txt builds it"
 
 

@@ -17,7 +17,7 @@ namespace trainyard {
 enum class Conversion : uint8_t {
   kNone,
   kWiden,  // To a dtype that holds each number exactly.
-  kRound,  // To any dtype, rounded to nearest even (kernels/cast.h).
+  kRound,  // To any dtype, rounded to nearest even (kernels/elementwise/cast.h).
 };
 
 struct ConstNumbers {
@@ -28,7 +28,7 @@ struct Numbers {
   void* data;
   DType dtype;
 };
-// Rounds to nearest even (kernels/cast.h).
+// Rounds to nearest even (kernels/elementwise/cast.h).
 void ConvertNumbers(ConstNumbers from, Numbers to, int64_t elements);
 
 // A box of a tensor in this rank's memory, rows contiguous, to be filled. A view.

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/declared.h"
-#include "kernels/preference.h"
+#include "kernels/loss/preference.h"
 #include "models/arch/config.h"
 #include "models/parallel/context_exchange.h"
 #include "models/parallel/zero.h"

@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/mutex.h"
-#include "kernels/sequence_part.h"
+#include "kernels/device/sequence_part.h"
 #include "models/program/input.h"
 #include "train/data/batch_reader.h"
 

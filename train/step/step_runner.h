@@ -22,7 +22,7 @@ namespace trainyard {
 
 // What the loss of a batch is divided by.
 struct BatchCounts {
-  // Targets that are not counted. Of pairs of answers (kernels/preference.h), whose losses are
+  // Targets that are not counted. Of pairs of answers (kernels/loss/preference.h), whose losses are
   // counted as one each: tokens less pairs.
   int64_t uncounted = 0;
   int64_t answer_targets = 0;  // Of pairs: the counted targets of the chosen answers.

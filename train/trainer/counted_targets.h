@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "kernels/collective/collective.h"
-#include "kernels/sequence_part.h"
+#include "kernels/device/sequence_part.h"
 #include "models/parallel/mesh.h"
 #include "train/step/prefetch.h"
 #include "train/step/step_runner.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/collective/collective.h"
-#include "kernels/sequence_part.h"
+#include "kernels/device/sequence_part.h"
 #include "models/arch/flops.h"
 #include "models/parallel/mesh.h"
 #include "train/config/job_config.h"

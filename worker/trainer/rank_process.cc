@@ -15,7 +15,7 @@
 #include "kernels/collective/local.h"
 #include "kernels/collective/staged.h"
 #include "kernels/device/narrow.h"
-#include "kernels/matrix_rate.h"
+#include "kernels/rates/matrix_rate.h"
 #include "train/config/precision.h"
 #include "train/step/agree.h"
 #include "worker/channel/client.h"

@@ -26,7 +26,7 @@
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "kernels/device/fault.h"
-#include "kernels/matrix_rate.h"
+#include "kernels/rates/matrix_rate.h"
 #include "train/chat/chat_lines.h"
 #include "train/config/continued_run.h"
 #include "train/config/resolve_model.h"

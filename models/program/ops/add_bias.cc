@@ -1,4 +1,4 @@
-#include "kernels/add_bias.h"
+#include "kernels/elementwise/add_bias.h"
 
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"

@@ -1,9 +1,9 @@
-#include "kernels/attention.h"
+#include "kernels/attention/attention.h"
 
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/cudnn_attention_plan.h"
+#include "kernels/attention/cudnn_attention_plan.h"
 #include "models/program/binder.h"
 #include "models/program/ops/attention_form.h"
 #include "models/program/ops/ops.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/attention.h"
+#include "kernels/attention/attention.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
 

@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "kernels/attention_part.h"
-#include "kernels/copy_columns.h"
-#include "kernels/gather_rows.h"
+#include "kernels/attention/attention_part.h"
+#include "kernels/elementwise/copy_columns.h"
+#include "kernels/experts/gather_rows.h"
 #include "models/program/binder.h"
 #include "models/program/ops/attention_form.h"
 #include "models/program/ops/ops.h"

@@ -1,11 +1,11 @@
 // The convolution, and how it gets the rows before a part of a sequence. If context ranks divide
 // sequences, each rank gathers the last rows ("tails") of all parts, and takes those of the parts
 // before its own.
-#include "kernels/causal_conv.h"
+#include "kernels/state_space/causal_conv.h"
 
 #include "absl/strings/str_cat.h"
-#include "kernels/copy_columns.h"
-#include "kernels/fill.h"
+#include "kernels/elementwise/copy_columns.h"
+#include "kernels/elementwise/fill.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
 #include "models/program/ops/output_like.h"

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/copy_columns.h"
+#include "kernels/elementwise/copy_columns.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ring.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/column_sum.h"
+#include "kernels/sums/column_sum.h"
 
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"

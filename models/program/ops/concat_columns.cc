@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/copy_columns.h"
+#include "kernels/elementwise/copy_columns.h"
 #include "models/program/binder.h"
 #include "models/program/ops/column_parts.h"
 #include "models/program/ops/ops.h"

@@ -1,4 +1,4 @@
-// Attention over sequences that context ranks divide (zig-zag: kernels/sequence_part.h).
+// Attention over sequences that context ranks divide (zig-zag: kernels/device/sequence_part.h).
 //
 // Each rank keeps its queries and works through the keys and values of all ranks. In turn t it
 // works on those of the rank t places before it, in the parts that context_parts.h finds.
@@ -12,10 +12,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/attention_part.h"
-#include "kernels/copy_columns.h"
-#include "kernels/cudnn_attention_plan.h"
-#include "kernels/fill.h"
+#include "kernels/attention/attention_part.h"
+#include "kernels/attention/cudnn_attention_plan.h"
+#include "kernels/elementwise/copy_columns.h"
+#include "kernels/elementwise/fill.h"
 #include "models/program/binder.h"
 #include "models/program/ops/attention_form.h"
 #include "models/program/ops/context_parts.h"

@@ -1,12 +1,12 @@
 // The parts of attention that a rank computes if context ranks divide sequences in zig-zag order
-// (kernels/sequence_part.h). In each turn a rank computes its queries over the keys that it holds
-// in that turn.
+// (kernels/device/sequence_part.h). In each turn a rank computes its queries over the keys that it
+// holds in that turn.
 
 #pragma once
 
 #include <vector>
 
-#include "kernels/attention_part.h"
+#include "kernels/attention/attention_part.h"
 #include "models/program/ops/ring.h"
 
 namespace trainyard::ops {

@@ -15,7 +15,7 @@
 // With n tensor ranks, x is gathered before the first chunk, the statistics of each chunk are
 // exchanged, and dx is summed and scattered after the last chunk. Letters: T rows of one rank, D
 // width, V columns of logits on this rank, C rows of a chunk.
-#include "kernels/cross_entropy.h"
+#include "kernels/loss/cross_entropy.h"
 
 #include <algorithm>
 #include <optional>

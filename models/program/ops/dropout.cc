@@ -1,4 +1,4 @@
-#include "kernels/dropout.h"
+#include "kernels/elementwise/dropout.h"
 
 #include "absl/strings/str_cat.h"
 #include "common/rng.h"

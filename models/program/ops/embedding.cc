@@ -1,4 +1,4 @@
-#include "kernels/embedding.h"
+#include "kernels/embeddings/embedding.h"
 
 #include "absl/strings/str_cat.h"
 #include "models/program/binder.h"

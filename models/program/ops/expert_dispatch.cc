@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "kernels/expert_order.h"
-#include "kernels/gather_rows.h"
+#include "kernels/experts/expert_order.h"
+#include "kernels/experts/gather_rows.h"
 
 namespace trainyard::ops {
 namespace {

@@ -10,9 +10,9 @@
 #include <sstream>
 #include <utility>
 
-#include "kernels/grouped_bias.h"
-#include "kernels/scaled_squared_relu.h"
-#include "kernels/scaled_swiglu.h"
+#include "kernels/elementwise/scaled_squared_relu.h"
+#include "kernels/elementwise/scaled_swiglu.h"
+#include "kernels/experts/grouped_bias.h"
 #include "models/program/binder.h"
 #include "models/program/ops/expert_dispatch.h"
 #include "models/program/ops/ops.h"

@@ -1,4 +1,4 @@
-#include "kernels/gated_add.h"
+#include "kernels/elementwise/gated_add.h"
 
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"

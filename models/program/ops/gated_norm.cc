@@ -1,4 +1,4 @@
-#include "kernels/gated_norm.h"
+#include "kernels/norms/gated_norm.h"
 
 #include "absl/strings/str_cat.h"
 #include "models/program/binder.h"

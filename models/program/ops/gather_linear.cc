@@ -15,8 +15,8 @@
 // T rows of one, K summed, N columns.
 #include <sstream>
 
-#include "kernels/copy_columns.h"
-#include "kernels/sum_slices.h"
+#include "kernels/elementwise/copy_columns.h"
+#include "kernels/sums/sum_slices.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
 #include "models/program/ops/ring.h"

@@ -1,4 +1,4 @@
-#include "kernels/gelu.h"
+#include "kernels/elementwise/gelu.h"
 
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"

@@ -1,4 +1,4 @@
-#include "kernels/grid_positions.h"
+#include "kernels/embeddings/grid_positions.h"
 
 #include "absl/strings/str_cat.h"
 #include "models/program/binder.h"

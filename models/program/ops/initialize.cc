@@ -1,10 +1,10 @@
 // Initial parameters and compute copies: ops on the flat buffers.
 #include "absl/strings/str_cat.h"
 #include "common/rng.h"
-#include "kernels/cast.h"
-#include "kernels/fill.h"
-#include "kernels/random_values.h"
-#include "kernels/state_init.h"
+#include "kernels/elementwise/cast.h"
+#include "kernels/elementwise/fill.h"
+#include "kernels/elementwise/random_values.h"
+#include "kernels/state_space/state_init.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
 

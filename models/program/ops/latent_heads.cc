@@ -1,4 +1,4 @@
-#include "kernels/latent_heads.h"
+#include "kernels/attention/latent_heads.h"
 
 #include "absl/strings/str_cat.h"
 #include "models/program/binder.h"

@@ -1,4 +1,4 @@
-#include "kernels/layer_norm.h"
+#include "kernels/norms/layer_norm.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "kernels/load_balance.h"
+#include "kernels/experts/load_balance.h"
 
 #include "absl/strings/str_cat.h"
 #include "models/program/binder.h"

@@ -2,7 +2,7 @@
 // computes loss and gradient together, at the start of the backward pass. The instance that forward
 // records runs only in validation. A loss is a sum over rows, and each rank adds the terms of the
 // rank's own rows.
-#include "kernels/mean_square.h"
+#include "kernels/loss/mean_square.h"
 
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"

@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/add.h"
-#include "kernels/copy_columns.h"
-#include "kernels/load_balance.h"
+#include "kernels/elementwise/add.h"
+#include "kernels/elementwise/copy_columns.h"
+#include "kernels/experts/load_balance.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
 #include "models/program/ops/ring.h"

@@ -4,14 +4,14 @@
 // loss from the total, and hands the total on to the layer before.
 //
 // The part of a layer is coefficient * E * sum_e fraction[e] mean_t p[t,e], as in
-// kernels/load_balance.h, with the fractions of all choices in all layers. With an even load it is
-// `coefficient`.
+// kernels/experts/load_balance.h, with the fractions of all choices in all layers. With an even
+// load it is `coefficient`.
 //
 // Source: load_balancing_loss_func of `transformers`, whose factor is coefficient * layers / top_k.
 
 #pragma once
 
-#include "kernels/router.h"
+#include "kernels/experts/router.h"
 #include "models/program/recorder.h"
 
 namespace trainyard::ops {

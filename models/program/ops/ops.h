@@ -10,13 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "kernels/attention.h"
-#include "kernels/load_balance.h"
-#include "kernels/preference.h"
-#include "kernels/rope.h"
-#include "kernels/router.h"
-#include "kernels/state_scan.h"
-#include "kernels/swiglu.h"
+#include "kernels/attention/attention.h"
+#include "kernels/attention/rope.h"
+#include "kernels/elementwise/swiglu.h"
+#include "kernels/experts/load_balance.h"
+#include "kernels/experts/router.h"
+#include "kernels/loss/preference.h"
+#include "kernels/state_space/state_scan.h"
 #include "models/program/parameter.h"
 #include "models/program/recorder.h"
 
@@ -125,8 +125,8 @@ Rotation RopeRotation(Recorder& recorder, int64_t sequence, int64_t width, const
 // Rotates the query and key heads of qkv [T, (a+2g)d].
 Value Rope(Recorder& recorder, Value qkv, const Heads& heads, const RopeTable& table);
 
-// The operands of multi-head latent attention's heads (kernels/latent_heads.h). r is the width with
-// rotary positions, of the head dim d; e the value width.
+// The operands of multi-head latent attention's heads (kernels/attention/latent_heads.h). r is the
+// width with rotary positions, of the head dim d; e the value width.
 struct LatentParts {
   Value q;       // [T, a d]
   Value kv;      // [T, a (d - r + e)]
@@ -148,8 +148,8 @@ struct DocumentBounds {
 };
 // The choice of dropout in the current block. `what` says which of the block's values it is for.
 DropoutPlace DropoutAt(const Recorder& recorder, double probability, absl::string_view what);
-// Drops elements of this rank's rows x [T, D], in a training program (kernels/dropout.h). With
-// probability 0 returns x.
+// Drops elements of this rank's rows x [T, D], in a training program
+// (kernels/elementwise/dropout.h). With probability 0 returns x.
 Value Dropout(Recorder& recorder, Value x, double probability, absl::string_view what);
 // The same for x [n T, D / n], which has the rows of all n tensor ranks and this rank's columns.
 Value DropoutOfColumns(Recorder& recorder, Value x, double probability, absl::string_view what);
@@ -200,10 +200,10 @@ struct StateScanInputs {
   Value a_log;
   Value d;
 };
-// The state space of kernels/state_scan.h: [T, H P]. The state goes on from part to part of a
-// sequence, through all context ranks. FLOPs are 2 H P N for a token, and twice this in backward:
-// one product with the state, as published tables of FLOPs count it (a convention; the recurrence
-// has two products, and the kernels have more).
+// The state space of kernels/state_space/state_scan.h: [T, H P]. The state goes on from part to
+// part of a sequence, through all context ranks. FLOPs are 2 H P N for a token, and twice this in
+// backward: one product with the state, as published tables of FLOPs count it (a convention; the
+// recurrence has two products, and the kernels have more).
 Value StateScan(Recorder& recorder, const StateScanInputs& inputs, const StateDims& dims);
 struct GatedNormInputs {
   Value x;     // [T, D]
@@ -280,10 +280,10 @@ void LinearCrossEntropy(Recorder& recorder, Value x, Value weight, Value targets
 // together; 0 for targets that are not counted. The arguments are as in LinearCrossEntropy.
 Value LinearLogProbs(Recorder& recorder, Value x, Value weight, Value targets, AxisSet axes);
 
-// Adds the loss of pairs of answers (kernels/preference.h) to StepState; a root of the backward
-// pass. All are [T]: the rows of the micro-batch that this context rank has, the same on all tensor
-// ranks. Keeps the sums of the sides of all samples as output kPreferenceSums: f64 [samples,
-// PreferenceSides(sequence), 3], which the context ranks have added.
+// Adds the loss of pairs of answers (kernels/loss/preference.h) to StepState; a root of the
+// backward pass. All are [T]: the rows of the micro-batch that this context rank has, the same on
+// all tensor ranks. Keeps the sums of the sides of all samples as output kPreferenceSums: f64
+// [samples, PreferenceSides(sequence), 3], which the context ranks have added.
 struct PreferenceOperands {
   Value log_probs, targets, sides, reference;
 };

@@ -1,7 +1,7 @@
 // Gradient norm and clipping: ops on the gradients. The updates are in models/program/optimizer.
 #include "absl/strings/str_cat.h"
-#include "kernels/clip.h"
-#include "kernels/sum_squares.h"
+#include "kernels/optimizer/clip.h"
+#include "kernels/sums/sum_squares.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
 

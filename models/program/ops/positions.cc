@@ -1,4 +1,4 @@
-#include "kernels/positions.h"
+#include "kernels/attention/positions.h"
 
 #include "absl/strings/str_cat.h"
 #include "models/program/binder.h"

@@ -1,7 +1,7 @@
 // The loss of pairs of answers. Its forward computes the gradient, too, which takes as little time
 // as the loss: a number for each token.
 #include "absl/strings/str_cat.h"
-#include "kernels/preference.h"
+#include "kernels/loss/preference.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/amax_history.h"
-#include "kernels/quantize.h"
+#include "kernels/products/amax_history.h"
+#include "kernels/products/quantize.h"
 #include "models/program/amax_history.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"

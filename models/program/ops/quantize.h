@@ -1,4 +1,4 @@
-// Records the rounding of an operand to an 8-bit format with scales (kernels/quantize.h).
+// Records the rounding of an operand to an 8-bit format with scales (kernels/products/quantize.h).
 
 #pragma once
 

@@ -2,7 +2,7 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/cast.h"
+#include "kernels/elementwise/cast.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/rms_norm.h"
+#include "kernels/norms/rms_norm.h"
 
 #include <utility>
 

@@ -1,7 +1,7 @@
-#include "kernels/rope.h"
+#include "kernels/attention/rope.h"
 
 #include "absl/strings/str_cat.h"
-#include "kernels/gather_rows.h"
+#include "kernels/experts/gather_rows.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
 

@@ -1,7 +1,7 @@
-#include "kernels/router.h"
+#include "kernels/experts/router.h"
 
 #include "absl/strings/str_cat.h"
-#include "kernels/balance_bias.h"
+#include "kernels/experts/balance_bias.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
 
@@ -27,7 +27,7 @@ class RouterBackwardOp final : public NamedOp<RouterBackwardOp> {
   RouterOptions options_;
 };
 
-// The "gradient" is that of the bias on the choice (kernels/balance_bias.h).
+// The "gradient" is that of the bias on the choice (kernels/experts/balance_bias.h).
 class BalanceBiasGradientOp final : public NamedOp<BalanceBiasGradientOp> {
  public:
   enum Input { kExperts, kInputs };

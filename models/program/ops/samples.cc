@@ -5,7 +5,7 @@
 
 #include <sstream>
 
-#include "kernels/copy_columns.h"
+#include "kernels/elementwise/copy_columns.h"
 #include "models/program/binder.h"
 #include "models/program/ops/column_parts.h"
 #include "models/program/ops/ops.h"

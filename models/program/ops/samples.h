@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/sample_rows.h"
+#include "kernels/device/sample_rows.h"
 #include "models/program/recorder.h"
 
 namespace trainyard::ops {

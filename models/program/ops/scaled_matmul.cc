@@ -92,7 +92,7 @@ DimOf RowsOf(const Recorder& recorder, const ValueInfo& rows) {
   const bool divided = !whole && here * recorder.mesh().size(kTensorAxes) == tokens;
   if (!whole && !divided) return dim;
   dim.axes = Axis::kContext;
-  // A rank has two runs of each sequence (kernels/sequence_part.h).
+  // A rank has two runs of each sequence (kernels/device/sequence_part.h).
   dim.runs.push_back({.length = recorder.program().sequence_rows() / 2, .axes = Axis::kContext});
   if (divided) {
     dim.axes = dim.axes | kTensorAxes;

@@ -1,4 +1,4 @@
-#include "kernels/silu.h"
+#include "kernels/elementwise/silu.h"
 
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"

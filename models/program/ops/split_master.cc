@@ -1,5 +1,5 @@
 // Masters that are split into weights and remainders, where gradients lie while they are whole.
-#include "kernels/split_master.h"
+#include "kernels/optimizer/split_master.h"
 
 #include "absl/strings/str_cat.h"
 #include "models/program/binder.h"

@@ -1,4 +1,4 @@
-#include "kernels/squared_relu.h"
+#include "kernels/elementwise/squared_relu.h"
 
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"

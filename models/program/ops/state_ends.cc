@@ -1,6 +1,6 @@
 // How state spaces go on from part to part of sequences that context ranks divide: each rank
 // gathers the ends of all parts, and chains them.
-#include "kernels/state_ends.h"
+#include "kernels/state_space/state_ends.h"
 
 #include "absl/strings/str_cat.h"
 #include "models/program/binder.h"

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "kernels/state_scratch.h"
+#include "kernels/state_space/state_scratch.h"
 #include "models/program/ops/ops.h"
 
 namespace trainyard::ops {

@@ -1,4 +1,4 @@
-#include "kernels/state_scan.h"
+#include "kernels/state_space/state_scan.h"
 
 #include <cmath>
 

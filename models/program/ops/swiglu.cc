@@ -1,4 +1,4 @@
-#include "kernels/swiglu.h"
+#include "kernels/elementwise/swiglu.h"
 
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"

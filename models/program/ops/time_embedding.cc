@@ -1,4 +1,4 @@
-#include "kernels/time_embedding.h"
+#include "kernels/embeddings/time_embedding.h"
 
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"

@@ -1,7 +1,7 @@
 // ZeRO FULL: gathers weights block by block, and adds gradients up in shards.
 #include "absl/strings/str_cat.h"
-#include "kernels/add.h"
-#include "kernels/cast.h"
+#include "kernels/elementwise/add.h"
+#include "kernels/elementwise/cast.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
 

@@ -1,8 +1,9 @@
-// AdamW: Adam with weight decay that is no part of the gradient. kernels/adamw.h has the formula.
+// AdamW: Adam with weight decay that is no part of the gradient. kernels/optimizer/adamw.h has the
+// formula.
 
-#include "kernels/adamw.h"
+#include "kernels/optimizer/adamw.h"
 
-#include "kernels/compact_adamw.h"
+#include "kernels/optimizer/compact_adamw.h"
 #include "models/program/binder.h"
 #include "models/program/optimizer/declared_options.h"
 #include "models/program/optimizer/optimizer.h"

@@ -1,6 +1,7 @@
-// Lion: the sign of a momentum, with weight decay as AdamW's. kernels/lion.h has the formula.
+// Lion: the sign of a momentum, with weight decay as AdamW's. kernels/optimizer/lion.h has the
+// formula.
 
-#include "kernels/lion.h"
+#include "kernels/optimizer/lion.h"
 
 #include "models/program/binder.h"
 #include "models/program/optimizer/declared_options.h"

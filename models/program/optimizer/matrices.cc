@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "kernels/copy_columns.h"
-#include "kernels/fill.h"
+#include "kernels/elementwise/copy_columns.h"
+#include "kernels/elementwise/fill.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
 

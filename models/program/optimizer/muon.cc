@@ -1,7 +1,8 @@
 // Muon for the matrices of the layers, and AdamW for all other parameters, with one learning rate
-// for both. kernels/muon.h has the formula of the one, and kernels/adamw.h that of the other.
+// for both. kernels/optimizer/muon.h has the formula of the one, and kernels/optimizer/adamw.h that
+// of the other.
 
-#include "kernels/muon.h"
+#include "kernels/optimizer/muon.h"
 
 #include <algorithm>
 

@@ -1,5 +1,6 @@
-// The part of cuBLASLt that kernels/cuda/matmul_adapter.cc uses, on the CPU: it looks at what the
-// descriptors say, and at nothing else. Found in place of NVIDIA's header, like cuda_runtime.h.
+// The part of cuBLASLt that kernels/cuda/products/matmul_adapter.cc uses, on the CPU: it looks at
+// what the descriptors say, and at nothing else. Found in place of NVIDIA's header, like
+// cuda_runtime.h.
 
 #pragma once
 

@@ -5,10 +5,10 @@
 
 #include "common/check.h"
 #include "cublasLt.h"
-#include "kernels/cast.h"
 #include "kernels/cpu/kernels.h"
-#include "kernels/gelu.h"
-#include "kernels/matmul.h"
+#include "kernels/elementwise/cast.h"
+#include "kernels/elementwise/gelu.h"
+#include "kernels/products/matmul.h"
 
 struct CublasLtEmulation {
   std::shared_ptr<trainyard::Exec> host = std::make_shared<trainyard::Exec>();  // Work keeps it.

@@ -1,4 +1,4 @@
-// The tensor cores' instructions (kernels/cuda/tensor_core.h), lane by lane.
+// The tensor cores' instructions (kernels/cuda/products/tensor_core.h), lane by lane.
 
 #pragma once
 

@@ -1,0 +1,35 @@
+#include "kernels/elementwise/squared_relu.h"
+
+#include "kernels/cpu/elementwise/activation.h"
+#include "kernels/cpu/kernels.h"
+
+namespace trainyard::cpu {
+namespace {
+
+struct SquaredRelu {
+  // A value that is no number stays none.
+  template <typename A>
+  static A Positive(A x) {
+    return x < A(0) ? A(0) : x;
+  }
+  template <typename A>
+  static A Value(A x) {
+    return Positive(x) * Positive(x);
+  }
+  template <typename A>
+  static A Backward(A d, A x) {
+    return A(2) * d * Positive(x);
+  }
+};
+
+}  // namespace
+
+void SquaredReluForward(Exec& exec, const SquaredReluForwardArgs& args) {
+  ActivationForward<SquaredRelu>(exec, args);
+}
+
+void SquaredReluBackward(Exec& exec, const SquaredReluBackwardArgs& args) {
+  ActivationBackward<SquaredRelu>(exec, args);
+}
+
+}  // namespace trainyard::cpu

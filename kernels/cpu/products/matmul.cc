@@ -1,0 +1,18 @@
+#include "kernels/products/matmul.h"
+
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/products/blocked_matmul.h"
+#ifdef TRAINYARD_WITH_DNNL
+#include "kernels/cpu/products/dnnl_adapter.h"
+#endif
+
+namespace trainyard::cpu {
+
+void MatMul(Exec& exec, const MatMulArgs& args) {
+#ifdef TRAINYARD_WITH_DNNL
+  if (DnnlMatMul(exec, args)) return;
+#endif
+  BlockedMatMul(exec, args);
+}
+
+}  // namespace trainyard::cpu

@@ -1,0 +1,69 @@
+// A matrix product by cuBLASLt: described, prepared, run.
+//
+// cuBLASLt stores matrices by columns, and we store them by rows: our matrix [R, C] in memory is
+// its matrix [C, R] with leading dimension C, the transpose. So cuBLASLt computes the following
+// product, with b on the left and a on the right. It transposes the operands that we transpose.
+//
+//   c^T [N, M] = B^T [N, K] A^T [K, M]
+
+#pragma once
+
+#include <cublasLt.h>
+
+#include <optional>
+#include <vector>
+
+#include "kernels/device/exec.h"
+#include "kernels/products/matmul.h"
+
+namespace trainyard::cuda {
+
+// Applied to the sums of a product before they are written.
+enum class Activation : uint8_t { kNone, kGelu, kGeluGradient };
+
+// One product. If it has a bias, cuBLASLt must be able to add it.
+struct ProductCall {
+  MatMulArgs args;
+  Activation activation = Activation::kNone;
+  // The argument of GELU, [M, N] dtype of c: written with kGelu, read with kGeluGradient.
+  const void* gelu_input = nullptr;
+
+  cublasLtEpilogue_t epilogue() const;
+};
+
+// The alignment in bytes, at most 256: cuBLASLt asks for no more.
+uint32_t AlignmentOf(const void* data);
+
+// A product that is ready to run. Its fields are plain data, so nothing has to be released.
+struct Product {
+  cublasLtMatmulDescOpaque_t operation;
+  cublasLtMatrixLayoutOpaque_t left, right, result;  // b, a, c
+  cublasLtMatmulAlgo_t algorithm;
+};
+
+// Throws a DeviceError that describes the product, unless `status` is CUBLAS_STATUS_SUCCESS.
+void ThrowIfError(cublasStatus_t status, const ProductCall& call, const char* what);
+
+// A handle of the library. A failure throws a DeviceError that describes the product.
+class CublasLt {
+ public:
+  CublasLt();
+  CublasLt(const CublasLt&) = delete;
+  CublasLt& operator=(const CublasLt&) = delete;
+  ~CublasLt() { cublasLtDestroy(handle_); }
+
+  // Prepares a product with the algorithm that the library expects to be the fastest. Absent: the
+  // library has none, for example for this epilogue.
+  std::optional<Product> Prepare(const ProductCall& call) const;
+  // Returns those of the library's first `most` algorithms that it does not refuse, the fastest by
+  // its own estimate first.
+  std::vector<cublasLtMatmulAlgo_t> AlgorithmsFor(const ProductCall& call, Product& product,
+                                                  int most) const;
+  // Runs a product that was prepared for such a call. Sets the addresses of its epilogue.
+  void Run(Exec& exec, const ProductCall& call, Product& product) const;
+
+ private:
+  cublasLtHandle_t handle_ = nullptr;
+};
+
+}  // namespace trainyard::cuda

@@ -1,0 +1,168 @@
+// Computes tiles of the output: on the tensor cores if dims are multiples of 8 (tensor_product.h),
+// otherwise by plain sums (plain_product.h). Blocks take the tiles of rows in turn. They find these
+// tiles from the offsets themselves.
+#include <type_traits>
+
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/products/group_tiles.h"
+#include "kernels/cuda/products/plain_product.h"
+#include "kernels/cuda/products/tensor_product.h"
+#include "kernels/cuda/row.h"
+#include "kernels/products/grouped_matmul.h"
+
+namespace trainyard::cuda {
+namespace {
+
+// out[r, c] = sum over `depth` of in[r, :] and line c of the group's weight.
+template <typename T>
+struct Rows {
+  const T* in;
+  const T* weight;  // Per group: Order::kDeep is [columns, depth], kAlong [depth, columns].
+  T* out;
+  int64_t depth, columns;
+};
+
+template <typename Product, typename T, Order kWeight>
+__global__ void __launch_bounds__(Product::kThreads, Product::kBlocks)
+    RowsKernel(Groups groups, Rows<T> rows) {
+  constexpr int kTile = Product::kTile, kNeighbours = Product::kNeighbours;
+  std::byte* const shared = DynamicShared<std::byte>();
+  const GroupTiles<kTile> tiles(groups, reinterpret_cast<int32_t*>(shared + Product::kShared));
+  const int64_t depth = rows.depth, columns = rows.columns;
+  const int64_t across = (columns + kTile - 1) / kTile, count = tiles.count() * across;
+  for (int64_t i = blockIdx.x; i < count; i += gridDim.x) {
+    const RowTile tile = tiles[int32_t(i / across)];
+    const int64_t column = i % across * kTile;
+    const T* weight = rows.weight + tile.group * (depth * columns);
+    const Panel<T, Order::kDeep> a = {rows.in + tile.begin * depth, depth, tile.rows};
+    const bool deep = kWeight == Order::kDeep;
+    const Panel<T, kWeight> b = {weight + column * (deep ? depth : 1), deep ? depth : columns,
+                                 columns - column};
+    T* out = rows.out + tile.begin * columns + column;
+    Product(a, b, depth, shared).ForEachSum([&](int r, int c, auto sums) {
+      if (r >= a.lines || c >= b.lines) return;
+      Pack<T, kNeighbours> rounded;
+      for (int n = 0; n < kNeighbours; ++n) rounded.v[n] = T(sums.v[n]);
+      StoreRow(out + r * columns + c, rounded);
+    });
+  }
+}
+
+template <typename T>
+struct Weights {
+  const T* dy;
+  const T* x;
+  Accumulate<T>* dweight;
+  int64_t outputs, inputs;
+  bool add;
+};
+
+template <typename Product, typename T>
+__global__ void __launch_bounds__(Product::kThreads, Product::kBlocks)
+    WeightsKernel(Groups groups, Weights<T> weights) {
+  using A = Accumulate<T>;
+  constexpr int kTile = Product::kTile, kNeighbours = Product::kNeighbours;
+  const int64_t outputs = weights.outputs, inputs = weights.inputs;
+  const int64_t across = (inputs + kTile - 1) / kTile, down = (outputs + kTile - 1) / kTile;
+  const int group = int(blockIdx.x / (across * down));
+  const int64_t output = blockIdx.x / across % down * kTile, input = blockIdx.x % across * kTile;
+  groups.Check(group);
+  const int64_t begin = groups.offsets[group], rows = groups.offsets[group + 1] - begin;
+  const Panel<T, Order::kAlong> a = {weights.dy + begin * outputs + output, outputs,
+                                     outputs - output};
+  const Panel<T, Order::kAlong> b = {weights.x + begin * inputs + input, inputs, inputs - input};
+  A* out = weights.dweight + (group * outputs + output) * inputs + input;
+  Product(a, b, rows, DynamicShared<std::byte>()).ForEachSum([&](int n, int k, auto sums) {
+    if (n >= a.lines || k >= b.lines) return;
+    A* to = out + n * inputs + k;
+    if (weights.add) {
+      const auto before = LoadPack<A, kNeighbours>(to);
+      for (int i = 0; i < kNeighbours; ++i) sums.v[i] += before.v[i];
+    }
+    StorePack(to, sums);
+  });
+}
+
+Groups GroupsOf(const ConstTensor& offsets, int64_t bound) {
+  return {offsets.as<int32_t>(), int(offsets.elements() - 1), bound};
+}
+
+// Calls f with the product class for matrices of T with these dims and addresses.
+template <typename T, typename F, typename... Pointers>
+void WithProduct(const F& f, int64_t depth, int64_t columns, const Pointers*... pointers) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (CanPack<T>(depth, pointers...) && columns % kPackOf<T> == 0) {
+      return f(std::type_identity<TensorProduct>());
+    }
+  }
+  f(std::type_identity<PlainProduct<T>>());
+}
+
+template <Order kWeight, typename T>
+void RunRows(Exec& exec, const Groups& groups, const Rows<T>& rows) {
+  const auto run = [&](auto product) {
+    using Product = typename decltype(product)::type;
+    constexpr int64_t kBlocks = kMultiprocessors * Product::kBlocks;
+    const int64_t tiles = groups.MostTiles(Product::kTile) * CeilDiv(rows.columns, Product::kTile);
+    const Grid grid = {std::min(tiles, kBlocks), Product::kThreads,
+                       Product::kShared + groups.shared()};
+    Launch(exec, grid, RowsKernel<Product, T, kWeight>, groups, rows);
+  };
+  WithProduct<T>(run, rows.depth, rows.columns, rows.in, rows.weight, rows.out);
+}
+
+template <typename T>
+void RunWeights(Exec& exec, const Groups& groups, const Weights<T>& weights) {
+  const auto run = [&](auto product) {
+    using Product = typename decltype(product)::type;
+    const int64_t tiles = groups.groups * CeilDiv(weights.outputs, Product::kTile) *
+                          CeilDiv(weights.inputs, Product::kTile);
+    Launch(exec, {tiles, Product::kThreads, Product::kShared}, WeightsKernel<Product, T>, groups,
+           weights);
+  };
+  WithProduct<T>(run, weights.outputs, weights.inputs, weights.dy, weights.x, weights.dweight);
+}
+
+}  // namespace
+
+void GroupedMatMulForward(Exec& exec, const GroupedMatMulForwardArgs& args) {
+  const Groups groups = GroupsOf(args.offsets, args.x.shape.rows());
+  DispatchFloat(args.x.dtype, [&](auto scalar) {
+    using T = decltype(scalar);
+    RunRows<Order::kDeep>(exec, groups,
+                          Rows<T>{.in = args.x.as<T>(),
+                                  .weight = args.weight.as<T>(),
+                                  .out = args.y.as<T>(),
+                                  .depth = args.x.shape.back(),
+                                  .columns = args.y.shape.back()});
+  });
+}
+
+void GroupedMatMulInputGradient(Exec& exec, const GroupedMatMulInputGradientArgs& args) {
+  const Groups groups = GroupsOf(args.offsets, args.dy.shape.rows());
+  DispatchFloat(args.dy.dtype, [&](auto scalar) {
+    using T = decltype(scalar);
+    RunRows<Order::kAlong>(exec, groups,
+                           Rows<T>{.in = args.dy.as<T>(),
+                                   .weight = args.weight.as<T>(),
+                                   .out = args.dx.as<T>(),
+                                   .depth = args.dy.shape.back(),
+                                   .columns = args.dx.shape.back()});
+  });
+}
+
+void GroupedMatMulWeightGradient(Exec& exec, const GroupedMatMulWeightGradientArgs& args) {
+  const Groups groups = GroupsOf(args.offsets, args.dy.shape.rows());
+  DispatchFloat(args.dy.dtype, [&](auto scalar) {
+    using T = decltype(scalar);
+    RunWeights(exec, groups,
+               Weights<T>{.dy = args.dy.as<T>(),
+                          .x = args.x.as<T>(),
+                          .dweight = args.dweight.as<Accumulate<T>>(),
+                          .outputs = args.dy.shape.back(),
+                          .inputs = args.x.shape.back(),
+                          .add = args.write == Write::kAdd});
+  });
+}
+
+}  // namespace trainyard::cuda

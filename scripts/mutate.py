@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plants bugs, one at a time, and looks whether the tests notice.
 
-  scripts/mutate.py [WORD...] [--list]
+  scripts/mutate.py [WORD...] [--list | --names TESTS]
 
 The bugs are data: tests/mutations/*.toml, one table each:
 
@@ -15,9 +15,10 @@ The bugs are data: tests/mutations/*.toml, one table each:
 All of it happens in a copy, build-mutate/, which has a build of its own; the first run builds it. Every test passes there
 without a bug before one is planted. With words: only bugs whose file, text or tests hold one of them. Prints for each bug
 whether it was caught (one of its tests fails, crashes or hangs), survived or did not build, and seconds; exit status 1 if one
-was not caught.
+was not caught. --names only looks whether each filter names a test of the programs in the directory TESTS, as build/tests.
 """
 import argparse
+import fnmatch
 import os
 import shutil
 import subprocess
@@ -98,6 +99,28 @@ def passes(test):
     return run.returncode == 0
 
 
+def unnamed(bugs, programs):
+    """The filters of `bugs` that name no test of the built programs."""
+    environment = {**os.environ, "TRAINYARD_LAYOUTS": "all", "TRAINYARD_BIN": str(programs.parent / "bin"),
+                   "TRAINYARD_SOURCE": str(ROOT)}
+    known = {}
+    for test in sorted({test for bug in bugs for test in bug.tests}):
+        program, _, patterns = test.partition(":")
+        if program not in known:
+            listed = subprocess.run([programs / program, "--gtest_list_tests"], env=environment, capture_output=True, text=True,
+                                    check=True).stdout
+            known[program], suite = [], ""
+            for line in listed.splitlines():
+                name = line.split("#")[0].strip()
+                if line.startswith("  "):
+                    known[program].append(suite + name)
+                elif name.endswith("."):
+                    suite = name
+        for pattern in patterns.split(":") if patterns else ():
+            if not any(fnmatch.fnmatchcase(name, pattern) for name in known[program]):
+                yield f"{program}:{pattern}"
+
+
 def program_of(test):
     return test.partition(":")[0]
 
@@ -121,6 +144,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*")
     parser.add_argument("--list", action="store_true", help="print the bugs and plant none")
+    parser.add_argument("--names", type=Path, metavar="TESTS", help="a directory of built tests: check the filters and plant none")
     arguments = parser.parse_args()
     bugs = [bug for bug in read_bugs(ROOT)
             if not arguments.words or any(word in " ".join((bug.file, bug.replacement, *bug.tests)) for word in arguments.words)]
@@ -129,6 +153,10 @@ def main():
     if arguments.list:
         for bug in bugs:
             print(f"{bug.title}\n    {bug.harm}")
+        return
+    if arguments.names:
+        if missing := list(unnamed(bugs, arguments.names)):
+            sys.exit("mutate: no test has these names:\n" + "\n".join(missing))
         return
     copy_tree()
     tests = sorted({test for bug in bugs for test in bug.tests})

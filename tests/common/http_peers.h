@@ -25,18 +25,15 @@ inline constexpr absl::Duration kPatience = absl::Seconds(60);
 // A connection from any address of this machine, all of 127.0.0.0/8.
 class HttpPeer {
  public:
+  HttpPeer() : HttpPeer("127.0.0.1", 0) {}  // Not connected yet.
   explicit HttpPeer(int port, const char* from = "127.0.0.1", int receive_buffer_bytes = 0)
-      : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    CHECK(fd_ >= 0) << errno;
-    if (receive_buffer_bytes > 0) {
-      ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes, sizeof(int));
-    }
-    const timeval patience = absl::ToTimeval(kPatience);
-    ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-    sockaddr_in address = Loopback(from, 0);
-    CHECK(::bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) << errno;
-    address = Loopback("127.0.0.1", port);
-    CHECK(::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) << errno;
+      : HttpPeer(from, receive_buffer_bytes) {
+    Connect(port);
+  }
+  void Connect(int port, const char* to = "127.0.0.1") const {
+    const sockaddr_in address = Loopback(to, port);
+    CHECK(::connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0)
+        << errno;
   }
   ~HttpPeer() {
     if (fd_ >= 0) ::close(fd_);
@@ -68,6 +65,17 @@ class HttpPeer {
   }
 
  private:
+  HttpPeer(const char* from, int receive_buffer_bytes)
+      : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    CHECK(fd_ >= 0) << errno;
+    if (receive_buffer_bytes > 0) {
+      ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes, sizeof(int));
+    }
+    const timeval patience = absl::ToTimeval(kPatience);
+    ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    const sockaddr_in address = Loopback(from, 0);
+    CHECK(::bind(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) << errno;
+  }
   static sockaddr_in Loopback(const char* host, int port) {
     sockaddr_in address = {};
     address.sin_family = AF_INET;

@@ -141,31 +141,49 @@ class NoMoreDescriptors {
   rlimit before_;
 };
 
+// Catches a server that serves the first address of its name alone, after a shortage or at all.
+TEST(HttpAddresses, EachOfANameIsServedAlsoAfterDescriptorsRanOut) {
+  const auto server = HttpServer::Start({.host = "two.test"}, [](const HttpRequest&) {
+                        return HttpResponse{.body = "hello"};
+                      }).value();  // tests/testing/names.cc
+  const auto connect = [&](const std::vector<HttpPeer>& peers) {
+    peers[0].Connect(server->address().port, "127.0.0.1");
+    peers[1].Connect(server->address().port, "127.0.0.2");
+  };
+  const auto expect_served = [](const std::vector<HttpPeer>& peers) {
+    for (const HttpPeer& peer : peers) {
+      peer.Send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+      EXPECT_THAT(peer.ReadAll(), EndsWith("hello"));
+    }
+  };
+  std::vector<HttpPeer> peers(2);
+  connect(peers);
+  expect_served(peers);
+  const std::vector<HttpPeer> waiting(2);
+  std::optional<NoMoreDescriptors> none(std::in_place);
+  connect(waiting);  // By the kernel, though the server has no descriptor to accept with.
+  const absl::Duration used = ProcessorTime();
+  absl::SleepFor(absl::Seconds(1));
+  EXPECT_LT(ProcessorTime() - used, absl::Milliseconds(300)) << "it must not ask without a pause";
+  none.reset();
+  expect_served(waiting);
+}
+
 TEST_F(SlowPeersTest, AServerWithoutDescriptorsIsBackWhenThereAreSome) {
   const HttpPeer before(port());
   EXPECT_THAT(Get(port(), "/"), EndsWith("hello")) << "so `before` is accepted, too";
-  // The client's own descriptor is taken before the limit.
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const HttpPeer waiting;  // Has its own descriptor before the limit.
   std::optional<NoMoreDescriptors> none(std::in_place);
-  // Connected by the kernel, though the server has no descriptor to accept with.
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(uint16_t(port()));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  ASSERT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  waiting.Connect(port());  // By the kernel, though the server has no descriptor to accept with.
   const std::string request = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
-  ASSERT_EQ(::send(fd, request.data(), request.size(), 0), ssize_t(request.size()));
+  waiting.Send(request);
   const absl::Duration used = ProcessorTime();
   absl::SleepFor(absl::Seconds(1));
   EXPECT_LT(ProcessorTime() - used, absl::Milliseconds(300)) << "it must not ask without a pause";
   before.Send(request);
   EXPECT_THAT(before.ReadAll(), EndsWith("hello")) << "who was there before is served";
   none.reset();
-  const timeval patience = absl::ToTimeval(testing::kPatience);
-  ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-  char byte = 0;
-  EXPECT_EQ(::recv(fd, &byte, 1, 0), 1) << "who waited is served without connecting again";
-  ::close(fd);
+  EXPECT_THAT(waiting.ReadAll(), EndsWith("hello")) << "without connecting again";
   EXPECT_THAT(Get(port(), "/"), EndsWith("hello"));
 }
 

@@ -28,10 +28,11 @@ FileDescriptor ConnectTo(const Listener& listener) {
 }
 
 TEST(ListenerTest, EveryAddressOfANameHasTheSamePortAndAcceptsItsPeers) {
-  const auto listeners = Listener::Listen(At("localhost", 0));
+  const auto listeners = Listener::Listen(At("two.test", 0));  // tests/testing/names.cc
   ASSERT_TRUE(listeners.ok()) << listeners.status();
+  ASSERT_EQ(listeners->size(), 2u);
   for (const Listener& listener : *listeners) {
-    EXPECT_EQ(listener.address().host, "localhost");
+    EXPECT_EQ(listener.address().host, "two.test");
     EXPECT_EQ(listener.address().port, listeners->front().address().port);
     EXPECT_GT(listener.address().port, 0);
     EXPECT_TRUE(absl::IsUnavailable(listener.Accept().status())) << "nobody has come";
@@ -55,6 +56,22 @@ TEST(ListenerTest, ATakenPortIsToldFromAnAddressThatTheMachineDoesNotHave) {
   const absl::Status foreign = Listener::Listen(At("192.0.2.1", 0)).status();  // RFC 5737.
   EXPECT_TRUE(absl::IsUnavailable(foreign)) << foreign;
   EXPECT_THAT(std::string(foreign.message()), HasSubstr("cannot listen on 192.0.2.1:0: "));
+}
+
+TEST(ListenerTest, APortIsTakenIfItIsAtOneAddressOfTheName) {
+  const auto second = Listener::Listen(At("127.0.0.2", 0));
+  ASSERT_TRUE(second.ok()) << second.status();
+  const int port = second->front().address().port;
+  const absl::Status taken = Listener::Listen(At("two.test", port)).status();
+  EXPECT_TRUE(absl::IsAlreadyExists(taken)) << taken;
+  // What was bound before the port was found taken is free again.
+  EXPECT_TRUE(Listener::Listen(At("127.0.0.1", port)).ok());
+}
+
+TEST(ListenerTest, AnAddressThatTheMachineDoesNotHaveIsLeftOut) {
+  const auto listeners = Listener::Listen(At("half.test", 0));
+  ASSERT_TRUE(listeners.ok()) << listeners.status();
+  EXPECT_EQ(listeners->size(), 1u);
 }
 
 TEST(ListenerTest, ConnectionsInheritTheReceiveBuffer) {

@@ -2,6 +2,7 @@
 
 #include "train/generate/evaluate.h"
 
+#include "absl/strings/str_cat.h"
 #include "cli/become_trainer.h"
 #include "cli/errors.h"
 #include "cli/verbs/verbs.h"
@@ -14,15 +15,20 @@ namespace {
 
 absl::Status RunEvaluate(const Context& context) {
   const Arguments& arguments = context.arguments;
-  if (!arguments.Has("--data") && !arguments.Has("--choices")) {
-    return UsageError("wanted --data FILE, --choices FILE or both, found neither");
+  if (!arguments.Has("--data") && !arguments.Has("--choices") && !arguments.Has("--chats")) {
+    return UsageError("wanted --data FILE, --chats FILE or --choices FILE, found none");
+  }
+  for (const char* const option : {"--format", "--date"}) {
+    if (!arguments.Has(option) || arguments.Has("--chats")) continue;
+    return UsageError(absl::StrCat(option, ": wanted --chats beside it, found none"));
   }
   if (arguments.Given("--field") && !arguments.Text("--data").ends_with(".jsonl")) {
     return UsageError("--field: wanted --data with a .jsonl file, which has fields");
   }
   RETURN_IF_ERROR(FindCheckpoints(arguments.Text("CHECKPOINT")).status());
-  return BecomeTrainer(context, {"--evaluate", arguments.Text("CHECKPOINT")},
-                       {"--data", "--field", "--choices", "--window"});
+  return BecomeTrainer(
+      context, {"--evaluate", arguments.Text("CHECKPOINT")},
+      {"--data", "--field", "--chats", "--format", "--date", "--choices", "--window"});
 }
 
 }  // namespace
@@ -38,6 +44,13 @@ Verb EvaluateVerb() {
                              "and bits a byte"),
                   TextOption("--field", "NAME", "of a .jsonl file: the field that has the text",
                              "text"),
+                  TextOption("--chats", "FILE",
+                             ".jsonl of conversations (docs/chat.md): prints the loss of their "
+                             "answers, and which part of them the model would write exactly"),
+                  TextOption("--format", "NAME",
+                             "of chats: the format, if neither the run nor the model's chat "
+                             "template says which"),
+                  TextOption("--date", "DATE", "of chats: the date that some formats write"),
                   TextOption("--choices", "FILE",
                              ".jsonl with a question, choices and answer (from 0) in each line: "
                              "prints how often the right choice is the likeliest"),
@@ -46,6 +59,7 @@ Verb EvaluateVerb() {
                                "", {1, uint64_t(kMaxSequence)})},
       .offers = kNothing,
       .examples = {"trainyard evaluate runs/tiny --data held-out.txt",
+                   "trainyard evaluate runs/lora --chats held-out.jsonl",
                    "trainyard evaluate runs/tiny --choices arc-easy.jsonl --window 512"},
       .run = RunEvaluate};
 }

@@ -37,18 +37,26 @@ absl::Status RunGenerate(const Context& context) {
   if (chat.empty() && context.arguments.Has("--chat")) {
     return UsageError("--chat: wanted a question, found an empty text");
   }
-  if (!chat.empty() && !context.arguments.Text("--prompt").empty()) {
-    return UsageError("--chat: wanted a question or a --prompt, found both");
+  const auto given = [&](const char* option) { return !context.arguments.Text(option).empty(); };
+  const bool chats = given("--chats");
+  if (int(!chat.empty()) + int(given("--prompt")) + int(chats) > 1) {
+    return UsageError("wanted at most one of --prompt, --chat and --chats, found several");
   }
-  for (const char* const option : {"--system", "--format", "--date"}) {
-    if (!chat.empty() || context.arguments.Text(option).empty()) continue;
-    return UsageError(absl::StrCat(option, ": wanted --chat beside it, found none"));
+  if (given("--system") && chat.empty()) {
+    return UsageError(chats ? "--system: wanted a message of the role system in each line of "
+                              "--chats, found this option"
+                            : "--system: wanted --chat beside it, found none");
+  }
+  for (const char* const option : {"--format", "--date"}) {
+    if (!chat.empty() || chats || !given(option)) continue;
+    return UsageError(absl::StrCat(option, ": wanted --chat or --chats beside it, found none"));
   }
   const std::string& path = context.arguments.Text("CHECKPOINT");
   RETURN_IF_ERROR(FindCheckpoints(path).status());
-  return BecomeTrainer(context, {"--generate", path},
-                       {"--prompt", "--chat", "--system", "--format", "--date", "--tokens",
-                        "--temperature", "--top-k", "--top-p", "--min-p", "--stop", "--seed"});
+  return BecomeTrainer(
+      context, {"--generate", path},
+      {"--prompt", "--chat", "--chats", "--system", "--format", "--date", "--tokens",
+       "--temperature", "--top-k", "--top-p", "--min-p", "--stop", "--seed"});
 }
 
 }  // namespace
@@ -63,11 +71,14 @@ Verb GenerateVerb() {
                   TextOption("--chat", "TEXT",
                              "a question, which the model answers in its format of chats "
                              "(docs/chat.md)"),
+                  TextOption("--chats", "FILE",
+                             ".jsonl of conversations (docs/chat.md): prints each line with the "
+                             "model's answer to its last question, in the field generated"),
                   TextOption("--system", "TEXT", "for --chat: what the system says first"),
                   TextOption("--format", "NAME",
-                             "for --chat: the format, if neither the run nor the model's chat "
+                             "of chats: the format, if neither the run nor the model's chat "
                              "template says which"),
-                  TextOption("--date", "DATE", "for --chat: the date that some formats write"),
+                  TextOption("--date", "DATE", "of chats: the date that some formats write"),
                   NumberOption("--tokens", "N",
                                "how many tokens to write; the model sees as many of the last ones "
                                "as it was trained with",

@@ -74,6 +74,14 @@ TEST_F(ChatService, TeachesAModelToAnswer) {
   const Finished answer =
       service_.Trainyard({"generate", "runs/sft", "--chat", "What is 77?", "--temperature", "0"});
   EXPECT_EQ(answer.output, "a number\n") << answer;
+  service_.Write("ask.jsonl", "{\"prompt\": \"What is 77?\", \"completion\": \"a number\"}\n");
+  const Finished answers =
+      service_.Trainyard({"generate", "runs/sft", "--chats", "ask.jsonl", "--temperature", "0"});
+  EXPECT_EQ(answers.output,
+            "{\"completion\":\"a number\",\"generated\":\"a number\",\"prompt\":\"What is 77?\"}\n")
+      << answers;
+  const Finished score = service_.Trainyard({"evaluate", "runs/sft", "--chats", "ask.jsonl"});
+  EXPECT_THAT(score.output, HasSubstr("\"exact_answers\": 1.0")) << score;
   const Finished exported = service_.Trainyard({"export", "runs/sft", "--to", "out"});
   ASSERT_EQ(exported.exit_code, 0) << exported;
   EXPECT_TRUE(Exists(service_.directory() + "/out/tokenizer.json"));

@@ -249,15 +249,17 @@ bool IsBlank(absl::string_view text) {
   return text.find_first_not_of(" \t\r\n") == absl::string_view::npos;
 }
 
-}  // namespace
-
-absl::StatusOr<ChatLine> ReadChatLine(absl::string_view line) {
-  RETURN_IF_ERROR(CheckBytes(line));
-  ASSIGN_OR_RETURN(const Json json, ReadJsonLine(line));
+// The fields of a line that say what it is.
+std::vector<std::string> KindsOf(const Json& json) {
   std::vector<std::string> kinds;
   for (const char* kind : {"messages", "conversations", "completion", "segments"}) {
     if (json.contains(kind)) kinds.push_back(kind);
   }
+  return kinds;
+}
+
+absl::StatusOr<ChatLine> ReadChat(const Json& json) {
+  const std::vector<std::string> kinds = KindsOf(json);
   if (kinds.size() != 1) {
     return Bad(
         "wanted one of messages, conversations, completion with prompt, and segments, found ",
@@ -277,6 +279,31 @@ absl::StatusOr<ChatLine> ReadChatLine(absl::string_view line) {
     ASSIGN_OR_RETURN(read.messages, ReadMessages(json[kinds[0]], kinds[0].c_str()));
   }
   return read;
+}
+
+}  // namespace
+
+absl::StatusOr<ChatLine> ReadChatLine(absl::string_view line) {
+  RETURN_IF_ERROR(CheckBytes(line));
+  ASSIGN_OR_RETURN(const Json json, ReadJsonLine(line));
+  return ReadChat(json);
+}
+
+absl::StatusOr<std::vector<ChatMessage>> ReadChatQuestion(absl::string_view line) {
+  RETURN_IF_ERROR(CheckBytes(line));
+  ASSIGN_OR_RETURN(const Json json, ReadJsonLine(line));
+  if (json.contains("prompt") && KindsOf(json).empty()) {
+    RETURN_IF_ERROR(CheckMeaning(json));
+    return ReadSide(json, "prompt", ChatRole::kUser);
+  }
+  ASSIGN_OR_RETURN(ChatLine read, ReadChat(json));
+  std::vector<ChatMessage>& messages = read.messages;
+  if (!messages.empty() && messages.back().role == ChatRole::kAssistant) messages.pop_back();
+  if (!messages.empty() && messages.back().role == ChatRole::kUser) return std::move(messages);
+  return Bad(
+      "wanted a conversation with a question of the user at the end, or before the last "
+      "answer; found ",
+      read.segments.empty() ? "none" : "segments");
 }
 
 absl::StatusOr<ChatPair> ReadChatPair(absl::string_view line) {

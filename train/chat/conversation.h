@@ -52,6 +52,11 @@ struct ChatLine {
 // of tools and parts that are no text among it. DATA_LOSS: no JSON.
 absl::StatusOr<ChatLine> ReadChatLine(absl::string_view line);
 
+// Reads the question of a line, for a model that shall answer: the messages of ReadChatLine without
+// the assistant's at the end, if there is one. A prompt needs no completion beside it. The last
+// message is the user's. Errors are those of ReadChatLine, and INVALID_ARGUMENT: segments.
+absl::StatusOr<std::vector<ChatMessage>> ReadChatQuestion(absl::string_view line);
+
 // Two answers to one question, of which the first one is better.
 struct ChatPair {
   std::vector<ChatMessage> chosen = {}, rejected = {};  // Whole conversations.

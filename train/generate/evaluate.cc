@@ -7,14 +7,13 @@
 #include <numbers>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "common/files.h"
 #include "common/json.h"
 #include "common/json_fields.h"
 #include "common/status_macros.h"
+#include "train/generate/lines.h"
 
 namespace trainyard {
 namespace {
@@ -29,31 +28,12 @@ void VisitFields(auto& v, Question& q) {
   v("question", q.question), v("choices", q.choices), v("answer", q.answer);
 }
 
-absl::Status At(absl::string_view place, const absl::Status& status) {
-  return absl::Status(status.code(), absl::StrCat(place, ": ", status.message()));
-}
-
-// Calls use(object) for each line that is not blank.
-absl::Status ForEachLine(const std::string& path,
-                         const std::function<absl::Status(const nlohmann::json&)>& use) {
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
-  int64_t number = 0;
-  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
-    ++number;
-    if (absl::StripAsciiWhitespace(line).empty()) continue;
-    const auto object = ParseUniqueJson(line);
-    const absl::Status used = object.ok() ? use(*object) : object.status();
-    if (!used.ok()) return At(absl::StrCat(path, ":", number), used);
-  }
-  return absl::OkStatus();
-}
-
-// -log(probability) of the id.
-double Surprise(std::span<const float> logits, int32_t id) {
-  const double largest = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(double(logit) - largest);
-  return largest + std::log(sum) - double(logits[size_t(id)]);
+absl::Status ForEachObject(const std::string& path,
+                           const std::function<absl::Status(const nlohmann::json&)>& use) {
+  return ForEachLine(path, [&](absl::string_view line) -> absl::Status {
+    ASSIGN_OR_RETURN(const nlohmann::json object, ParseUniqueJson(line));
+    return use(object);
+  });
 }
 
 // Adds a document. Each window begins with the token that the window before has predicted last.
@@ -63,7 +43,7 @@ absl::Status Score(InferenceModel& model, const std::string& text, TextScore& sc
   for (size_t begin = 0; begin + 1 < ids.size(); begin += size_t(model.window())) {
     const size_t size = std::min(size_t(model.window()), ids.size() - 1 - begin);
     model.Run(std::span(ids).subspan(begin, size));
-    for (size_t i = 0; i < size; ++i) score.nats += Surprise(model.Logits(i), ids[begin + i + 1]);
+    for (size_t i = 0; i < size; ++i) score.nats += model.Surprise(i, ids[begin + i + 1]);
     score.tokens += int64_t(size);
   }
   score.bytes += int64_t(text.size());
@@ -93,9 +73,7 @@ absl::StatusOr<double> LogProbability(InferenceModel& model, const std::vector<i
   cut = cut || begin > 0;
   model.Run(std::span(whole).subspan(begin, seen));
   double sum = 0;
-  for (size_t i = known; i < whole.size(); ++i) {
-    sum -= Surprise(model.Logits(i - 1 - begin), whole[i]);
-  }
+  for (size_t i = known; i < whole.size(); ++i) sum -= model.Surprise(i - 1 - begin, whole[i]);
   return sum;
 }
 
@@ -139,7 +117,7 @@ absl::StatusOr<TextScore> ScoreText(InferenceModel& model, const std::string& pa
                                     const std::string& field) {
   TextScore score;
   if (absl::EndsWith(path, ".jsonl")) {
-    RETURN_IF_ERROR(ForEachLine(path, [&](const nlohmann::json& line) -> absl::Status {
+    RETURN_IF_ERROR(ForEachObject(path, [&](const nlohmann::json& line) -> absl::Status {
       if (line.is_object() && line.contains(field) && line[field].is_string()) {
         return Score(model, line[field].get<std::string>(), score);
       }
@@ -159,7 +137,7 @@ absl::StatusOr<TextScore> ScoreText(InferenceModel& model, const std::string& pa
 
 absl::StatusOr<ChoiceScore> ScoreChoices(InferenceModel& model, const std::string& path) {
   ChoiceScore score;
-  RETURN_IF_ERROR(ForEachLine(path, [&](const nlohmann::json& line) -> absl::Status {
+  RETURN_IF_ERROR(ForEachObject(path, [&](const nlohmann::json& line) -> absl::Status {
     Question question;
     RETURN_IF_ERROR(ReadFields(line, question));
     return Score(model, question, score);

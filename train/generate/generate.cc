@@ -1,13 +1,17 @@
 #include "train/generate/generate.h"
 
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/json.h"
 #include "common/rng.h"
 #include "common/status_macros.h"
 #include "train/chat/chat_encoder.h"
+#include "train/chat/json_line.h"
+#include "train/generate/chats.h"
+#include "train/generate/lines.h"
 #include "train/generate/stop_texts.h"
-#include "train/generate/tokenizer_of.h"
 #include "train/tokenizer/text_stream.h"
 
 namespace trainyard {
@@ -21,28 +25,20 @@ absl::Status Validate(const GenerateOptions& options) {
   return Check(options.sampling);
 }
 
+// For questions, which need a format.
+absl::StatusOr<std::unique_ptr<ChatTokenizer>> AskingTokenizer(const InferenceModel& model,
+                                                               const ChatFormatChoice& format) {
+  ASSIGN_OR_RETURN(std::unique_ptr<ChatTokenizer> chat, ChatTokenizerOf(model, format));
+  if (chat->chosen().format != nullptr) return chat;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "wanted a --format of chats, one of ", ChatFormatNames(),
+      ", since the run was trained on segments, whose format nobody knows; found none"));
+}
+
 absl::StatusOr<EncodedQuestion> EncodeChat(const GenerateOptions& options,
                                            const InferenceModel& model) {
-  if (model.tokenizer_path().empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(model.checkpoint(), ": wanted a model with a tokenizer for --chat, found one ",
-                     "of bytes; --prompt takes any text"));
-  }
-  ChatFormatChoice choice = options.format;
-  if (choice.name.empty()) {
-    ASSIGN_OR_RETURN(const auto of_run, ChatFormatOf(model.checkpoint()));
-    if (of_run) choice = *of_run;
-    if (!options.format.date.empty()) choice.date = options.format.date;
-  }
-  choice.tokenizer = model.tokenizer_path();
-  ASSIGN_OR_RETURN(ChosenChatFormat chosen, ChooseChatFormat(choice));
-  if (chosen.format == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--chat: wanted a --format, one of ", ChatFormatNames(),
-        ", since the run was trained on segments, whose format nobody knows; found none"));
-  }
   ASSIGN_OR_RETURN(const std::unique_ptr<ChatTokenizer> chat,
-                   ChatTokenizer::Create(model.tokenizer(), std::move(chosen)));
+                   AskingTokenizer(model, options.format));
   std::vector<ChatMessage> messages;
   if (!options.system.empty()) messages.push_back({ChatRole::kSystem, options.system});
   messages.push_back({ChatRole::kUser, options.chat});
@@ -61,15 +57,10 @@ absl::StatusOr<EncodedQuestion> EncodeBeginning(const GenerateOptions& options,
   return beginning;
 }
 
-}  // namespace
-
-absl::Status Generate(const GenerateOptions& options, const Backend& backend,
-                      const std::function<void(absl::string_view)>& write) {
-  RETURN_IF_ERROR(Validate(options));
-  ASSIGN_OR_RETURN(InferenceModel model,
-                   InferenceModel::Load(options.model, InferenceModel::Use::kGrowing, backend));
+// Writes what follows the beginning.
+absl::Status Continue(const GenerateOptions& options, EncodedQuestion beginning,
+                      InferenceModel& model, const std::function<void(absl::string_view)>& write) {
   const Tokenizer& tokenizer = model.tokenizer();
-  ASSIGN_OR_RETURN(EncodedQuestion beginning, EncodeBeginning(options, model));
   std::vector<int32_t> text = std::move(beginning.ids);
   TextStream readable(tokenizer, text);
   StopTexts stop(options.stop);
@@ -86,6 +77,42 @@ absl::Status Generate(const GenerateOptions& options, const Backend& backend,
   write(stop.Add(rest));
   write(stop.End());
   return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Generate(const GenerateOptions& options, const Backend& backend,
+                      const std::function<void(absl::string_view)>& write) {
+  RETURN_IF_ERROR(Validate(options));
+  ASSIGN_OR_RETURN(InferenceModel model,
+                   InferenceModel::Load(options.model, InferenceModel::Use::kGrowing, backend));
+  ASSIGN_OR_RETURN(EncodedQuestion beginning, EncodeBeginning(options, model));
+  return Continue(options, std::move(beginning), model, write);
+}
+
+absl::Status AnswerChats(const GenerateOptions& options, const std::string& path,
+                         const Backend& backend,
+                         const std::function<void(const std::string&)>& write) {
+  RETURN_IF_ERROR(Validate(options));
+  ASSIGN_OR_RETURN(InferenceModel model,
+                   InferenceModel::Load(options.model, InferenceModel::Use::kGrowing, backend));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ChatTokenizer> chat,
+                   AskingTokenizer(model, options.format));
+  const std::unique_ptr<ChatEncoder> encoder = chat->NewEncoder();
+  return ForEachLine(path, [&](absl::string_view line) -> absl::Status {
+    ASSIGN_OR_RETURN(std::vector<ChatMessage> messages, ReadChatQuestion(line));
+    ASSIGN_OR_RETURN(nlohmann::json json, ReadJsonLine(line));
+    if (json.contains("generated")) {
+      return absl::InvalidArgumentError("generated: wanted no such field, found it; it is added");
+    }
+    ASSIGN_OR_RETURN(EncodedQuestion question, encoder->EncodeQuestion(std::move(messages)));
+    std::string answer;
+    RETURN_IF_ERROR(Continue(options, std::move(question), model,
+                             [&](absl::string_view more) { absl::StrAppend(&answer, more); }));
+    json["generated"] = std::move(answer);
+    write(JsonText(json));
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace trainyard

@@ -24,11 +24,9 @@ struct GenerateOptions {
   std::string prompt = {};  // May be empty.
   // A question. The model answers in its format of chats, and `prompt` does not count. Empty: none.
   std::string chat = {};
-  std::string system = {};  // What the system says before the question; may be empty.
-  // The format and its date. Without a name, those of the run if it was trained on chats, and else
-  // the format of the chat template beside the tokenizer. `tokenizer` does not count.
-  ChatFormatChoice format = {};
-  int64_t tokens = 200;  // Number of tokens to write.
+  std::string system = {};       // What the system says before the question; may be empty.
+  ChatFormatChoice format = {};  // Of chats (ChatTokenizerOf in chats.h).
+  int64_t tokens = 200;          // Number of tokens to write.
   Sampling sampling = {};
   std::vector<std::string> stop = {};  // The text ends before the first of these.
   uint64_t seed = 1;                   // The same seed writes the same text.
@@ -37,9 +35,18 @@ struct GenerateOptions {
 // Calls `write` with each character when it is sampled. Bytes that belong to no character are
 // written as '?', so the output is UTF-8. At most `tokens` tokens are sampled. An answer ends
 // before the token that ends answers in its format. Errors: those of InferenceModel::Load, and,
-// with a question, of ChooseChatFormat and ChatTokenizer::Create. INVALID_ARGUMENT: a setting is
-// out of range, or a question of a model of bytes.
+// with a question, of ChatTokenizerOf. INVALID_ARGUMENT: a setting is out of range, or a question
+// of a model that was trained on segments and has no format.
 absl::Status Generate(const GenerateOptions& options, const Backend& backend,
                       const std::function<void(absl::string_view)>& write);
+
+// Answers the question of each line of a file (ReadChatQuestion), and calls `write` with the line's
+// object of JSON, to which the field `generated` is added. All answers begin with the same seed, so
+// an answer does not depend on the lines before. Of `options`, `prompt`, `chat` and `system` do not
+// count. Errors: those of Generate and of ReadChatQuestion, with file and line; what was answered
+// before is written. INVALID_ARGUMENT: a line has the field already.
+absl::Status AnswerChats(const GenerateOptions& options, const std::string& path,
+                         const Backend& backend,
+                         const std::function<void(const std::string&)>& write);
 
 }  // namespace trainyard

@@ -1,6 +1,7 @@
 #include "train/generate/inference_model.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
@@ -129,6 +130,14 @@ void InferenceModel::ReadLogits(const std::string& output) {
 
 std::span<const float> InferenceModel::Logits(size_t i) const {
   return {&logits_[i * columns_], vocab_};
+}
+
+double InferenceModel::Surprise(size_t i, int32_t id) const {
+  const std::span<const float> logits = Logits(i);
+  const double largest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(double(logit) - largest);
+  return largest + std::log(sum) - double(logits[size_t(id)]);
 }
 
 }  // namespace trainyard

@@ -44,6 +44,8 @@ class InferenceModel {
   // What may follow the token `i` of the last Run: a logit for each id of the model's vocabulary,
   // which may have more ids than the tokenizer.
   std::span<const float> Logits(size_t i) const;
+  // -log(probability) that `id` follows the token `i` of the last Run, in nats.
+  double Surprise(size_t i, int32_t id) const;
 
   // What may follow a text, of which the model sees the last tokens: all if the window holds them,
   // and else as GrowingText::Read says. Models with recurrent layers, whose state is not kept, read

@@ -31,6 +31,7 @@
 #include "train/config/continued_run.h"
 #include "train/config/resolve_model.h"
 #include "train/config/validate.h"
+#include "train/generate/chats.h"
 #include "train/generate/evaluate.h"
 #include "train/generate/generate.h"
 #include "train/step/rank_engine.h"
@@ -53,6 +54,7 @@ struct Flags {
   InferenceModel::Options model;   // For both.
   GenerateOptions text;
   std::string data, choices, field = "text";  // For --evaluate.
+  std::string chats;                          // For both.
   std::string fault;
   std::string device = "auto";
   std::string dump;  // A job spec; empty: not requested.
@@ -114,6 +116,15 @@ int WriteText(const GenerateOptions& options) {
   return 0;
 }
 
+// Prints a line of JSON for each line of the file.
+int WriteAnswers(const Flags& flags) {
+  const auto write = [](const std::string& line) { std::cout << line << std::endl; };
+  const absl::Status status = AnswerChats(flags.text, flags.chats, CpuBackend(), write);
+  if (!status.ok()) return Fail(status);
+  if (!std::cout) return Fail(absl::InternalError("cannot write standard output"));
+  return 0;
+}
+
 // Prints one object of JSON.
 int Evaluate(const Flags& flags) {
   absl::StatusOr<InferenceModel> model =
@@ -129,6 +140,15 @@ int Evaluate(const Flags& flags) {
                     {"loss", text->loss()},
                     {"perplexity", text->perplexity()},
                     {"bits_per_byte", text->bits_per_byte()}};
+  }
+  if (!flags.chats.empty()) {
+    const absl::StatusOr<AnswerScore> score = ScoreChats(*model, flags.chats, flags.text.format);
+    if (!score.ok()) return Fail(score.status());
+    json["chats"] = {{"conversations", score->conversations},
+                     {"answers", score->answers},
+                     {"tokens", score->tokens},
+                     {"loss", score->loss()},
+                     {"exact_answers", double(score->exact) / double(score->answers)}};
   }
   if (!flags.choices.empty()) {
     const absl::StatusOr<ChoiceScore> score = ScoreChoices(*model, flags.choices);
@@ -296,6 +316,9 @@ int Main(int argc, char** argv) {
   app.add_option("--data", flags.data,
                  "For --evaluate: a text, or .jsonl with a text in each line");
   app.add_option("--field", flags.field, "For --data: the field of a line that has the text");
+  app.add_option("--chats", flags.chats,
+                 "Conversations in .jsonl: answers their questions, or says how well it predicts "
+                 "their answers");
   app.add_option("--choices", flags.choices, "For --evaluate: .jsonl with a question in each line");
   auto* dump = app.add_option(
       "--dump-program", flags.dump,
@@ -330,8 +353,9 @@ int Main(int argc, char** argv) {
   if (flags.measure) return Measure(flags.model.threads);
   flags.model.checkpoint = flags.generate.empty() ? flags.evaluate : flags.generate;
   flags.text.model = flags.model;
-  if (!flags.generate.empty()) return WriteText(flags.text);
   if (!flags.evaluate.empty()) return Evaluate(flags);
+  if (!flags.generate.empty() && !flags.chats.empty()) return WriteAnswers(flags);
+  if (!flags.generate.empty()) return WriteText(flags.text);
   return Train(flags);
 }
 

@@ -48,6 +48,37 @@ TEST(ReadChatLine, ReadsTheFourForms) {
             "q\n[a]");
 }
 
+std::string Question(absl::string_view line) {
+  const auto read = ReadChatQuestion(line);
+  if (!read.ok()) return std::string(read.status().message());
+  std::string shape;
+  for (const ChatMessage& message : *read) absl::StrAppend(&shape, message.content, " | ");
+  return shape;
+}
+
+TEST(ReadChatQuestion, IsWhatStandsBeforeTheLastAnswer) {
+  EXPECT_EQ(Question(R"({"prompt": "q"})"), "q | ");
+  EXPECT_EQ(Question(R"({"prompt": "q", "completion": "a"})"), "q | ");
+  EXPECT_EQ(Question(R"({"prompt": "q", "chosen": "a", "rejected": "b"})"), "q | ");
+  EXPECT_EQ(Question(R"({"conversations": [{"from": "human", "value": "q"},
+                      {"from": "gpt", "value": "a"}, {"from": "human", "value": "r"},
+                      {"from": "gpt", "value": "b"}]})"),
+            "q | a | r | ");
+  EXPECT_EQ(Question(R"({"messages": [{"role": "user", "content": "q"}]})"), "q | ");
+}
+
+TEST(ReadChatQuestion, IsTheUsers) {
+  EXPECT_THAT(Question(R"({"messages": [{"role": "system", "content": "s"},
+                      {"role": "assistant", "content": "a"}]})"),
+              HasSubstr("wanted a conversation with a question of the user"));
+  EXPECT_THAT(Question(R"({"segments": [{"text": "a", "train": true}]})"),
+              HasSubstr("found segments"));
+  EXPECT_THAT(Question(R"({"prompt": 3})"), HasSubstr("prompt: wanted a text, found a number"));
+  EXPECT_THAT(Question(R"({"prompt": "q", "tools": [1]})"), HasSubstr("tools: wanted no such"));
+  EXPECT_THAT(Question(R"({"text": "q"})"), HasSubstr("wanted one of messages"));
+  EXPECT_THAT(Question("[]"), HasSubstr("wanted"));
+}
+
 // "user: q | assistant: a | against user: q | assistant: b | after 0"
 std::string PairShape(absl::string_view line) {
   const auto read = ReadChatPair(line);

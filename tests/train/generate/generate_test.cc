@@ -8,10 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "tests/models/hf/files.h"
-#include "tests/train/chat/golden_chat.h"
-#include "tests/train/step/run_job.h"
-#include "train/chat/chat_lines.h"
-#include "train/data/chat.h"
+#include "tests/train/generate/chat_model.h"
 #include "train/hf/import.h"
 
 namespace trainyard::testing {
@@ -95,45 +92,6 @@ TEST_F(ImportedModel, IsRefusedWithoutATokenizerAndWithOneThatDoesNotFit) {
                        ::testing::HasSubstr("at least 100"), ::testing::HasSubstr("found 13")));
 }
 
-// A model that has learnt to answer any question in one way.
-class ChatModel : public ::testing::Test {
- protected:
-  static JobConfig Job(const std::string& name, const std::string& format) {
-    const std::string directory = FreshDirectory(name);
-    CHECK(MakeDirectories(directory).ok());
-    WriteBytes(directory + "/tokenizer.json", OpenGoldenChat("chatml").tokenizer_json);
-    std::string lines;
-    for (int i = 0; i < 20; ++i) {
-      absl::StrAppend(&lines, R"({"prompt": "What is )", i, R"(?", "completion": "a number"})",
-                      "\n");
-    }
-    WriteBytes(directory + "/chats.jsonl", lines);
-    JobConfig job = TinyJob(directory + "/run");
-    job.model.architecture->fields["vocab"] = int64_t{2048};
-    job.model.architecture->fields["max_seq"] = int64_t{96};
-    job.batch = {.global = 2, .micro = 2, .sequence = 96};
-    job.steps = 40;
-    job.optimizer.clip_norm = 0;
-    job.data = ChatData{.path = directory + "/chats.jsonl",
-                        .tokenizer = directory + "/tokenizer.json",
-                        .format = format};
-    const RankRun run = RunJob(job, {.open_lines = OpenChatLines})[0];
-    CHECK(run.status.ok()) << run.status;
-    return job;
-  }
-
-  static absl::StatusOr<std::string> Answer(const JobConfig& job, GenerateOptions options) {
-    options.model.checkpoint = job.checkpoint->directory;
-    options.sampling.temperature = 0;
-    options.tokens = 50;
-    std::string text;
-    const absl::Status status = Generate(
-        options, CpuBackend(), [&](absl::string_view more) { absl::StrAppend(&text, more); });
-    if (!status.ok()) return status;
-    return text;
-  }
-};
-
 TEST_F(ChatModel, AnswersInTheFormatOfItsRun) {
   const JobConfig job = Job("generate-chat", "chatml");
   const auto answer = Answer(job, {.chat = "What is 31?"});
@@ -145,7 +103,7 @@ TEST_F(ChatModel, AnswersInTheFormatOfItsRun) {
   EXPECT_THAT(Answer(job, {.chat = "q", .format = {.name = "gemma"}}).status().message(),
               ::testing::HasSubstr("gemma"));
   EXPECT_THAT(Answer(job, {.chat = "q", .format = {.name = "segments"}}).status().message(),
-              ::testing::HasSubstr("wanted a --format, one of chatml"));
+              ::testing::HasSubstr("wanted a --format of chats, one of chatml"));
   std::filesystem::remove(job.data.As<ChatData>().tokenizer);
   EXPECT_THAT(Answer(job, {.chat = "q"}).status().message(), ::testing::HasSubstr("no tokenizer"));
 }

@@ -16,9 +16,10 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Service:
-    """Within `with`: serves, with so many devices of each worker, jobs whose paths lie in `directory`."""
+    """Within `with`: serves, with so many devices of each worker, jobs whose paths lie in `directory` or below a root."""
 
-    def __init__(self, devices, binaries=BUILD / "bin", workers=1):
+    def __init__(self, devices, binaries=BUILD / "bin", workers=1, roots=()):
+        self._roots = [word for root in roots for word in ("--root", str(root))]
         self._devices = devices
         self._workers = workers
         self._trainyard = str(Path(binaries).resolve() / "trainyard")
@@ -28,7 +29,7 @@ class Service:
         self.directory = self._temporary.name
         self._up = subprocess.Popen(
             [self._trainyard, "up", "--workers", str(self._workers), "--devices-per-worker", str(self._devices), "--state", self.directory + "/state",
-             "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--quiet"],
+             "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--quiet", *self._roots],
             stdout=subprocess.PIPE, text=True, cwd=self.directory)
         ready = re.match(r"ready controller=(\S+)", self._up.stdout.readline())
         if not ready:

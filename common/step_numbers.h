@@ -87,6 +87,9 @@ struct StepNumbers {
   std::optional<double> rejected_reward;
   std::optional<double> reward_margin;    // Their difference.
   std::optional<double> reward_accuracy;  // The share of pairs whose chosen answer has more.
+  // The same two, over all pairs that are held out, after this step if it was measured.
+  std::optional<double> validation_reward_margin;
+  std::optional<double> validation_reward_accuracy;
 };
 
 struct StepNumber {
@@ -146,6 +149,14 @@ constexpr void ForEachNumber(Numbers& numbers, Visit&& visit) {
                  "Share of pairs whose chosen answer has the larger reward. About 0.5: nothing is "
                  "learnt. Absent: the data are not pairs of answers."},
       numbers.reward_accuracy);
+  visit(StepNumber{"validation_reward_margin", "validation_reward_margin",
+                   "Mean margin of held-out pairs in the last validation. Not rising while "
+                   "reward_margin rises: the answers are learnt by heart."},
+        numbers.validation_reward_margin);
+  visit(StepNumber{"validation_reward_accuracy", "validation_reward_accuracy_ratio",
+                   "Share of held-out pairs whose chosen answer has the larger reward. About 0.5: "
+                   "nothing is learnt that holds for other pairs."},
+        numbers.validation_reward_accuracy);
 }
 
 template <typename V>

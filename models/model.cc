@@ -20,6 +20,7 @@ void RecordForward(Recorder& recorder, const Model& model, const RecordOptions& 
   program.sequence = options.sequence;
   program.context_exchange = options.context_exchange;
   program.expert_rows = options.expert_rows;
+  program.logits_bytes = options.logits_bytes;
   program.restart_positions = options.restart_positions;
   program.deterministic = options.deterministic;
   program.cache = options.cache;

@@ -13,7 +13,7 @@ packages=(
   prometheus-cpp-dev libmicrohttpd-dev libgnutls28-dev libcurl4-openssl-dev zlib1g-dev
   libutf8proc-dev libsentencepiece-dev
   libgtest-dev libgmock-dev libbenchmark-dev
-  python3 curl procps iproute2 openssl bible-kjv
+  python3 curl procps iproute2 openssl bible-kjv tzdata
 )
 
 if [ "${1:-}" = --list ]; then

@@ -146,6 +146,7 @@ struct Program {
   int64_t sequence = 0;            // Tokens of one sequence, on all context ranks.
   int64_t cache = 0;               // As RecordOptions::cache.
   double expert_rows = 2;          // As RecordOptions::expert_rows.
+  int64_t logits_bytes = 0;        // As RecordOptions::logits_bytes.
   bool restart_positions = false;  // As RecordOptions::restart_positions.
   bool deterministic = true;       // As RecordOptions::deterministic.
   int num_blocks = 0;              // The whole model's: embedding, layers, head.

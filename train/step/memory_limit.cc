@@ -7,9 +7,21 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/bytes.h"
+#include "train/config/precision.h"
 
 namespace trainyard {
 namespace {
+
+// Whether the optimizer's state has 8 bytes a parameter less in another form.
+bool HasCompactState(const JobConfig& job) {
+  const OptimizerOptions& chosen = job.optimizer.options;
+  const auto& options = chosen.optimizer().options;
+  const bool has_forms = std::any_of(
+      options.begin(), options.end(),
+      [](const OptimizerOption& option) { return absl::string_view(option.name) == "state"; });
+  return has_forms && chosen.state() == OptimizerState::kF32 &&
+         RowOf(job.precision).formats.CanBeCompact();
+}
 
 // If one part alone is too large, only a change that makes this part smaller can be enough.
 std::vector<std::string> Advice(const MemoryPlan& plan, size_t limit_bytes, const JobConfig& job,
@@ -33,6 +45,10 @@ std::vector<std::string> Advice(const MemoryPlan& plan, size_t limit_bytes, cons
   }
   advice.push_back(absl::StrCat("parallelism.tensor more than ", p.tensor));
   if (parameters_over || !activations_over) {
+    if (HasCompactState(job)) {
+      advice.push_back(
+          absl::StrCat("optimizer.", job.optimizer.options.optimizer().name, ".state COMPACT"));
+    }
     advice.push_back(absl::StrCat("parallelism.pipeline more than ", p.pipeline));
     if (facts.experts) advice.push_back(absl::StrCat("parallelism.expert more than ", p.expert));
     if (p.zero != Zero::kFull) advice.push_back("more devices with parallelism.zero FULL");

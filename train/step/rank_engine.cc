@@ -30,7 +30,14 @@ std::optional<PreferenceOptions> PreferenceOf(const JobConfig& job) {
   return PreferenceOptions{.method = job.preference->method, .beta = job.preference->beta};
 }
 
-TrainingOptions OptionsOf(const JobConfig& job, const Layout& layout,
+// A chunk of the head adds to the gradient of the head's weight, which a GPU reads and writes in
+// memory each time (docs/performance.md). So a chunk has thousands of rows there.
+int64_t LogitsBytesOn(DeviceKind device) {
+  constexpr int64_t kOnGpu = int64_t{1} << 30;
+  return device == DeviceKind::kCuda ? kOnGpu : RecordOptions().logits_bytes;
+}
+
+TrainingOptions OptionsOf(const JobConfig& job, const Layout& layout, DeviceKind device,
                           const EngineOptions& options) {
   return {.record = {.precision = PrecisionOf(job, options),
                      .micro_batch = job.batch.micro,
@@ -40,6 +47,7 @@ TrainingOptions OptionsOf(const JobConfig& job, const Layout& layout,
                      .cuts = layout.cuts,
                      .stages = layout.schedule.stage_of,
                      .expert_rows = options.expert_rows,
+                     .logits_bytes = LogitsBytesOn(device),
                      .documents = ResetsAttentionMask(job.data),
                      .restart_positions = FactsOf(job.data).packs,
                      .deterministic = job.deterministic,
@@ -56,10 +64,10 @@ TrainingOptions OptionsOf(const JobConfig& job, const Layout& layout,
 }
 
 Program Record(const JobConfig& job, const ModelConfig& model, const Layout& layout,
-               const EngineOptions& options) {
+               DeviceKind device, const EngineOptions& options) {
   const std::unique_ptr<Model> of_family = options.model == nullptr ? CreateModel(model) : nullptr;
   Program program = RecordTraining(options.model == nullptr ? *of_family : *options.model,
-                                   OptionsOf(job, layout, options));
+                                   OptionsOf(job, layout, device, options));
   if (options.edit) options.edit(program);
   return program;
 }
@@ -87,7 +95,7 @@ absl::StatusOr<RankPlan> PlanRank(const JobConfig& job, const ModelConfig& model
                                   DeviceKind device, const EngineOptions& options) {
   ASSIGN_OR_RETURN(Layout layout, LayoutOf(job, model));
   layout.mesh.rank = rank;
-  Program program = Record(job, model, layout, options);
+  Program program = Record(job, model, layout, device, options);
   const int stage = layout.mesh.coordinate(Axis::kPipeline);
   MemoryPlan memory = PlanMemory(program, PlanFor(layout.schedule, stage, device));
   return RankPlan{std::move(program), std::move(memory)};
@@ -97,16 +105,15 @@ absl::Status DumpProgram(const JobConfig& job, const ModelConfig& model, int ran
                          std::ostream& out) {
   ASSIGN_OR_RETURN(Layout layout, LayoutOf(job, model));
   layout.mesh.rank = rank;
-  TrainingOptions options = OptionsOf(job, layout, {});
+  TrainingOptions options = OptionsOf(job, layout, DeviceKind::kCpu, {});
   options.after_pass = [&](const char* pass, const Program& program) {
     out << "== after " << pass << '\n' << program.Dump();
   };
-  const Program program = RecordTraining(*CreateModel(model), options);
-  const int stage = layout.mesh.coordinate(Axis::kPipeline);
+  RecordTraining(*CreateModel(model), options);
   for (const auto& [name, device] :
        {std::pair("memory", DeviceKind::kCpu), std::pair("memory on a GPU", DeviceKind::kCuda)}) {
-    out << "== " << name << ": "
-        << PlanMemory(program, PlanFor(layout.schedule, stage, device)).Summary() << '\n';
+    ASSIGN_OR_RETURN(const RankPlan plan, PlanRank(job, model, rank, device, {}));
+    out << "== " << name << ": " << plan.memory.Summary() << '\n';
   }
   return absl::OkStatus();
 }
@@ -121,7 +128,7 @@ absl::StatusOr<std::unique_ptr<RankEngine>> RankEngine::Create(const JobConfig& 
       << layout.mesh.ranks() << " ranks in a world of " << world.size();
   layout.mesh.rank = world.rank();
   std::unique_ptr<RankEngine> engine(new RankEngine(std::move(layout)));
-  Program program = Record(job, model, engine->layout_, options);
+  Program program = Record(job, model, engine->layout_, backend.device(), options);
   engine->layout_.mesh = program.mesh;  // Now with sharing_stages.
   const Mesh& mesh = engine->mesh();
   std::set<Group> groups = program.Groups();

@@ -28,4 +28,24 @@ void RecordState(const StepState& state, const JobConfig& job, const ModelConfig
   numbers.reward_accuracy = state.reward_accuracy;
 }
 
+void ValidationSums::Add(const StepState& state, const BatchCounts& counts) {
+  values_[kLoss] += state.loss;
+  values_[kUncounted] += double(counts.uncounted);
+  values_[kAnswerLoss] += state.answer_loss;
+  values_[kAnswerTargets] += double(counts.answer_targets);
+  values_[kMargin] += state.chosen_reward - state.rejected_reward;
+  values_[kAccuracy] += state.reward_accuracy;
+}
+
+void ValidationSums::Record(int64_t tokens, const JobConfig& job, StepNumbers& numbers) const {
+  const double counted = 1 - values_[kUncounted] / double(tokens);  // The share of all tokens.
+  numbers.validation_loss = values_[kLoss] / counted;
+  if (!job.preference) return;
+  if (values_[kAnswerTargets] > 0) {
+    *numbers.validation_loss += values_[kAnswerLoss] * double(tokens) / values_[kAnswerTargets];
+  }
+  numbers.validation_reward_margin = values_[kMargin] / counted;
+  numbers.validation_reward_accuracy = values_[kAccuracy] / counted;
+}
+
 }  // namespace trainyard

@@ -451,8 +451,7 @@ Agreement RankTrainer::Attempt(int attempt, const StepBatch& batch, const StepIn
 absl::Status RankTrainer::Validate(StepRecord& record) {
   const int64_t batches = ValidationBatches(job_, data_.splits),
                 tokens = batches * tokens_per_step();
-  // Of losses, of targets that are not counted, and of the chosen answers' losses and targets.
-  std::array<double, 4> sums = {};
+  ValidationSums sums;
   absl::Status status;
   step_clock_.Pause();
   for (int64_t i = 0; i < batches && status.ok(); ++i) {
@@ -462,19 +461,17 @@ absl::Status RankTrainer::Validate(StepRecord& record) {
     status = batch.status();
     if (!batch.ok()) break;
     const StepState state = engine_->runner().Forward(*batch, tokens);
-    sums[0] += state.loss;
-    if (data_.splits.validation->counts_all_targets()) continue;
-    const BatchCounts counts = CountBatch(*batch, engine_->mesh(), engine_->part());
-    sums[1] += double(counts.uncounted);
-    sums[2] += state.answer_loss;
-    sums[3] += double(counts.answer_targets);
+    BatchCounts counts;
+    if (!data_.splits.validation->counts_all_targets()) {
+      counts = CountBatch(*batch, engine_->mesh(), engine_->part());
+    }
+    sums.Add(state, counts);
   }
   if (!status.ok()) return Leave(status);
-  everyone_->AllReduceSum(Tensor{{sums.data(), DType::kF64, Shape{4}}});
+  everyone_->AllReduceSum(sums.values());
   record.phases.validation = step_clock_.Resume();
-  RETURN_IF_ERROR(CheckCounted(data_.field, tokens, int64_t(sums[1])));
-  record.validation_loss = sums[0] / (1 - sums[1] / double(tokens));
-  if (sums[3] > 0) *record.validation_loss += sums[2] * double(tokens) / sums[3];
+  RETURN_IF_ERROR(CheckCounted(data_.field, tokens, sums.uncounted()));
+  sums.Record(tokens, job_, record);
   return absl::OkStatus();
 }
 

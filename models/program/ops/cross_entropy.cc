@@ -29,12 +29,12 @@
 namespace trainyard::ops {
 namespace {
 
-// Returns the number of rows of a chunk. The logits of a chunk should stay near the caches, but a
-// chunk should have enough rows that its products take much longer than reading the weight and
-// adding to the weight's gradient. All chunks but the last have the same number of rows.
-int64_t ChunkRows(int64_t rows, int64_t row_bytes) {
-  constexpr int64_t kBytes = 16 << 20, kLeastRows = 512;
-  const int64_t most = std::max(kLeastRows, kBytes / row_bytes);
+// Returns the number of rows of a chunk, whose logits have at most so many bytes. But a chunk has
+// enough rows that its products take longer than reading the weight and adding to the weight's
+// gradient. All chunks but the last have the same number of rows.
+int64_t ChunkRows(int64_t rows, int64_t row_bytes, int64_t bytes) {
+  constexpr int64_t kLeastRows = 512;
+  const int64_t most = std::max(kLeastRows, bytes / row_bytes);
   const int64_t chunks = (rows + most - 1) / most;
   return (rows + chunks - 1) / chunks;
 }
@@ -378,7 +378,7 @@ Division DivisionOf(const Recorder& recorder, Value x, Value weight, Value targe
   return {.axes = axes,
           .slice = SliceOf(spec, mesh.coordinate(axes) * columns, columns),
           .rows = rows,
-          .chunk = ChunkRows(rows, row_bytes)};
+          .chunk = ChunkRows(rows, row_bytes, recorder.program().logits_bytes)};
 }
 
 }  // namespace

@@ -90,6 +90,22 @@ TEST(CheckMemory, NamesDeterminismWhereItCostsMemory) {
   EXPECT_THAT(Refusal(Plan(9 * kGiB, kGiB), {}, Dense()), Not(HasSubstr("deterministic")));
 }
 
+TEST(CheckMemory, NamesCompactStateWhereTheJobCanHaveIt) {
+  const auto compact = HasSubstr("optimizer.adamw.state COMPACT");
+  JobConfig job;
+  job.precision = PrecisionName::kBF16;
+  EXPECT_THAT(Refusal(Plan(9 * kGiB, kGiB), job, Dense()), compact);
+  EXPECT_THAT(Refusal(Plan(kGiB, 9 * kGiB), job, Dense()), Not(compact));
+  job.optimizer.options =
+      OptimizerOptions(AdamWOptimizer(), {{"state", double(OptimizerState::kCompact)}});
+  EXPECT_THAT(Refusal(Plan(9 * kGiB, kGiB), job, Dense()), Not(compact));
+  job.optimizer.options = OptimizerOptions(LionOptimizer());
+  EXPECT_THAT(Refusal(Plan(9 * kGiB, kGiB), job, Dense()), Not(HasSubstr("COMPACT")));
+  job.optimizer.options = OptimizerOptions(AdamWOptimizer());
+  job.precision = PrecisionName::kF32;
+  EXPECT_THAT(Refusal(Plan(9 * kGiB, kGiB), job, Dense()), Not(compact));
+}
+
 TEST(CheckMemory, NamesNoFieldThatIsAtItsLimit) {
   const ModelConfig dense = Dense();
   JobConfig job;

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "absl/strings/str_join.h"
+#include "tests/models/hf/files.h"
 #include "tests/models/tiny.h"
 #include "tests/train/step/layouts.h"
 #include "tests/train/step/pair_lines.h"
@@ -72,7 +73,10 @@ void ExpectSame(const std::vector<RankRun>& runs, const RankRun& alone) {
       EXPECT_NEAR(*got.reward_margin, *one.reward_margin, kEqual);
       EXPECT_NEAR(*got.reward_accuracy, *one.reward_accuracy, kEqual);
     }
-    EXPECT_NEAR(*run.records.back().validation_loss, *alone.records.back().validation_loss, kEqual);
+    const StepRecord &got = run.records.back(), &one = alone.records.back();
+    EXPECT_NEAR(*got.validation_loss, *one.validation_loss, kEqual);
+    EXPECT_NEAR(*got.validation_reward_margin, *one.validation_reward_margin, kEqual);
+    EXPECT_NEAR(*got.validation_reward_accuracy, *one.validation_reward_accuracy, kEqual);
   }
 }
 
@@ -141,6 +145,35 @@ TEST(PreferenceJobs, LearnToPreferTheChosenAnswers) {
     EXPECT_LT(run.records.back().loss, 0.8 * run.records.front().loss);
     EXPECT_GT(*run.records.back().reward_accuracy, 0.9);
     EXPECT_GT(*run.records.back().reward_margin, 0);
+  }
+}
+
+// The pairs that are held out are those of the training data. So a validation sees what the next
+// step begins with.
+TEST(PreferenceJobs, ValidationHasTheRewardsOfHeldOutPairs) {
+  for (const PreferenceMethod method : {PreferenceMethod::kDpo, PreferenceMethod::kOrpo}) {
+    JobConfig job = PairJob("preference_validation", method);
+    std::string lines;
+    for (int i = 0; i < 12; ++i) {  // Each fills a sample of its own.
+      absl::StrAppend(&lines, "{\"prompt\": [", i, ", 3, 1], \"chosen\": [5, ", i,
+                      ", 2, 4, 6], \"rejected\": [7, 8, ", i + 9, ", 1, 1]}\n");
+    }
+    WriteBytes(job.data.As<ChatData>().path, lines + lines);
+    job.data = ChatData{.path = job.data.As<ChatData>().path,
+                        .tokenizer = job.data.As<ChatData>().path,
+                        .validation_fraction = 0.5};
+    job.validation->every_steps = 1;
+    job.steps = 4;
+    job.checkpoint.reset();
+    const RankRun run = RunJob(job, Ranks(1))[0];
+    ASSERT_TRUE(run.status.ok()) << run.status;
+    for (size_t step = 0; step + 1 < run.records.size(); ++step) {
+      const StepRecord &validated = run.records[step], &next = run.records[step + 1];
+      EXPECT_NE(*validated.validation_reward_margin, *validated.reward_margin);
+      EXPECT_NEAR(*validated.validation_reward_margin, *next.reward_margin, kEqual);
+      EXPECT_NEAR(*validated.validation_reward_accuracy, *next.reward_accuracy, kEqual);
+      EXPECT_NEAR(*validated.validation_loss, next.loss, kEqual);
+    }
   }
 }
 

@@ -82,6 +82,8 @@ class Step(NamedTuple):
     rejected_reward: float
     reward_margin: float
     reward_accuracy: float
+    validation_reward_margin: float
+    validation_reward_accuracy: float
     skipped: bool
     finish_time: Optional[datetime]
     data_seconds: float
@@ -186,7 +188,9 @@ def step(message: job_pb2.StepRecord) -> Step:
         load_balancing_loss=_number(message, "load_balancing_loss"),
         padding_ratio=_number(message, "padding_ratio"), chosen_reward=_number(message, "chosen_reward"),
         rejected_reward=_number(message, "rejected_reward"), reward_margin=_number(message, "reward_margin"),
-        reward_accuracy=_number(message, "reward_accuracy"), skipped=message.skipped,
+        reward_accuracy=_number(message, "reward_accuracy"),
+        validation_reward_margin=_number(message, "validation_reward_margin"),
+        validation_reward_accuracy=_number(message, "validation_reward_accuracy"), skipped=message.skipped,
         finish_time=_time(message, "finish_time"),
         data_seconds=phases.data, forward_seconds=phases.forward, backward_seconds=phases.backward,
         grad_sync_seconds=phases.grad_sync, optimizer_seconds=phases.optimizer,

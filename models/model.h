@@ -69,8 +69,8 @@ struct RecordOptions {
   // rounds.
   double expert_rows = 2;
   // The output head and its loss work in chunks of rows whose logits take at most so many bytes, or
-  // of 512 rows. On a CPU the logits stay near the caches.
-  int64_t logits_bytes = int64_t{16} << 20;
+  // of 512 rows.
+  int64_t logits_bytes = kLogitsBytes;
   // Tokens attend only within their document. Attention, which must be causal, then reads an input
   // of its own, DocumentBegins(sequence).
   bool documents = false;

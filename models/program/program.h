@@ -139,17 +139,20 @@ struct Chunk {
   std::vector<Crossing> sent = {};      // After forward; its gradients come before backward.
 };
 
+// Of a chunk of the output head's rows on a CPU. They stay near the caches.
+inline constexpr int64_t kLogitsBytes = int64_t{16} << 20;
+
 struct Program {
   Precision precision = Precision::F32();
   Mesh mesh;
-  int64_t micro_batch = 0;         // Sequences.
-  int64_t sequence = 0;            // Tokens of one sequence, on all context ranks.
-  int64_t cache = 0;               // As RecordOptions::cache.
-  double expert_rows = 2;          // As RecordOptions::expert_rows.
-  int64_t logits_bytes = 0;        // As RecordOptions::logits_bytes.
-  bool restart_positions = false;  // As RecordOptions::restart_positions.
-  bool deterministic = true;       // As RecordOptions::deterministic.
-  int num_blocks = 0;              // The whole model's: embedding, layers, head.
+  int64_t micro_batch = 0;              // Sequences.
+  int64_t sequence = 0;                 // Tokens of one sequence, on all context ranks.
+  int64_t cache = 0;                    // As RecordOptions::cache.
+  double expert_rows = 2;               // As RecordOptions::expert_rows.
+  int64_t logits_bytes = kLogitsBytes;  // As RecordOptions::logits_bytes.
+  bool restart_positions = false;       // As RecordOptions::restart_positions.
+  bool deterministic = true;            // As RecordOptions::deterministic.
+  int num_blocks = 0;                   // The whole model's: embedding, layers, head.
   ContextExchange context_exchange = ContextExchange::kRing;
 
   std::vector<ValueInfo> values;

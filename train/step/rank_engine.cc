@@ -34,7 +34,7 @@ std::optional<PreferenceOptions> PreferenceOf(const JobConfig& job) {
 // memory each time (docs/performance.md). So a chunk has thousands of rows there.
 int64_t LogitsBytesOn(DeviceKind device) {
   constexpr int64_t kOnGpu = int64_t{1} << 30;
-  return device == DeviceKind::kCuda ? kOnGpu : RecordOptions().logits_bytes;
+  return device == DeviceKind::kCuda ? kOnGpu : kLogitsBytes;
 }
 
 TrainingOptions OptionsOf(const JobConfig& job, const Layout& layout, DeviceKind device,

@@ -4,7 +4,8 @@
 //   s[t,c]  = bias[c] + sum_k weight[c,k] x[t - K + 1 + k, c]
 //   y[t,c]  = s sigmoid(s)
 //
-// Rows before a part are the rows of its tail, or zeros. Backward computes s again:
+// Rows before a part are the rows of its tail, or zeros. Rows before a token's document are zeros
+// for it (document_borders.h). Backward computes s again:
 //
 //   ds[t,c]      = dy[t,c] (sigmoid(s) (1 + s (1 - sigmoid(s))))
 //   dx[t,c]      = sum_k weight[c,k] ds[t + K - 1 - k, c], also for the rows of the tail
@@ -16,7 +17,7 @@
 
 #pragma once
 
-#include "kernels/device/expect.h"
+#include "kernels/state_space/document_borders.h"
 
 namespace trainyard {
 
@@ -30,6 +31,7 @@ struct CausalConvForwardArgs {
       {};            // [M (K-1), C]  dtype of x: the rows before each part; without data: zeros
   int64_t sequence;  // L
   Tensor y;          // [T, C]        out, dtype of x; not x
+  ConstTensor document_positions = {};  // [T]  i32; without data: documents begin before parts
 };
 
 struct CausalConvBackwardArgs {
@@ -45,6 +47,7 @@ struct CausalConvBackwardArgs {
   Tensor dtail = {};  // [M (K-1), C]  out, dtype of x; given if and only if the tail is
   Write write_dweight;
   Write write_dbias;
+  ConstTensor document_positions = {};
 };
 
 template <typename Args>
@@ -58,6 +61,7 @@ void CheckConvOperands(const Args& args) {
       << "causal_conv sequence: " << args.sequence << " of " << t << " tokens";
   ExpectElements("causal_conv weight", args.weight, args.x.dtype, c * k);
   ExpectElements("causal_conv bias", args.bias, args.x.dtype, c);
+  ExpectDocumentPositions("causal_conv document_positions", args.document_positions, t);
   if (args.tail.data == nullptr) return;
   ExpectMatrix("causal_conv tail", args.tail, args.x.dtype, t / args.sequence * (k - 1), c);
 }

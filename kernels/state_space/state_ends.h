@@ -5,6 +5,9 @@
 //
 //   ends[m]  = [S_end of head 0, ..., of head H-1, then sum_t a[t,h] for each head h]
 //
+// If a document begins in the part, nothing from before the part reaches its end: the log of the
+// decay is minus infinity.
+//
 // StateStarts chains the ends of all parts of a sequence, and returns the states with which this
 // rank's parts begin:
 //
@@ -30,6 +33,7 @@ struct StateEndsForwardArgs {
   ConstTensor a_log;
   StateDims dims;
   Tensor ends;  // [M, W]  out, f32 (f64 when xbc is f64)
+  ConstTensor document_positions = {};
 };
 
 struct StateEndsBackwardArgs {
@@ -45,6 +49,7 @@ struct StateEndsBackwardArgs {
   Tensor da_log;    // [H]  in/out, the same
   Write write_ddt_bias;
   Write write_da_log;
+  ConstTensor document_positions = {};
 };
 
 struct StateStartsForwardArgs {

@@ -6,7 +6,8 @@
 //   S[t,h]       = exp(a[t,h]) S[t-1,h] + B[t,g]^T (step[t,h] x[t,h])
 //   y[t,h]       = C[t,g] S[t,h] + d[h] x[t,h]
 //
-// Head h uses B and C of group g = h / (H/G). A part begins with its `start`, or with zeros.
+// Head h uses B and C of group g = h / (H/G). A part begins with its `start`, or with zeros. S is
+// zero before the first token of a document (document_borders.h).
 //
 // The kernels divide a part into chunks of tokens. Within a chunk, y is a masked product of
 // matrices, as in attention; between chunks, states are passed on:
@@ -16,7 +17,8 @@
 //              + sum_{s<=t} exp(c[t] - c[s]) (C[t] . B[s]) step[s] x[s]
 //   S_end    = exp(c_end) S_start + sum_s exp(c_end - c[s]) B[s]^T (step[s] x[s])
 //
-// Backward computes the states again. A step that was clamped has no gradient.
+// Terms that would pass from one document to another are left out. Backward computes the states
+// again. A step that was clamped has no gradient.
 //
 // Source: Dao & Gu 2024, arXiv:2405.21060, sections 5 to 7. Letters: T tokens in M parts of L, H
 // heads, G groups, P head dim, N state dim. Sums and states are in f32 (f64 when x is f64). If x is
@@ -27,7 +29,7 @@
 
 #include <limits>
 
-#include "kernels/device/expect.h"
+#include "kernels/state_space/document_borders.h"
 
 namespace trainyard {
 
@@ -53,7 +55,8 @@ struct StateScanForwardArgs {
   ConstTensor d;           // [H]               the same
   ConstTensor start = {};  // [M, H N P]        f32 (f64 when xbc is f64); without data: zeros
   StateDims dims;
-  Tensor y;  // [T, H P]  out, dtype of xbc
+  Tensor y;                             // [T, H P]  out, dtype of xbc
+  ConstTensor document_positions = {};  // [T]  i32; without data: documents begin before parts
 };
 
 struct StateScanBackwardArgs {
@@ -74,6 +77,7 @@ struct StateScanBackwardArgs {
   Write write_ddt_bias;
   Write write_da_log;
   Write write_dd;
+  ConstTensor document_positions = {};
 };
 
 inline void Check(const StateDims& dims, int64_t tokens) {
@@ -100,6 +104,7 @@ int64_t CheckStateOperands(const Args& args) {
   ExpectMatrix("state_scan dt", args.dt, dtype, tokens, dims.heads);
   ExpectElements("state_scan dt_bias", args.dt_bias, AccumulateOfDType(dtype), dims.heads);
   ExpectElements("state_scan a_log", args.a_log, AccumulateOfDType(dtype), dims.heads);
+  ExpectDocumentPositions("state_scan document_positions", args.document_positions, tokens);
   return tokens;
 }
 

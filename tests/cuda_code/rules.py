@@ -89,12 +89,12 @@ NARROW = (
     Excuse(r"gather_rows\.cu SumKernel<.*", "LDG.32:9", "which rows to sum"),
     Excuse(r"state_\w+\.cu RowsKernel<[48], (Scale|Decay)Body<.*", "LDG.32:2",
            "a token's step and decay, for each head"),
-    Excuse(r"state_\w+\.cu ElementsKernel<EachPack<[48], Pass<.*", "LDG.32:3",
-           "the decays of chunks"),
-    # Once for 64 rows.
-    Excuse(r"causal_conv\.cu ForwardKernel<\w+, [48], 4>", "LDG.16:40 LDG.32:20",
+    Excuse(r"state_\w+\.cu ElementsKernel<EachPack<[48], Pass<.*", "LDG.32:6",
+           "the decays of chunks, and where documents begin"),
+    # Once for 64 rows, and where documents begin.
+    Excuse(r"causal_conv\.cu ForwardKernel<\w+, [48], 4>", "LDG.16:40 LDG.32:23",
            "weights and biases"),
-    Excuse(r"causal_conv\.cu BackwardKernel<\w+, [48], 4>", "LDG.16:40 LDG.32:20 STG.32:40",
+    Excuse(r"causal_conv\.cu BackwardKernel<\w+, [48], 4>", "LDG.16:40 LDG.32:24 STG.32:40",
            "weights and biases, and sums of their gradients"),
     # Sums of columns: one thread ends each of them, and its neighbours in the warp end the next.
     Excuse(r"head_norm\.cu BackwardKernel<.*", "LDG.32:1 STG.32:4",

@@ -27,10 +27,17 @@ struct Conv {
         tail(args.tail.data == nullptr ? nullptr : args.tail.template as<T>()),
         channels(args.x.shape.back()),
         taps(args.weight.shape.back()),
-        sequence(args.sequence) {}
+        sequence(args.sequence),
+        documents(BordersOf(args.document_positions)) {}
+
+  // Whether the part's row `position` reads the row `before` rows earlier.
+  bool Reads(int64_t part, int64_t position, int64_t before) const {
+    return position - before >= documents.BeginOf(part * sequence, position);
+  }
 
   const T *x, *weight, *bias, *tail;
   int64_t channels, taps, sequence;
+  DocumentBorders documents;
 };
 
 // The weights of a block of channels, by taps, and a row of zeros.
@@ -52,7 +59,8 @@ struct Block {
   void RowsAt(const Conv<T>& conv, int64_t part, int64_t position, const T* (&rows)[kTaps]) const {
     for (int64_t k = 0; k < kTaps; ++k) {
       const int64_t from = position - kTaps + 1 + k, in_tail = from + conv.taps - 1;
-      rows[k] = from >= 0 ? conv.x + (part * conv.sequence + from) * conv.channels + first
+      rows[k] = !conv.Reads(part, position, kTaps - 1 - k) ? zeros
+                : from >= 0 ? conv.x + (part * conv.sequence + from) * conv.channels + first
                 : in_tail >= 0 && conv.tail != nullptr
                     ? conv.tail + (part * (conv.taps - 1) + in_tail) * conv.channels + first
                     : zeros;
@@ -101,6 +109,7 @@ class BlockGradient {
   BlockGradient(const CausalConvBackwardArgs& args, int64_t first, int64_t count)
       : conv_(args), block_(conv_, first, count), dy_(args.dy.as<T>()), dx_(args.dx.as<T>()) {
     dtail_ = args.dtail.data == nullptr ? nullptr : args.dtail.as<T>();
+    std::fill_n(zeros_, kBlock, A(0));
     std::fill_n(&sums_[0][0], (kTaps + 1) * kBlock, A(0));
   }
 
@@ -159,7 +168,12 @@ class BlockGradient {
                             : dtail_ + (part * (conv_.taps - 1) + in_tail) * conv_.channels) +
                   block_.first;
     const A* ds[kTaps];
-    for (int k = 0; k < kTaps; ++k) ds[k] = ds_[(t - k + kTaps) % kTaps];
+    for (int64_t k = 0; k < kTaps; ++k) {
+      // Of rows that are not of the part, ds_ has zeros.
+      const bool reads =
+          t - k < 0 || t - k >= conv_.sequence || conv_.Reads(part, t - k, kTaps - 1 - k);
+      ds[k] = reads ? ds_[(t - k + kTaps) % kTaps] : zeros_;
+    }
 #pragma omp simd
     for (int64_t c = 0; c < block_.count; ++c) {
       A sum = 0;
@@ -180,7 +194,7 @@ class BlockGradient {
   const Block<T, kTaps> block_;
   const T* dy_;
   T *dx_, *dtail_;
-  A ds_[kTaps][kBlock];                                 // Of the last rows.
+  A zeros_[kBlock], ds_[kTaps][kBlock];                 // Of the last rows.
   A run_[kTaps + 1][kBlock], sums_[kTaps + 1][kBlock];  // The bias is last.
 };
 

@@ -27,10 +27,12 @@ struct StateSource {
         dt(args.dt.template as<T>()),
         dt_bias(args.dt_bias.template as<Accumulate<T>>()),
         a_log(args.a_log.template as<Accumulate<T>>()),
+        documents(BordersOf(args.document_positions)),
         dims(args.dims) {}
 
   const T *xbc, *dt;
   const Accumulate<T>*dt_bias, *a_log;
+  DocumentBorders documents;
   StateDims dims;
 };
 
@@ -168,15 +170,28 @@ struct StateSteps {
       to_end[t] = Exp(sum - log[t]);
     }
     whole = Exp(sum);
+    if (from.documents.positions != nullptr) EndAtBorders(from.documents, chunk);
   }
 
   A *step, *slope;  // The step, and its derivative by dt.
   A* log;           // c of state_scan.h.
-  A* from_start;    // exp(c)
-  A* to_end;        // exp(c_end - c)
+  // exp(c) and exp(c_end - c): 0 if a document begins between the token and that end of the chunk.
+  A *from_start, *to_end;
   int64_t head;
-  A decay;         // -exp(a_log)
-  A total, whole;  // c_end and exp(c_end)
+  A decay;  // -exp(a_log)
+  A total;  // c_end
+  A whole;  // exp(c_end), and 0 if a document begins in the chunk.
+
+ private:
+  void EndAtBorders(const DocumentBorders& documents, const StateChunk& chunk) {
+    for (int64_t t = 0; t < chunk.count; ++t) {
+      if (documents.BeginOf(chunk.row, t) >= 0) from_start[t] = 0;
+    }
+    const int64_t last = documents.BeginOf(chunk.row, chunk.count - 1);
+    if (last < 0) return;
+    std::fill_n(to_end, last, A(0));
+    whole = 0;
+  }
 };
 
 // B of a chunk, and V = step x of one of its heads.

@@ -3,6 +3,8 @@
 
 #include "kernels/state_space/state_ends.h"
 
+#include <limits>
+
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/state_space/state_chunk.h"
 #include "kernels/cpu/state_space/state_gradients.h"
@@ -24,6 +26,12 @@ struct ForwardWork {
   size_t bytes;
 };
 
+// The place in the part where the document of the part's last token begins; negative: before.
+template <typename T>
+int64_t LastBegin(const StateSource<T>& from, const StateTask& at) {
+  return from.documents.BeginOf(at.part * at.dims.sequence, at.dims.sequence - 1);
+}
+
 template <typename T>
 void Forward(const StateEndsForwardArgs& args, const StateTask& at, std::byte* memory) {
   using A = Accumulate<T>;
@@ -41,9 +49,11 @@ void Forward(const StateEndsForwardArgs& args, const StateTask& at, std::byte* m
     }
   }
   A* const ends = args.ends.as<A>() + at.part * args.ends.shape.back();
+  constexpr A kNothing = -std::numeric_limits<A>::infinity();
   for (int64_t h = 0; h < at.heads; ++h) {
     StoreState(at, work.states + h * at.state_elements(), ends + at.state(h));
-    ends[at.dims.state_columns() + at.first_head + h] = work.totals[h];
+    ends[at.dims.state_columns() + at.first_head + h] =
+        LastBegin(from, at) < 0 ? work.totals[h] : kNothing;
   }
 }
 
@@ -73,7 +83,8 @@ struct BackwardWork {
 };
 
 // The gradient of the end reaches a token's values through the decay from there to the end. The
-// gradient of a[u] is that of the whole decay, and sum_{s < u} exp(c_end - c[s]) B[s] G V[s]^T.
+// gradient of a[u] is that of the whole decay, and sum_{s < u} exp(c_end - c[s]) B[s] G V[s]^T. If
+// documents begin in the part, the end depends on the tokens of the last document alone.
 template <typename T>
 class Backward {
   using A = Accumulate<T>;
@@ -85,13 +96,15 @@ class Backward {
         from_(args),
         at_(at),
         work_(at, memory),
+        last_begin_(LastBegin(from_, at)),
         sums_(sums + at.part * at.dims.heads + at.first_head) {}
 
   void Run() {
     const A* const dends = args_.dends.as<A>() + at_.part * args_.dends.shape.back();
     for (int64_t h = 0; h < at_.heads; ++h) {
       LoadState(at_, dends + at_.state(h), Gradient(h));
-      work_.heads[h] = {0, dends[at_.dims.state_columns() + at_.first_head + h]};
+      const A of_whole = dends[at_.dims.state_columns() + at_.first_head + h];
+      work_.heads[h] = {0, last_begin_ < 0 ? of_whole : A(0)};
     }
     for (int64_t k = 0; k < at_.chunks(); ++k) {
       for (int64_t h = 0; h < at_.heads; ++h) {
@@ -126,6 +139,9 @@ class Backward {
     const A decay = Exp(after);
 #pragma omp simd
     for (int64_t t = 0; t < chunk.count; ++t) steps.to_end[t] *= decay;
+    if (last_begin_ > chunk.first) {
+      std::fill_n(steps.to_end, std::min(last_begin_ - chunk.first, chunk.count), A(0));
+    }
     StateInputs<A>::Read(chunk, work_.in.b, Gradient(h), work_.dv);
     StateInputs<A>::ScaleRows(chunk, steps.to_end, work_.dv);
     for (int64_t t = 0; t < chunk.count; ++t) Token(chunk, h, t, gradient);
@@ -168,6 +184,7 @@ class Backward {
   const StateSource<T> from_;
   const StateTask at_;
   BackwardWork<A> work_;
+  const int64_t last_begin_;
   HeadSums<A>* sums_;
 };
 

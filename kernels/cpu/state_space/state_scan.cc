@@ -32,17 +32,21 @@ struct Work {
   size_t bytes;
 };
 
-// weights[t, s] = exp(c[t] - c[s]) scores[t, s] for s <= t, and zeros up to the strip's end.
+// weights[t, s] = exp(c[t] - c[s]) scores[t, s] for the tokens s <= t of the document of t, and
+// zeros for others up to the strip's end.
 template <typename A>
-void Decay(const StateChunk& chunk, const A* log, const A* scores, A* weights) {
+void Decay(const StateChunk& chunk, const DocumentBorders& documents, const A* log, const A* scores,
+           A* weights) {
   const StateTask& at = chunk.at;
   ForEachStrip(chunk, [&](int64_t i, int64_t rows) {
     const int64_t end = RoundUp(i + rows, kTileLanes);
     for (int64_t t = i; t < i + rows; ++t) {
       const A *from = scores + t * at.tokens, now = log[t];
       A* const to = weights + t * at.tokens;
+      const int64_t begin = std::max<int64_t>(documents.BeginOf(chunk.row, t), 0);
+      std::fill_n(to, begin, A(0));
 #pragma omp simd
-      for (int64_t s = 0; s < end; ++s) to[s] = s <= t ? from[s] * Exp(now - log[s]) : A(0);
+      for (int64_t s = begin; s < end; ++s) to[s] = s <= t ? from[s] * Exp(now - log[s]) : A(0);
     }
   });
 }
@@ -78,7 +82,7 @@ class Forward {
     work_.in.LoadHead(from_, chunk, h);
     StateInputs<A>::Read(chunk, work_.c, State(h), work_.y);
     StateInputs<A>::ScaleRows(chunk, work_.in.steps.from_start, work_.y);
-    Decay(chunk, work_.in.steps.log, work_.scores, work_.weights);
+    Decay(chunk, from_.documents, work_.in.steps.log, work_.scores, work_.weights);
     MixEarlier(chunk, work_.weights, work_.in.v, at_.values, work_.y);
     Store(chunk, h);
     work_.in.Advance(chunk, State(h));

@@ -2,7 +2,7 @@
 // chunks with the gradient G of the state at a chunk's end. With the letters of state_scan.h, V =
 // step x, and within a chunk
 //
-//   W[t,s]  = exp(c[t] - c[s])                for s <= t
+//   W[t,s]  = exp(c[t] - c[s])                for s <= t of one document, and 0 for others
 //   dV[s]   = sum_t W (C[t] . B[s]) dy[t]     + exp(c_end - c[s]) B[s] G
 //   dB[s]   = sum_t W (dy[t] . V[s]) C[t]     + exp(c_end - c[s]) G V[s]
 //   dC[t]   = sum_s W (dy[t] . V[s]) B[s]     + exp(c[t]) S_start dy[t]
@@ -188,8 +188,10 @@ class Backward {
         A *weights = work_.weights + t * at_.tokens, *sums = work_.sums + t * at_.tokens;
         const A now = log[t];
         A row = 0;
+        const int64_t begin = std::max<int64_t>(from_.documents.BeginOf(chunk.row, t), 0);
+        std::fill_n(weights, begin, A(0));
 #pragma omp simd reduction(+ : row)
-        for (int64_t s = 0; s < end; ++s) {
+        for (int64_t s = begin; s < end; ++s) {
           const A decay = s <= t ? Exp(now - log[s]) : A(0);
           const A score = s <= t ? scores[s] : A(0), product = s <= t ? products[s] : A(0);
           const A weight = decay * score, pair = s < t ? weight * product : A(0);

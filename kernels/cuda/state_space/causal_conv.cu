@@ -1,7 +1,8 @@
 // Bound by memory: forward reads and writes each element once, backward reads two elements and
 // writes one. A thread takes a pack of channels and goes down a run of rows, with the last rows in
 // registers. In backward it goes on beyond its run until the gradients of its rows are complete.
-// Taps are rounded up to 4 or 8 by zeros before the first one.
+// Taps are rounded up to 4 or 8 by zeros before the first one. Where a document begins, all earlier
+// rows leave the window.
 
 #include <bit>
 
@@ -25,6 +26,7 @@ struct Conv {
   const T* bias;
   const T* tail;  // May be null.
   int64_t channels, taps, sequence, parts;
+  DocumentBorders documents;
 
   // The part's row at `position`, which may be negative: a row of the tail, or null for zeros.
   __device__ const T* Row(int64_t part, int64_t position) const {
@@ -33,6 +35,11 @@ struct Conv {
     const int64_t in_tail = position + taps - 1;
     if (in_tail < 0 || tail == nullptr) return nullptr;
     return tail + (part * (taps - 1) + in_tail) * channels;
+  }
+  // Whether a document begins with the part's row at `position`, which may be negative.
+  __device__ bool Begins(int64_t part, int64_t position) const {
+    if (documents.positions == nullptr || position >= sequence) return false;
+    return documents.BeginOf(part * sequence, position < 0 ? 0 : position) == position;
   }
 };
 
@@ -79,6 +86,13 @@ struct Window {
 #pragma unroll
     for (int n = 0; n < kCount; ++n) rows[kTaps - 1][n] = A(pack.v[n]);
   }
+  __device__ void Clear() {
+#pragma unroll
+    for (int k = 0; k < kTaps; ++k) {
+#pragma unroll
+      for (int n = 0; n < kCount; ++n) rows[k][n] = 0;
+    }
+  }
   // sum_k weight[k] rows[k]
   __device__ A Sum(const A (&weight)[kTaps][kCount], int n) const {
     A sum = 0;
@@ -110,6 +124,7 @@ __global__ void __launch_bounds__(kThreads) ForwardKernel(Conv<T> conv, T* y) {
   const Channels<T, kCount, kTaps> of(conv, at.first);
   Window<A, kCount, kTaps> window;
   const auto push = [&](int64_t position) {
+    if (conv.Begins(at.part, position)) window.Clear();
     const T* const row = conv.Row(at.part, position);
     window.Push(row == nullptr ? row : row + at.first);
   };
@@ -145,7 +160,12 @@ __global__ void __launch_bounds__(kThreads) BackwardKernel(Conv<T> conv, Gradien
   const Channels<T, kCount, kTaps> of(conv, at.first);
   Window<A, kCount, kTaps> window, ds;
   A sums[kTaps][kCount] = {}, bias[kCount] = {};
+  // Bit i: a document begins i rows before the last one. Bits of the rows that read the oldest one.
+  unsigned borders = 0;
   const auto push = [&](int64_t position) {
+    const bool begins = conv.Begins(at.part, position);
+    borders = (borders << 1 | unsigned(begins)) & ((1u << (kTaps - 1)) - 1);
+    if (begins) window.Clear();
     const T* const row = conv.Row(at.part, position);
     window.Push(row == nullptr ? row : row + at.first);
   };
@@ -171,12 +191,16 @@ __global__ void __launch_bounds__(kThreads) BackwardKernel(Conv<T> conv, Gradien
     }
     const int64_t row = t - kTaps + 1, in_tail = row + conv.taps - 1;
     if (row < at.begin && (at.begin > 0 || in_tail < 0 || out.dtail == nullptr)) continue;
+    // Rows of later documents, which are those of the taps before this one, do not read the row.
+    const int first_tap = 32 - __clz(int(borders));
     Pack<T, kCount> dx;
 #pragma unroll
     for (int n = 0; n < kCount; ++n) {
       A sum = 0;
 #pragma unroll
-      for (int k = 0; k < kTaps; ++k) sum += of.weight[k][n] * ds.rows[kTaps - 1 - k][n];
+      for (int k = 0; k < kTaps; ++k) {
+        if (k >= first_tap) sum += of.weight[k][n] * ds.rows[kTaps - 1 - k][n];
+      }
       dx.v[n] = T(sum);
     }
     T* const to = row >= 0 ? out.dx + (at.part * conv.sequence + row) * conv.channels
@@ -219,7 +243,8 @@ Conv<T> ConvOf(const Args& args) {
           .channels = args.x.shape.back(),
           .taps = args.weight.shape.back(),
           .sequence = args.sequence,
-          .parts = args.x.shape.rows() / args.sequence};
+          .parts = args.x.shape.rows() / args.sequence,
+          .documents = BordersOf(args.document_positions)};
 }
 
 template <typename T>

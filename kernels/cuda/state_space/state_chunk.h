@@ -29,16 +29,19 @@ namespace trainyard::cuda {
 struct StateShape {
   int64_t heads, groups, p, n, sequence, parts, chunk;
   unsigned part_chunks;  // In each part.
+  DocumentBorders documents;
 
-  StateShape(const StateDims& d, int64_t tokens, int64_t chunk_)
-      : heads(d.heads),
-        groups(d.groups),
-        p(d.head_dim),
-        n(d.state),
-        sequence(d.sequence),
-        parts(tokens / d.sequence),
+  template <typename Args>
+  StateShape(const Args& args, int64_t chunk_)
+      : heads(args.dims.heads),
+        groups(args.dims.groups),
+        p(args.dims.head_dim),
+        n(args.dims.state),
+        sequence(args.dims.sequence),
+        parts(args.xbc.shape.rows() / args.dims.sequence),
         chunk(chunk_),
-        part_chunks(unsigned((d.sequence + chunk_ - 1) / chunk_)) {}
+        part_chunks(unsigned((args.dims.sequence + chunk_ - 1) / chunk_)),
+        documents(BordersOf(args.document_positions)) {}
 
   __host__ __device__ int64_t group_heads() const { return heads / groups; }
   __host__ __device__ int64_t inner() const { return heads * p; }
@@ -55,6 +58,21 @@ struct StateShape {
     const int64_t left = sequence - InPart(k);
     return int(left < chunk ? left : chunk);
   }
+  // The place in the part where the document of the part's last token begins; negative: before.
+  __device__ int64_t LastBegin(int64_t part) const {
+    return documents.BeginOf(part * sequence, sequence - 1);
+  }
+  // exp(c) of token t of the chunk that begins with `row`, and 0 if a document begins in between.
+  template <typename A>
+  __device__ A FromStart(const A* log, int64_t row, int64_t t, int64_t head) const {
+    return documents.BeginOf(row, t) < 0 ? std::exp(log[(row + t) * heads + head]) : A(0);
+  }
+  // The first token of a chunk that token t sees, and `none` for tokens beyond the chunk.
+  __device__ int FirstSeen(int64_t row, int t, int count, int none) const {
+    if (t >= count) return none;
+    const int64_t begin = documents.BeginOf(row, t);
+    return begin < 0 ? 0 : int(begin);
+  }
   // The first element of a group in the copies of states [chunks or parts, G, N, (H/G) P].
   __device__ int64_t Copy(int64_t k, int64_t group) const {
     return (k * groups + group) * n * group_columns();
@@ -70,7 +88,7 @@ struct StateSteps {
   A* step;
   A* slope;   // The derivative of the step by dt; may be null.
   A* log;     // c: sums of a over the chunk.
-  A* to_end;  // exp(c_end - c)
+  A* to_end;  // exp(c_end - c), and 0 if a document begins between the token and the end.
 };
 
 // Takes arrays from scratch memory.
@@ -119,7 +137,11 @@ struct StepsBody {
       out.log[at] = sum;
       if (out.slope != nullptr) out.slope[at] = step == soft ? Sigmoid(raw) : A(0);
     }
-    for (int64_t t = 0; t < count; ++t) {
+    // Tokens before this one belong to documents that end in the chunk.
+    const int64_t last_begin = shape.documents.BeginOf(shape.Row(k), count - 1);
+    int64_t t = 0;
+    for (; t < last_begin; ++t) out.to_end[first + t * shape.heads] = 0;
+    for (; t < count; ++t) {
       const int64_t at = first + t * shape.heads;
       out.to_end[at] = std::exp(sum - out.log[at]);
     }
@@ -247,11 +269,11 @@ struct Pass {
     }
     for (unsigned j = 0; j < s.part_chunks; ++j) {
       const int64_t in_part = backward ? s.part_chunks - 1 - j : j;
-      const int64_t end =
-          (in_part + 1) * s.chunk < s.sequence ? (in_part + 1) * s.chunk : s.sequence;
+      const int64_t begin = in_part * s.chunk, left = s.sequence - begin;
+      const int64_t last = (left < s.chunk ? left : s.chunk) - 1;
       A* const at = states + (part * s.part_chunks + in_part) * elements + e;
       const auto added = LoadPack<A, kCount>(at);
-      const A whole = std::exp(log[(part * s.sequence + end - 1) * s.heads + head]);
+      const A whole = s.FromStart(log, part * s.sequence + begin, last, head);
       StorePack(at, run);
       if (copy != nullptr) {
         Pack<T, kCount> rounded;

@@ -1,6 +1,8 @@
 // See state_chunk.h for the parts, and kernels/cpu/state_space/state_ends.cc for the formulas.
 // Bound by memory.
 
+#include <limits>
+
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/state_space/state_backward.h"
 #include "kernels/state_space/state_ends.h"
@@ -14,7 +16,7 @@ struct AfterBody {
   const A* log;
   StateShape shape;
   A* after;  // [chunks, H]; may be null
-  A* whole;  // Of parts, `row` apart; may be null
+  A* whole;  // Of parts, `row` apart; may be null. Minus infinity if a document begins in the part.
   int64_t row;
 
   __device__ void operator()(int64_t i) const {
@@ -24,7 +26,9 @@ struct AfterBody {
       if (after != nullptr) after[k * shape.heads + head] = sum;
       sum += log[(shape.Row(k) + shape.Count(k) - 1) * shape.heads + head];
     }
-    if (whole != nullptr) whole[part * row + head] = sum;
+    if (whole == nullptr) return;
+    constexpr A kNothing = -std::numeric_limits<A>::infinity();
+    whole[part * row + head] = shape.LastBegin(part) < 0 ? sum : kNothing;
   }
 };
 
@@ -33,7 +37,7 @@ void RunForward(Exec& exec, const StateEndsForwardArgs& args) {
   using A = Accumulate<T>;
   const int64_t tokens = args.xbc.shape.rows(), row = args.ends.shape.back();
   const StateScratch sizes(args.dims, tokens, std::is_same_v<Product, TensorProduct>);
-  const StateShape shape(args.dims, tokens, Product::kTile);
+  const StateShape shape(args, Product::kTile);
   StateArrays arrays(exec, StateCall::kEnds, args.dims, tokens, args.xbc.dtype);
   const StateSteps<A> steps = {.step = arrays.Take<A>(sizes.steps),
                                .slope = nullptr,
@@ -57,7 +61,7 @@ void RunForward(Exec& exec, const StateEndsForwardArgs& args) {
           AfterBody<A>{steps.log, shape, nullptr, ends + args.dims.state_columns(), row});
 }
 
-// to_end becomes the decay to the end of the part.
+// to_end becomes the decay to the end of the part, and 0 before the part's last document.
 template <typename A>
 struct ToPartEndBody {
   StateShape shape;
@@ -66,7 +70,8 @@ struct ToPartEndBody {
   __device__ void operator()(int64_t i) const {
     const int64_t row = i / shape.heads, in_part = row % shape.sequence;
     const int64_t k = row / shape.sequence * shape.part_chunks + in_part / shape.chunk;
-    to_end[i] *= std::exp(after[k * shape.heads + i % shape.heads]);
+    const bool ends_before = in_part < shape.LastBegin(row / shape.sequence);
+    to_end[i] = ends_before ? A(0) : to_end[i] * std::exp(after[k * shape.heads + i % shape.heads]);
   }
 };
 
@@ -143,7 +148,7 @@ __global__ void __launch_bounds__(kFinishThreads) FinishKernel(FinishEnds<T> arg
   const StateShape& s = args.shape;
   const int64_t head = blockIdx.x % s.heads, part = blockIdx.x / s.heads;
   const A decay = -std::exp(args.a_log[head]);
-  A earlier = args.dwhole[part * args.row + head];
+  A earlier = s.LastBegin(part) < 0 ? args.dwhole[part * args.row + head] : A(0);
   A sums[2] = {};
   for (int64_t first = 0; first < s.sequence; first += kFinishThreads) {
     const int64_t t = first + threadIdx.x, at = (part * s.sequence + t) * s.heads + head;
@@ -170,7 +175,7 @@ void RunBackward(Exec& exec, const StateEndsBackwardArgs& args) {
   using A = Accumulate<T>;
   const int64_t tokens = args.xbc.shape.rows(), row = args.dends.shape.back();
   const StateScratch sizes(args.dims, tokens, std::is_same_v<Product, TensorProduct>);
-  const StateShape shape(args.dims, tokens, Product::kTile);
+  const StateShape shape(args, Product::kTile);
   StateArrays arrays(exec, StateCall::kEndsBackward, args.dims, tokens, args.xbc.dtype);
   StateSteps<A> steps;
   for (A** of_steps : {&steps.step, &steps.slope, &steps.log, &steps.to_end}) {

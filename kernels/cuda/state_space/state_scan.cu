@@ -7,7 +7,8 @@
 namespace trainyard::cuda {
 namespace {
 
-// The weights of pairs of tokens: exp(c[t] - c[s]) (C[t] . B[s]) step[s], and zeros for s > t.
+// The weights of pairs of tokens: exp(c[t] - c[s]) (C[t] . B[s]) step[s] for tokens s <= t of the
+// document of t, and zeros for others.
 template <typename T>
 struct Weights {
   const T* xbc;
@@ -22,6 +23,7 @@ __global__ void __launch_bounds__(Product::kThreads, 1) WeightsKernel(Weights<T>
   using A = Accumulate<T>;
   constexpr int kTile = Product::kTile, kNeighbours = Product::kNeighbours;
   __shared__ A log[kTile], step[kTile];
+  __shared__ int seen[kTile];  // From this token on.
   const StateShape& s = args.shape;
   const int64_t k = blockIdx.x / s.groups, group = blockIdx.x % s.groups, row = s.Row(k);
   const int count = s.Count(k);
@@ -29,6 +31,9 @@ __global__ void __launch_bounds__(Product::kThreads, 1) WeightsKernel(Weights<T>
   const Panel<T, Order::kDeep> c = {xbc + s.c(group), s.columns(), count};
   const Panel<T, Order::kDeep> b = {xbc + s.b(group), s.columns(), count};
   const Product scores(c, b, s.n, DynamicShared<std::byte>());
+  for (int t = int(threadIdx.x); t < kTile; t += Product::kThreads) {
+    seen[t] = s.FirstSeen(row, t, count, /*none=*/kTile);
+  }
   for (int64_t head = group * s.group_heads(); head < (group + 1) * s.group_heads(); ++head) {
     for (int t = int(threadIdx.x); t < kTile; t += Product::kThreads) {
       const int64_t at = (row + t) * s.heads + head;
@@ -40,7 +45,7 @@ __global__ void __launch_bounds__(Product::kThreads, 1) WeightsKernel(Weights<T>
     scores.ForEachSum([&](int t, int first, auto sums) {
       for (int i = 0; i < kNeighbours; ++i) {
         const int from = first + i;
-        const A decay = from <= t && t < count ? std::exp(log[t] - log[from]) : A(0);
+        const A decay = from <= t && from >= seen[t] ? std::exp(log[t] - log[from]) : A(0);
         sums.v[i] *= decay * step[from];
       }
       StoreRounded(to + t * kTile + first, sums);
@@ -73,7 +78,7 @@ __global__ void __launch_bounds__(Product::kThreads, Product::kBlocks)
   const int64_t group = head / s.group_heads(), row = s.Row(k);
   const int count = s.Count(k);
   for (int t = int(threadIdx.x); t < kTile; t += Product::kThreads) {
-    from_start[t] = t < count ? std::exp(args.log[(row + t) * s.heads + head]) : A(0);
+    from_start[t] = t < count ? s.FromStart(args.log, row, t, head) : A(0);
   }
   std::byte* const shared = DynamicShared<std::byte>();
   const T* const xbc = args.xbc + row * s.columns();
@@ -104,7 +109,7 @@ void Run(Exec& exec, const StateScanForwardArgs& args) {
   const StateDims& dims = args.dims;
   const int64_t tokens = args.xbc.shape.rows();
   const StateScratch sizes(dims, tokens, std::is_same_v<Product, TensorProduct>);
-  const StateShape shape(dims, tokens, Product::kTile);
+  const StateShape shape(args, Product::kTile);
   StateArrays arrays(exec, StateCall::kScan, dims, tokens, args.xbc.dtype);
   const StateSteps<A> steps = {.step = arrays.Take<A>(sizes.steps),
                                .slope = nullptr,

@@ -8,22 +8,24 @@
 namespace trainyard::cuda {
 namespace {
 
-// dy exp(c)
+// dy exp(c), and 0 for tokens whose document begins in their chunk.
 template <typename T>
 struct DecayBody {
   using A = Accumulate<T>;
   const T* dy;
   const A* log;
-  int64_t heads, p;
+  StateShape shape;
   T* decayed;
 
   template <int kCount>
   __device__ void operator()(int64_t row, int64_t column) const {
-    const auto from = LoadPack<T, kCount>(dy + row * heads * p + column);
-    const A factor = std::exp(log[row * heads + column / p]);
+    const StateShape& s = shape;
+    const auto from = LoadPack<T, kCount>(dy + row * s.inner() + column);
+    const int64_t in_chunk = s.documents.positions == nullptr ? 0 : row % s.sequence % s.chunk;
+    const A factor = s.FromStart(log, row - in_chunk, in_chunk, column / s.p);
     Pack<T, kCount> y;
     for (int i = 0; i < kCount; ++i) y.v[i] = T(A(from.v[i]) * factor);
-    StoreRow(decayed + row * heads * p + column, y);
+    StoreRow(decayed + row * s.inner() + column, y);
   }
 };
 
@@ -51,6 +53,7 @@ __global__ void __launch_bounds__(Product::kThreads, 1) PairsKernel(Pairs<T> arg
   const Tile pairs = {reinterpret_cast<A*>(shared + Product::kShared)};
   const Tile sums = {reinterpret_cast<A*>(shared + Product::kShared + Tile::kBytes)};
   __shared__ A log[kTile], step[kTile];
+  __shared__ int seen[kTile];  // From this token on.
   const StateShape& s = args.shape;
   const int64_t k = blockIdx.x / s.groups, group = blockIdx.x % s.groups, row = s.Row(k);
   const int count = s.Count(k);
@@ -59,6 +62,9 @@ __global__ void __launch_bounds__(Product::kThreads, 1) PairsKernel(Pairs<T> arg
   const Panel<T, Order::kDeep> b = {xbc + s.b(group), s.columns(), count};
   const Product scores(c, b, s.n, shared);
   for (int i = int(threadIdx.x); i < kTile * Tile::kRow; i += Product::kThreads) sums.data[i] = 0;
+  for (int t = int(threadIdx.x); t < kTile; t += Product::kThreads) {
+    seen[t] = s.FirstSeen(row, t, count, /*none=*/kTile);
+  }
   for (int64_t head = group * s.group_heads(); head < (group + 1) * s.group_heads(); ++head) {
     for (int t = int(threadIdx.x); t < kTile; t += Product::kThreads) {
       const int64_t at = (row + t) * s.heads + head;
@@ -72,7 +78,7 @@ __global__ void __launch_bounds__(Product::kThreads, 1) PairsKernel(Pairs<T> arg
     scores.ForEachSum(products, [&](int t, int first, auto score, const auto& product) {
       for (int i = 0; i < kNeighbours; ++i) {
         const int from = first + i;
-        const A decay = from <= t && t < count ? std::exp(log[t] - log[from]) : A(0);
+        const A decay = from <= t && from >= seen[t] ? std::exp(log[t] - log[from]) : A(0);
         const A along = decay * step[from] * product.v[i];
         pairs.at(t, from) = from < t ? along * score.v[i] : A(0);
         sums.at(t, from) += along;
@@ -216,7 +222,7 @@ __global__ void __launch_bounds__(kFinishThreads) FinishKernel(Finish<T> args) {
   } else {
     through = PartOfDot<1>(args.starts + place, args.ends + place, elements);
   }
-  through = BlockSum(through) * std::exp(args.steps.log[at(count - 1)]);
+  through = BlockSum(through) * s.FromStart(args.steps.log, row, count - 1, head);
   // What is later: a running sum from the last token on.
   const int back = kFinishThreads - 1 - thread;
   A total;
@@ -283,7 +289,7 @@ void FindStates(Exec& exec, const StateScanBackwardArgs& args, const StateShape&
   Scale(exec, xbc, shape, w.steps, w.scaled);
   ForEachPackOfRows<T>(exec, shape.parts * shape.sequence, shape.inner(),
                        CanPackState<T>(shape, dy, w.decayed),
-                       DecayBody<T>{dy, w.steps.log, shape.heads, shape.p, w.decayed});
+                       DecayBody<T>{dy, w.steps.log, shape, w.decayed});
   RunOuter<Product>(exec, Outer<T>{xbc + shape.b(0), w.scaled, w.states, shape});
   RunOuter<Product>(exec, Outer<T>{xbc + shape.c(0), w.decayed, w.gradients, shape});
   RunPass(exec, Pass<T>{.states = w.states,
@@ -308,7 +314,7 @@ template <typename Product, typename T>
 void Run(Exec& exec, const StateScanBackwardArgs& args) {
   using A = Accumulate<T>;
   using Tile = SumTile<A, Product::kTile>;
-  const StateShape shape(args.dims, args.xbc.shape.rows(), Product::kTile);
+  const StateShape shape(args, Product::kTile);
   const Arrays<T> w(exec, args, std::is_same_v<Product, TensorProduct>);
   const T *const xbc = args.xbc.as<T>(), *const dy = args.dy.as<T>();
   T* const dxbc = args.dxbc.as<T>();

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "tests/kernels/call.h"
+#include "tests/kernels/state_space/documents.h"
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
@@ -15,23 +16,28 @@ namespace {
 
 struct Size {
   int64_t parts, sequence, channels, taps;
+  std::vector<int64_t> begins = {};  // As in DocumentPositions. Empty: no tensor says.
   int64_t tokens() const { return parts * sequence; }
 };
 
 struct Inputs {
   Array<double> x, weight, bias, tail, dy;
+  Array<int32_t> positions = {};
 };
 
 Inputs Make(const Size& s) {
-  return {Normal<double>({s.tokens(), s.channels}, 1), Normal<double>({s.channels, 1, s.taps}, 2),
-          Normal<double>({s.channels}, 3), Normal<double>({s.parts * (s.taps - 1), s.channels}, 4),
-          Normal<double>({s.tokens(), s.channels}, 5)};
+  return {Normal<double>({s.tokens(), s.channels}, 1),
+          Normal<double>({s.channels, 1, s.taps}, 2),
+          Normal<double>({s.channels}, 3),
+          Normal<double>({s.parts * (s.taps - 1), s.channels}, 4),
+          Normal<double>({s.tokens(), s.channels}, 5),
+          DocumentPositions(s.tokens(), s.sequence, s.begins)};
 }
 
 template <typename T>
 Inputs RoundedTo(const Inputs& in) {
-  return {RoundedTo<T>(in.x), RoundedTo<T>(in.weight), RoundedTo<T>(in.bias), RoundedTo<T>(in.tail),
-          RoundedTo<T>(in.dy)};
+  return {RoundedTo<T>(in.x),    RoundedTo<T>(in.weight), RoundedTo<T>(in.bias),
+          RoundedTo<T>(in.tail), RoundedTo<T>(in.dy),     in.positions};
 }
 
 template <typename T>
@@ -39,8 +45,12 @@ Array<T> Convolve(const Inputs& in, const Size& s, bool tailed, int threads = 2)
   const auto x = Converted<T>(in.x), weight = Converted<T>(in.weight);
   const auto bias = Converted<T>(in.bias), tail = Converted<T>(in.tail);
   auto y = Poison<T>(x.shape);
-  CausalConvForwardArgs args{
-      .x = x, .weight = weight, .bias = bias, .sequence = s.sequence, .y = y};
+  CausalConvForwardArgs args{.x = x,
+                             .weight = weight,
+                             .bias = bias,
+                             .sequence = s.sequence,
+                             .y = y,
+                             .document_positions = in.positions};
   if (tailed) args.tail = tail;
   Call(args, threads);
   return y;
@@ -71,7 +81,8 @@ Gradients<T> Backward(const Inputs& in, const Size& s, bool tailed, int threads 
                               .dweight = out.weight,
                               .dbias = out.bias,
                               .write_dweight = write,
-                              .write_dbias = write};
+                              .write_dbias = write,
+                              .document_positions = in.positions};
   if (tailed) args.tail = tail, args.dtail = out.tail;
   Call(args, threads);
   return out;
@@ -86,9 +97,11 @@ Array<double> Plain(const Inputs& in, const Size& s, bool tailed) {
       for (int64_t k = 0; k < s.taps; ++k) {
         const int64_t at = t % s.sequence - s.taps + 1 + k;
         const int64_t in_tail = part * (s.taps - 1) + at + s.taps - 1;
-        const double x = at >= 0  ? in.x.v[size_t((part * s.sequence + at) * s.channels + c)]
-                         : tailed ? in.tail.v[size_t(in_tail * s.channels + c)]
-                                  : 0;
+        const bool reads = in.positions.v.empty() || in.positions.v[size_t(t)] >= s.taps - 1 - k;
+        const double x = !reads    ? 0
+                         : at >= 0 ? in.x.v[size_t((part * s.sequence + at) * s.channels + c)]
+                         : tailed  ? in.tail.v[size_t(in_tail * s.channels + c)]
+                                   : 0;
         sum += in.weight.v[size_t(c * s.taps + k)] * x;
       }
       y.v[size_t(t * s.channels + c)] = sum / (1 + std::exp(-sum));
@@ -131,16 +144,22 @@ TEST_P(CausalConvTest, LowerPrecisionsAgreeWithF64) {
 }
 
 // Fewer rows than taps; odd numbers of channels; the most taps; several runs of rows and several
-// blocks of channels, in packs or one by one.
+// blocks of channels, in packs or one by one. Then documents: that begin with the first and the
+// last token of a part, one token long, within the convolution of a token, around borders of runs.
 INSTANTIATE_TEST_SUITE_P(Sizes, CausalConvTest,
                          ::testing::Values(Size{2, 1, 3, 4}, Size{1, 2, 5, 2}, Size{2, 5, 16, 3},
                                            Size{1, 12, 9, 8}, Size{2, 150, 8, 4},
-                                           Size{1, 70, 328, 4}, Size{1, 65, 301, 4}));
+                                           Size{1, 70, 328, 4}, Size{1, 65, 301, 4},
+                                           Size{2, 7, 3, 4, {2, 3, 7, 13}}, Size{2, 1, 3, 4, {1}},
+                                           Size{1, 12, 9, 8, {4, 7}},
+                                           Size{1, 70, 5, 3, EveryToken(70)},
+                                           Size{2, 150, 8, 4, {63, 64, 66, 130, 278, 279}}));
 
 TEST(CausalConv, BackwardMatchesNumericGradient) {
   // The last size has several runs of rows on a GPU.
-  for (const Size& size :
-       {Size{2, 5, 3, 4}, Size{2, 2, 2, 4}, Size{1, 9, 2, 6}, Size{2, 70, 2, 4}}) {
+  for (const Size& size : {Size{2, 5, 3, 4}, Size{2, 2, 2, 4}, Size{1, 9, 2, 6}, Size{2, 70, 2, 4},
+                           Size{2, 5, 3, 4, {1, 5, 8, 9}}, Size{2, 2, 2, 6, {3}},
+                           Size{1, 70, 2, 4, {3, 62, 65, 66, 69}}}) {
     for (const bool tailed : {false, true}) {
       Inputs in = Make(size);
       const auto loss = [&] { return Dot(Convolve<double>(in, size, tailed), in.dy); };
@@ -167,6 +186,28 @@ TEST(CausalConv, PartsWithTailsAreTheWholeSequence) {
   EXPECT_EQ(Convolve<double>(in, halves, /*tailed=*/true).v, want.v);
 }
 
+TEST(CausalConv, DocumentsAreAsIfAlone) {
+  const Size size = {1, 150, 5, 4, {0, 1, 3, 6, 63, 64, 65, 100, 149}};
+  const Inputs in = Make(size);
+  const auto y = Convolve<double>(in, size, /*tailed=*/false);
+  const auto got = Backward<double>(in, size, /*tailed=*/false);
+  auto weight = Zeros<double>(got.weight.shape), bias = Zeros<double>(got.bias.shape);
+  ForEachDocument(150, size.begins, [&](int64_t first, int64_t count) {
+    SCOPED_TRACE(first);
+    const Size alone = {1, count, 5, 4};
+    Inputs of = in;
+    of.x = RowsOf(in.x, first, count), of.dy = RowsOf(in.dy, first, count);
+    of.positions = {};
+    const auto want = Backward<double>(of, alone, /*tailed=*/false);
+    EXPECT_EQ(RowsOf(y, first, count).v, Convolve<double>(of, alone, /*tailed=*/false).v);
+    EXPECT_EQ(RowsOf(got.x, first, count).v, want.x.v);
+    for (size_t i = 0; i < weight.v.size(); ++i) weight.v[i] += want.weight.v[i];
+    for (size_t i = 0; i < bias.v.size(); ++i) bias.v[i] += want.bias.v[i];
+  });
+  ExpectClose(got.weight.v, weight.v, 1e-12);
+  ExpectClose(got.bias.v, bias.v, 1e-12);
+}
+
 TEST(CausalConv, ThreadsDoNotChangeBits) {
   const Size size = {2, 90, 200, 4};
   const Inputs in = Make(size);
@@ -186,6 +227,9 @@ TEST(CausalConvDeathTest, NamesTheArgumentOfWrongShape) {
   in = Make(size);
   in.tail = Normal<double>({2, 3}, 2);
   EXPECT_DEATH(Convolve<double>(in, size, true), "causal_conv tail: wanted f64 \\[3, 3\\]");
+  in.positions = Zeros<int32_t>({3});
+  EXPECT_DEATH(Convolve<double>(in, size, false),
+               "causal_conv document_positions: wanted i32 with 4 elements");
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 
 #include "kernels/state_space/state_ends.h"
 
+#include <limits>
+
 #include "tests/kernels/state_space/state_space.h"
 
 namespace trainyard::testing {
@@ -20,7 +22,8 @@ Array<Accumulate<T>> Ends(const StateInputs& in, const StateSize& size, int thre
                             .dt_bias = o.dt_bias,
                             .a_log = o.a_log,
                             .dims = dims,
-                            .ends = ends},
+                            .ends = ends,
+                            .document_positions = o.positions},
        threads);
   return ends;
 }
@@ -45,7 +48,8 @@ StateGradients<T> EndsBackward(const StateInputs& in, const Array<double>& dends
                              .ddt_bias = out.dt_bias,
                              .da_log = out.a_log,
                              .write_ddt_bias = write,
-                             .write_da_log = write},
+                             .write_da_log = write,
+                             .document_positions = o.positions},
        threads);
   return out;
 }
@@ -59,9 +63,33 @@ StateSize Size(int64_t parts, int64_t heads, int64_t groups, int64_t head_dim, i
            .state = state,
            .sequence = sequence}};
 }
+StateSize WithDocuments(StateSize size, std::vector<int64_t> begins) {
+  size.begins = std::move(begins);
+  return size;
+}
+
+// Ends with 0 where the log of a decay is minus infinity, as it is exactly in parts in which a
+// document begins.
+template <typename A>
+Array<A> WithoutInfinity(const StateSize& size, Array<A> ends) {
+  for (int64_t part = 0; part < size.parts; ++part) {
+    const int64_t first = part * size.dims.sequence;
+    const bool begins = std::any_of(size.begins.begin(), size.begins.end(), [&](int64_t t) {
+      return t >= first && t < first + size.dims.sequence;
+    });
+    for (int64_t h = 0; h < size.dims.heads; ++h) {
+      A& decay = ends.v[size_t(part * ends.shape.back() + size.dims.state_columns() + h)];
+      EXPECT_EQ(decay == -std::numeric_limits<A>::infinity(), begins) << part;
+      if (begins) decay = 0;
+    }
+  }
+  return ends;
+}
 
 TEST(StateEnds, AreTheRecurrencesLastStatesAndItsDecay) {
-  for (const StateSize& size : {Size(2, 4, 2, 3, 5, 7), Size(1, 2, 1, 16, 20, 300)}) {
+  for (const StateSize& size : {Size(2, 4, 2, 3, 5, 7), Size(1, 2, 1, 16, 20, 300),
+                                WithDocuments(Size(3, 4, 2, 3, 5, 7), {7, 17, 20}),
+                                WithDocuments(Size(2, 2, 1, 16, 20, 300), {127, 200, 364, 365})}) {
     StateInputs in = MakeStateInputs(size);
     in.start = Zeros<double>(in.start.shape);
     const StateDims& dims = size.dims;
@@ -75,15 +103,21 @@ TEST(StateEnds, AreTheRecurrencesLastStatesAndItsDecay) {
       }
       row[dims.state_columns() + h] = head.WholeDecay();
     });
-    ExpectClose(Ends<double>(in, size).v, want.v, 1e-13);
+    ExpectClose(WithoutInfinity(size, Ends<double>(in, size)).v, WithoutInfinity(size, want).v,
+                1e-13);
   }
 }
 
-TEST(StateEnds, BackwardMatchesNumericGradient) {
-  const StateSize size = Size(2, 2, 1, 2, 3, 4);
+class StateEndsGradientTest : public ::testing::TestWithParam<StateSize> {};
+
+TEST_P(StateEndsGradientTest, BackwardMatchesNumericGradient) {
+  const StateSize size = GetParam();
   StateInputs in = MakeStateInputs(size);
+  for (double& a : in.a_log.v) a -= 6;  // So that a state lasts for chunks.
   const auto dends = Normal<double>(Ends<double>(in, size).shape, 9);
-  const auto loss = [&] { return Dot(Ends<double>(in, size, /*threads=*/1), dends); };
+  const auto loss = [&] {
+    return Dot(WithoutInfinity(size, Ends<double>(in, size, /*threads=*/1)), dends);
+  };
   const auto got = EndsBackward<double>(in, dends, size);
   ExpectClose(got.xbc.v, NumericGrad(in.xbc.v, loss), 1e-8);
   ExpectClose(got.dt.v, NumericGrad(in.dt.v, loss), 1e-8);
@@ -94,13 +128,19 @@ TEST(StateEnds, BackwardMatchesNumericGradient) {
   EXPECT_NEAR(added.a_log.v[1], got.a_log.v[1] + 0.5, 1e-12);
 }
 
+// The last size has several chunks, in one of which a document begins.
+INSTANTIATE_TEST_SUITE_P(Sizes, StateEndsGradientTest,
+                         ::testing::Values(Size(2, 2, 1, 2, 3, 4),
+                                           WithDocuments(Size(3, 2, 1, 2, 3, 4), {4, 9, 11}),
+                                           WithDocuments(Size(1, 2, 1, 2, 2, 200), {3, 70})));
+
 template <typename T>
 void ExpectAgreesWithF64(const StateSize& size) {
   const StateInputs in = RoundedTo<T>(MakeStateInputs(size));
-  const auto want = Ends<double>(in, size);
+  const auto want = WithoutInfinity(size, Ends<double>(in, size));
   const auto dends = RoundedTo<Accumulate<T>>(Normal<double>(want.shape, 9));
   const double tolerance = 3 * Tolerance(DTypeOf<T>::value, size.tokens());
-  ExpectClose(Converted<double>(Ends<T>(in, size)).v, want.v, tolerance);
+  ExpectClose(Converted<double>(WithoutInfinity(size, Ends<T>(in, size))).v, want.v, tolerance);
   const auto got = EndsBackward<T>(in, dends, size);
   const auto exact = EndsBackward<double>(in, dends, size);
   ExpectClose(Converted<double>(got.xbc).v, exact.xbc.v, tolerance);
@@ -110,7 +150,8 @@ void ExpectAgreesWithF64(const StateSize& size) {
 }
 
 TEST(StateEnds, LowerPrecisionsAgreeWithF64) {
-  for (const StateSize& size : {Size(2, 4, 2, 3, 5, 7), Size(1, 2, 1, 16, 24, 150)}) {
+  for (const StateSize& size : {Size(2, 4, 2, 3, 5, 7), Size(1, 2, 1, 16, 24, 150),
+                                WithDocuments(Size(2, 2, 1, 16, 24, 150), {20, 70})}) {
     ExpectAgreesWithF64<float>(size);
     ExpectAgreesWithF64<bf16>(size);
   }
@@ -145,6 +186,8 @@ Array<double> StartsBackward(const Array<double>& dstarts, const Array<double>& 
 TEST(StateStarts, BackwardMatchesNumericGradient) {
   for (const ChainSize& size : {ChainSize{2, 3, 2, 5}, ChainSize{1, 1, 1, 1}}) {
     auto ends = Normal<double>({size.ranks * size.rows(), size.columns()}, 1);
+    // A document begins in this rank's first part.
+    ends.v[size_t(size.columns() - 1)] = -std::numeric_limits<double>::infinity();
     for (int64_t rank = 0; rank < size.ranks; ++rank) {
       const auto dstarts = Normal<double>({size.rows(), size.heads * size.elements}, 2);
       const auto loss = [&] { return Dot(Starts(ends, size, rank), dstarts); };
@@ -153,26 +196,20 @@ TEST(StateStarts, BackwardMatchesNumericGradient) {
   }
 }
 
-// The rows of all tokens of `part`, a part of one sequence, as a rank holds them.
-template <typename T>
-Array<T> RowsOf(const Array<T>& whole, int64_t begin, int64_t rows) {
-  const int64_t columns = whole.shape.back();
-  return {{rows, columns},
-          {whole.v.begin() + begin * columns, whole.v.begin() + (begin + rows) * columns}};
-}
-
-// What one rank has of a sequence of 2n parts: its parts r and 2n-1-r, one after the other.
-class PartsTest : public ::testing::Test {
+// What one rank has of a sequence of 2n parts: its parts r and 2n-1-r, one after the other. The
+// parameter is where documents begin.
+class PartsTest : public ::testing::TestWithParam<std::vector<int64_t>> {
  protected:
   static constexpr int64_t kRanks = 3, kRows = 9;  // Rows of a part.
-  const StateSize whole = Size(1, 4, 2, 3, 5, 2 * kRanks * kRows);
+  const StateSize whole = WithDocuments(Size(1, 4, 2, 3, 5, 2 * kRanks * kRows), GetParam());
   const StateSize ours = Size(2, 4, 2, 3, 5, kRows);
   const ChainSize chain = {1, kRanks, 4, 15};
   StateInputs in = MakeStateInputs(whole);
 
   // The rows of a rank's parts, taken from those of the sequence.
-  Array<double> OfRank(const Array<double>& all, int64_t rank) const {
-    Array<double> rows = RowsOf(all, rank * kRows, kRows);
+  template <typename T>
+  Array<T> OfRank(const Array<T>& all, int64_t rank) const {
+    Array<T> rows = RowsOf(all, rank * kRows, kRows);
     const auto second = RowsOf(all, (2 * kRanks - 1 - rank) * kRows, kRows);
     rows.v.insert(rows.v.end(), second.v.begin(), second.v.end());
     rows.shape = {2 * kRows, all.shape.back()};
@@ -182,6 +219,10 @@ class PartsTest : public ::testing::Test {
     StateInputs inputs = in;
     inputs.xbc = OfRank(in.xbc, rank), inputs.dt = OfRank(in.dt, rank);
     inputs.start = Zeros<double>({2, ours.dims.state_columns()});
+    if (in.positions.v.empty()) return inputs;
+    Array<int32_t> column = in.positions;
+    column.shape = {whole.tokens(), 1};
+    inputs.positions = OfRank(column, rank);
     return inputs;
   }
   Array<double> GatheredEnds() const {
@@ -196,7 +237,7 @@ class PartsTest : public ::testing::Test {
   void SetUp() override { in.start = Zeros<double>(in.start.shape); }
 };
 
-TEST_F(PartsTest, HaveTheResultsOfTheWholeSequence) {
+TEST_P(PartsTest, HaveTheResultsOfTheWholeSequence) {
   const auto want = Scan<double>(in, whole);
   const auto ends = GatheredEnds();
   for (int64_t rank = 0; rank < kRanks; ++rank) {
@@ -206,7 +247,7 @@ TEST_F(PartsTest, HaveTheResultsOfTheWholeSequence) {
   }
 }
 
-TEST_F(PartsTest, HaveTheGradientsOfTheWholeSequence) {
+TEST_P(PartsTest, HaveTheGradientsOfTheWholeSequence) {
   const auto dy = Normal<double>({whole.tokens(), whole.dims.inner()}, 7);
   const auto want = ScanBackward<double>(in, dy, whole);
   const auto ends = GatheredEnds();
@@ -235,6 +276,13 @@ TEST_F(PartsTest, HaveTheGradientsOfTheWholeSequence) {
   ExpectClose(dt_bias, want.dt_bias.v, 1e-11);
   ExpectClose(a_log, want.a_log.v, 1e-11);
 }
+
+// No documents; borders within parts, at their ends and beside these; each token its own document.
+INSTANTIATE_TEST_SUITE_P(Documents, PartsTest,
+                         ::testing::Values(std::vector<int64_t>{}, std::vector<int64_t>{0, 5},
+                                           std::vector<int64_t>{0, 9, 17, 37, 44},
+                                           std::vector<int64_t>{0, 26, 27, 28, 53},
+                                           EveryToken(54)));
 
 TEST(StateEnds, ThreadsDoNotChangeBits) {
   const StateSize size = Size(2, 4, 2, 16, 16, 200);

@@ -98,17 +98,25 @@ StateDims Clamped(StateDims dims) {
 }
 
 // One token; odd widths; clamped steps; parts of several chunks, the last one short or full; the
-// widths of real models.
-INSTANTIATE_TEST_SUITE_P(Sizes, StateScanTest,
-                         ::testing::Values(StateSize{1, Dims(1, 1, 1, 1, 1)},
-                                           StateSize{2, Dims(4, 2, 3, 5, 7)},
-                                           StateSize{1, Clamped(Dims(2, 1, 4, 3, 9))},
-                                           StateSize{2, Dims(2, 2, 5, 4, 131)},
-                                           StateSize{1, Dims(3, 1, 16, 8, 256)},
-                                           StateSize{1, Dims(2, 1, 64, 128, 160)}));
+// widths of real models. Then documents: that begin with the first and the last token of a part,
+// one token long, around the borders of chunks, and longer than chunks.
+INSTANTIATE_TEST_SUITE_P(
+    Sizes, StateScanTest,
+    ::testing::Values(StateSize{1, Dims(1, 1, 1, 1, 1)}, StateSize{2, Dims(4, 2, 3, 5, 7)},
+                      StateSize{1, Clamped(Dims(2, 1, 4, 3, 9))},
+                      StateSize{2, Dims(2, 2, 5, 4, 131)}, StateSize{1, Dims(3, 1, 16, 8, 256)},
+                      StateSize{1, Dims(2, 1, 64, 128, 160)},
+                      StateSize{2, Dims(4, 2, 3, 5, 7), {2, 3, 7, 13}},
+                      StateSize{
+                          2, Dims(2, 2, 5, 4, 131), {63, 64, 65, 128, 130, 194, 195, 196, 261}},
+                      StateSize{2, Dims(2, 1, 4, 3, 330), {200, 458, 459}},
+                      StateSize{1, Dims(3, 1, 16, 8, 140), EveryToken(140)},
+                      StateSize{1, Dims(2, 1, 16, 8, 270), {50, 128, 200}}));
 
-TEST(StateScan, BackwardMatchesNumericGradient) {
-  const StateSize size = {2, Clamped(Dims(2, 1, 2, 3, 4))};
+class StateScanGradientTest : public ::testing::TestWithParam<StateSize> {};
+
+TEST_P(StateScanGradientTest, BackwardMatchesNumericGradient) {
+  const StateSize size = GetParam();
   StateInputs in = MakeStateInputs(size);
   const auto dy = Normal<double>({size.tokens(), size.dims.inner()}, 7);
   const auto loss = [&] { return Dot(Scan<double>(in, size, /*started=*/true, 1), dy); };
@@ -119,6 +127,40 @@ TEST(StateScan, BackwardMatchesNumericGradient) {
   ExpectClose(got.a_log.v, NumericGrad(in.a_log.v, loss), 1e-8);
   ExpectClose(got.d.v, NumericGrad(in.d.v, loss), 1e-8);
   ExpectClose(got.start.v, NumericGrad(in.start.v, loss), 1e-8);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, StateScanGradientTest,
+                         ::testing::Values(StateSize{2, Clamped(Dims(2, 1, 2, 3, 4))},
+                                           StateSize{2, Clamped(Dims(2, 1, 2, 3, 4)), {1, 6, 7}},
+                                           StateSize{1, Dims(2, 1, 2, 2, 67), {20, 64, 65}}));
+
+TEST(StateScan, DocumentsAreAsIfAlone) {
+  const StateDims dims = Dims(4, 2, 5, 6, 300);
+  const StateSize size = {1, dims, {0, 1, 40, 63, 64, 65, 128, 130, 190, 257, 299}};
+  const StateInputs in = MakeStateInputs(size);
+  const auto dy = Normal<double>({size.tokens(), dims.inner()}, 7);
+  const auto y = Scan<double>(in, size, /*started=*/false);
+  const auto got = ScanBackward<double>(in, dy, size, /*started=*/false);
+  std::vector<double> dt_bias(4, 0), a_log(4, 0), d(4, 0);
+  ForEachDocument(300, size.begins, [&](int64_t first, int64_t count) {
+    SCOPED_TRACE(first);
+    StateSize alone = {1, dims};
+    alone.dims.sequence = count;
+    StateInputs of = in;
+    of.xbc = RowsOf(in.xbc, first, count), of.dt = RowsOf(in.dt, first, count);
+    of.positions = {};
+    const auto of_dy = RowsOf(dy, first, count);
+    const auto want = ScanBackward<double>(of, of_dy, alone, /*started=*/false);
+    ExpectClose(RowsOf(y, first, count).v, Scan<double>(of, alone, /*started=*/false).v, 1e-12);
+    ExpectClose(RowsOf(got.xbc, first, count).v, want.xbc.v, 1e-12);
+    ExpectClose(RowsOf(got.dt, first, count).v, want.dt.v, 1e-12);
+    for (size_t h = 0; h < 4; ++h) {
+      dt_bias[h] += want.dt_bias.v[h], a_log[h] += want.a_log.v[h], d[h] += want.d.v[h];
+    }
+  });
+  ExpectClose(got.dt_bias.v, dt_bias, 1e-12);
+  ExpectClose(got.a_log.v, a_log, 1e-12);
+  ExpectClose(got.d.v, d, 1e-12);
 }
 
 // Steps so long that a state is forgotten within a few tokens, and so short that it never is: sums
@@ -156,6 +198,9 @@ TEST(StateScanDeathTest, NamesTheArgumentOfWrongShape) {
   StateSize wrong = size;
   wrong.dims.groups = 3;
   EXPECT_DEATH(Scan<double>(in, wrong), "state_scan heads: 2 in 3 groups");
+  in.positions = Zeros<int32_t>({3});
+  EXPECT_DEATH(Scan<double>(in, size), "state_scan document_positions: wanted i32 with 4 elements");
+  in = MakeStateInputs(size);
   wrong = size;
   wrong.dims.sequence = 3;
   EXPECT_DEATH(Scan<double>(in, wrong), "state_scan sequence: 3 of 4 tokens");

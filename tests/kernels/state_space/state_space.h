@@ -8,6 +8,7 @@
 #include "kernels/state_space/state_ends.h"
 #include "kernels/state_space/state_scan.h"
 #include "tests/kernels/call.h"
+#include "tests/kernels/state_space/documents.h"
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
@@ -17,12 +18,14 @@ namespace trainyard::testing {
 struct StateSize {
   int64_t parts;
   StateDims dims;
+  std::vector<int64_t> begins = {};  // As in DocumentPositions. Empty: no tensor says.
   int64_t tokens() const { return parts * dims.sequence; }
 };
 
 // Operands, and gradients of all of them.
 struct StateInputs {
   Array<double> xbc, dt, dt_bias, a_log, d, start;
+  Array<int32_t> positions = {};
 };
 
 inline StateInputs MakeStateInputs(const StateSize& size) {
@@ -32,14 +35,20 @@ inline StateInputs MakeStateInputs(const StateSize& size) {
           Normal<double>({dims.heads}, 3),
           Normal<double>({dims.heads}, 4),
           Normal<double>({dims.heads}, 5),
-          Normal<double>({size.parts, dims.state_columns()}, 6)};
+          Normal<double>({size.parts, dims.state_columns()}, 6),
+          DocumentPositions(size.tokens(), dims.sequence, size.begins)};
 }
 
 template <typename T>
 StateInputs RoundedTo(const StateInputs& in) {
   using A = Accumulate<T>;
-  return {RoundedTo<T>(in.xbc),   RoundedTo<T>(in.dt), RoundedTo<A>(in.dt_bias),
-          RoundedTo<A>(in.a_log), RoundedTo<A>(in.d),  RoundedTo<A>(in.start)};
+  return {RoundedTo<T>(in.xbc),
+          RoundedTo<T>(in.dt),
+          RoundedTo<A>(in.dt_bias),
+          RoundedTo<A>(in.a_log),
+          RoundedTo<A>(in.d),
+          RoundedTo<A>(in.start),
+          in.positions};
 }
 
 // One head of one part, token by token.
@@ -56,7 +65,7 @@ class HeadRecurrence {
       for (int64_t n = 0; n < dims.state; ++n) {
         for (int64_t p = 0; p < dims.head_dim; ++p) {
           state(t + 1, n, p) =
-              std::exp(A(t)) * state(t, n, p) + xbc(t, B() + n) * Step(t) * xbc(t, X() + p);
+              Decay(t) * state(t, n, p) + xbc(t, B() + n) * Step(t) * xbc(t, X() + p);
         }
       }
     }
@@ -70,7 +79,7 @@ class HeadRecurrence {
   double End(int64_t n, int64_t p) { return state(dims_.sequence, n, p); }
   double WholeDecay() const {
     double sum = 0;
-    for (int64_t t = 0; t < dims_.sequence; ++t) sum += A(t);
+    for (int64_t t = 0; t < dims_.sequence; ++t) sum += std::log(Decay(t));
     return sum;
   }
 
@@ -96,7 +105,7 @@ class HeadRecurrence {
           grad(t, B() + n) += gnp * Step(t) * x;
           grad(t, X() + p) += gnp * Step(t) * xbc(t, B() + n);
           dstep += gnp * xbc(t, B() + n) * x;
-          gnp *= std::exp(A(t));
+          gnp *= Decay(t);
           da += gnp * state(t, n, p);
         }
       }
@@ -131,6 +140,10 @@ class HeadRecurrence {
   double Soft(int64_t t) const { return std::log(1 + std::exp(Raw(t))); }
   double Step(int64_t t) const { return std::clamp(Soft(t), dims_.min_step, dims_.max_step); }
   double A(int64_t t) const { return -std::exp(in_.a_log.v[size_t(head_)]) * Step(t); }
+  double Decay(int64_t t) const {
+    const bool begins = !in_.positions.v.empty() && in_.positions.v[size_t(Row(t))] == 0;
+    return begins ? 0 : std::exp(A(t));
+  }
 
   const StateInputs& in_;
   const StateDims dims_;
@@ -187,9 +200,11 @@ struct StateOperands {
         dt_bias(Converted<A>(in.dt_bias)),
         a_log(Converted<A>(in.a_log)),
         d(Converted<A>(in.d)),
-        start(Converted<A>(in.start)) {}
+        start(Converted<A>(in.start)),
+        positions(in.positions) {}
   Array<T> xbc, dt;
   Array<A> dt_bias, a_log, d, start;
+  Array<int32_t> positions;
 };
 
 // The kernel's y. `started`: with in.start, otherwise from zeros.
@@ -204,7 +219,8 @@ Array<T> Scan(const StateInputs& in, const StateSize& size, bool started = true,
                             .a_log = o.a_log,
                             .d = o.d,
                             .dims = dims,
-                            .y = y};
+                            .y = y,
+                            .document_positions = o.positions};
   if (started) args.start = o.start;
   Call(args, threads);
   return y;
@@ -248,7 +264,8 @@ StateGradients<T> ScanBackward(const StateInputs& in, const Array<double>& dy64,
                              .dd = out.d,
                              .write_ddt_bias = write,
                              .write_da_log = write,
-                             .write_dd = write};
+                             .write_dd = write,
+                             .document_positions = o.positions};
   if (started) args.start = o.start, args.dstart = out.start;
   Call(args, threads);
   return out;

@@ -96,8 +96,8 @@ struct ModelFacts {
   int64_t vocab = 0;          // 0: the model reads no text.
   int64_t kv_heads = 0;       // Replicated if there are more tensor ranks than heads.
   std::optional<ExpertFacts> experts = {};
-  // How many tokens before its own a token reads through the convolution of a recurrent layer. The
-  // state of such a layer passes over from one document to the next. 0: no layer is recurrent.
+  // How many tokens before its own a token reads through the convolution of a recurrent layer.
+  // 0: no layer is recurrent.
   int64_t convolved_tokens = 0;
   FormulaSizes sizes = {};
 };

@@ -63,14 +63,16 @@ Value Mamba::operator()(Recorder& recorder, Value u) const {
   const std::vector<Value> parts =
       ops::SplitColumns(recorder, in_(recorder, u), {dims.inner(), dims.columns(), dims.heads});
   const Value conv_weight = recorder.Parameter(conv_weight_);
-  const Value xbc =
-      ops::CausalConv(recorder, parts[1], conv_weight, recorder.Parameter(conv_bias_));
+  const Value conv_bias = recorder.Parameter(conv_bias_);
+  const Value positions = ops::DocumentPositions(recorder);
+  const Value xbc = ops::CausalConv(recorder, parts[1], conv_weight, conv_bias, positions);
   recorder.set_label("scan");
   const ops::StateScanInputs inputs{.xbc = xbc,
                                     .dt = parts[2],
                                     .dt_bias = recorder.Parameter(dt_bias_),
                                     .a_log = recorder.Parameter(a_log_),
-                                    .d = recorder.Parameter(d_)};
+                                    .d = recorder.Parameter(d_),
+                                    .positions = positions};
   const Value y = ops::StateScan(recorder, inputs, dims);
   recorder.set_label("mamba");
   const ops::GatedNormInputs gated{.x = y, .z = parts[0], .gain = recorder.Parameter(gain_)};

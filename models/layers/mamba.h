@@ -8,7 +8,8 @@
 // Heads and groups are divided over the tensor ranks, so that a rank has whole groups with all of
 // their heads. Context ranks have two parts of each sequence. Each rank tells the others the states
 // at the ends of its parts, and the last tokens of its parts, which the convolution of the next
-// part reads.
+// part reads. Documents do not see each other: convolution and state begin anew with each document
+// if the data say where documents begin.
 //
 // Source: Dao & Gu 2024, arXiv:2405.21060, section 7. Letters: H heads, G groups, P head dim, N
 // state dim.
@@ -52,8 +53,8 @@ class Mamba {
   //   norm.weight     [H P]
   //   out_proj.weight [hidden, H P]
   Mamba(const std::string& name, const MambaOptions& options);
-  // u [T, hidden] to [T, hidden]. T must be a whole number of sequences, each of which is one
-  // document. The label of the state space's instances is "scan", and of all others "mamba".
+  // u [T, hidden] to [T, hidden]. T must be a whole number of sequences. The label of the state
+  // space's instances is "scan", and of all others "mamba".
   Value operator()(Recorder& recorder, Value u) const;
 
  private:

@@ -132,11 +132,12 @@ Value PrecedingTails(Recorder& recorder, Value x, int64_t count) {
 
 class CausalConvBackwardOp final : public NamedOp<CausalConvBackwardOp> {
  public:
-  enum Input { kDy, kX, kWeight, kBias, kTail, kInputs };
+  // The last two inputs may be missing. Without a tail, kTail is the number of the positions.
+  enum Input { kDy, kX, kWeight, kBias, kTail, kPositions, kInputs };
   enum Output { kDx, kDweight, kDbias, kDtail, kOutputs };
-  static constexpr size_t kOptionalInputs = 1;
+  static constexpr size_t kOptionalInputs = 2;
   static constexpr size_t kOptionalOutputs = 1;
-  explicit CausalConvBackwardOp(int64_t sequence) : sequence_(sequence) {}
+  CausalConvBackwardOp(int64_t sequence, bool tailed) : sequence_(sequence), tailed_(tailed) {}
   absl::string_view name() const override { return "causal_conv_backward"; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     CausalConvBackwardArgs args{.dy = binder.tensor(instance.inputs[kDy]),
@@ -149,23 +150,27 @@ class CausalConvBackwardOp final : public NamedOp<CausalConvBackwardOp> {
                                 .dbias = binder.tensor(instance.outputs[kDbias]),
                                 .write_dweight = binder.write(instance.outputs[kDweight]),
                                 .write_dbias = binder.write(instance.outputs[kDbias])};
-    if (instance.inputs.size() > kTail) {
+    if (tailed_) {
       args.tail = binder.tensor(instance.inputs[kTail]);
       args.dtail = binder.tensor(instance.outputs[kDtail]);
+    }
+    if (instance.inputs.size() > (tailed_ ? kPositions : kTail)) {
+      args.document_positions = binder.tensor(instance.inputs.back());
     }
     return binder.Kernel(args);
   }
 
  private:
   const int64_t sequence_;
+  const bool tailed_;
 };
 
 class CausalConvOp final : public NamedOp<CausalConvOp> {
  public:
-  enum Input { kX, kWeight, kBias, kTail, kInputs };
+  enum Input { kX, kWeight, kBias, kTail, kPositions, kInputs };  // As in CausalConvBackwardOp.
   enum Output { kY, kOutputs };
-  static constexpr size_t kOptionalInputs = 1;
-  explicit CausalConvOp(int64_t sequence) : sequence_(sequence) {}
+  static constexpr size_t kOptionalInputs = 2;
+  CausalConvOp(int64_t sequence, bool tailed) : sequence_(sequence), tailed_(tailed) {}
   absl::string_view name() const override { return "causal_conv"; }
   bool is_cheap() const override { return true; }
   std::string attributes() const override { return absl::StrCat("sequence=", sequence_); }
@@ -175,7 +180,10 @@ class CausalConvOp final : public NamedOp<CausalConvOp> {
                                .bias = binder.tensor(instance.inputs[kBias]),
                                .sequence = sequence_,
                                .y = binder.tensor(instance.outputs[kY])};
-    if (instance.inputs.size() > kTail) args.tail = binder.tensor(instance.inputs[kTail]);
+    if (tailed_) args.tail = binder.tensor(instance.inputs[kTail]);
+    if (instance.inputs.size() > (tailed_ ? kPositions : kTail)) {
+      args.document_positions = binder.tensor(instance.inputs.back());
+    }
     return binder.Kernel(args);
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
@@ -186,16 +194,18 @@ class CausalConvOp final : public NamedOp<CausalConvOp> {
     std::vector<Recorder::Output> outputs = {OutputLike(recorder, in[kX], "dx"),
                                              recorder.GradientOutput(in[kWeight]),
                                              recorder.GradientOutput(in[kBias])};
-    if (in.size() > kTail) outputs.push_back(OutputLike(recorder, in[kTail], "dtail"));
+    if (tailed_) outputs.push_back(OutputLike(recorder, in[kTail], "dtail"));
     const std::vector<Value> grads = recorder.Emit(
-        std::make_shared<CausalConvBackwardOp>(sequence_), std::move(inputs), outputs);
-    std::vector<Value> results = {grads[CausalConvBackwardOp::kDx], {}, {}};
-    if (in.size() > kTail) results.push_back(grads[CausalConvBackwardOp::kDtail]);
+        std::make_shared<CausalConvBackwardOp>(sequence_, tailed_), std::move(inputs), outputs);
+    std::vector<Value> results(in.size());
+    results[kX] = grads[CausalConvBackwardOp::kDx];
+    if (tailed_) results[kTail] = grads[CausalConvBackwardOp::kDtail];
     return results;
   }
 
  private:
   const int64_t sequence_;
+  const bool tailed_;
 };
 
 }  // namespace
@@ -205,14 +215,17 @@ int64_t RowsOfPart(const Recorder& recorder) {
   return part.ranks == 1 ? part.rows : part.rows / 2;
 }
 
-Value CausalConv(Recorder& recorder, Value x, Value weight, Value bias) {
+Value CausalConv(Recorder& recorder, Value x, Value weight, Value bias, Value positions) {
   CHECK(recorder.program().cache == 0) << "a cache keeps no state of recurrent layers";
   const ValueInfo info = recorder.info(x);
   std::vector<Value> inputs = {x, weight, bias};
-  if (recorder.part().ranks > 1) {
+  const bool tailed = recorder.part().ranks > 1;
+  if (tailed) {
     inputs.push_back(PrecedingTails(recorder, x, recorder.info(weight).shape.back() - 1));
   }
-  return recorder.Emit(std::make_shared<CausalConvOp>(RowsOfPart(recorder)), std::move(inputs),
+  if (positions.valid()) inputs.push_back(positions);
+  return recorder.Emit(std::make_shared<CausalConvOp>(RowsOfPart(recorder), tailed),
+                       std::move(inputs),
                        {{.shape = info.shape, .dtype = info.dtype, .name = "conv"}})[0];
 }
 

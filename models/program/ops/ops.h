@@ -83,6 +83,9 @@ Value Embedding(Recorder& recorder, Value table, Value tokens, double scale = 1,
 Value Positions(Recorder& recorder, Value tokens);
 // The same of a program with a cache (RecordOptions::cache), which the host writes.
 Value CachePositions(Recorder& recorder);
+// The position of each token in its document: i32 [T]. Invalid if the data have no documents that
+// must not see each other.
+Value DocumentPositions(Recorder& recorder);
 
 struct Heads {
   int64_t heads;     // On this rank.
@@ -190,8 +193,8 @@ using trainyard::StateDims;
 int64_t RowsOfPart(const Recorder& recorder);
 // silu(conv(x) + bias), [T, C], for weight [C, 1, K] and bias [C]: causal, each channel by itself.
 // The rows before a part are those of the part that precedes it in the sequence, which may be on
-// another context rank.
-Value CausalConv(Recorder& recorder, Value x, Value weight, Value bias);
+// another context rank. With DocumentPositions, tokens read rows of their document alone.
+Value CausalConv(Recorder& recorder, Value x, Value weight, Value bias, Value positions);
 struct StateScanInputs {
   Value xbc;  // [T, H P + 2 G N]
   Value dt;   // [T, H]
@@ -199,6 +202,8 @@ struct StateScanInputs {
   Value dt_bias;
   Value a_log;
   Value d;
+  Value positions =
+      {};  // DocumentPositions, with which each document begins with a state of zeros.
 };
 // The state space of kernels/state_space/state_scan.h: [T, H P]. The state goes on from part to
 // part of a sequence, through all context ranks. FLOPs are 2 H P N for a token, and twice this in

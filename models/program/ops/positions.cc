@@ -9,7 +9,7 @@ namespace {
 
 // Has the tokens as an input only for their `varying`: positions are the same on every data rank,
 // but the gradients of what is looked up by position vary as those of the tokens. The second input,
-// if any, says where documents begin.
+// if any, says where documents begin, and makes positions those in documents.
 class PositionsOp final : public NamedOp<PositionsOp> {
  public:
   enum Input { kTokens, kBegins, kInputs };
@@ -52,6 +52,17 @@ Value Positions(Recorder& recorder, Value tokens) {
   return recorder.Emit(
       op, inputs,
       {{.shape = {rows}, .dtype = DType::kI32, .name = "positions", .differentiable = false}})[0];
+}
+
+Value DocumentPositions(Recorder& recorder) {
+  if (!recorder.Declares(kDocumentBegins)) return {};
+  const Value begins = recorder.Read(kDocumentBegins);
+  const auto op = std::make_shared<PositionsOp>(recorder.part(), /*first_row=*/0);
+  return recorder.Emit(op, {begins, begins},
+                       {{.shape = {recorder.info(begins).shape.elements()},
+                         .dtype = DType::kI32,
+                         .name = "document_positions",
+                         .differentiable = false}})[0];
 }
 
 }  // namespace trainyard::ops

@@ -15,8 +15,9 @@ namespace {
 
 class StateEndsBackwardOp final : public NamedOp<StateEndsBackwardOp> {
  public:
-  enum Input { kDends, kXbc, kDt, kDtBias, kALog, kInputs };
+  enum Input { kDends, kXbc, kDt, kDtBias, kALog, kPositions, kInputs };
   enum Output { kDxbc, kDdt, kDdtBias, kDaLog, kOutputs };
+  static constexpr size_t kOptionalInputs = 1;
   explicit StateEndsBackwardOp(const StateDims& dims) : dims_(dims) {}
   absl::string_view name() const override { return "state_ends_backward"; }
   std::optional<Kept> KeptOnGpu(const Program& program, const Instance& instance) const override {
@@ -25,19 +26,20 @@ class StateEndsBackwardOp final : public NamedOp<StateEndsBackwardOp> {
   Call Bind(const Binder& binder, const Instance& instance) const override {
     const auto in = [&](size_t i) { return binder.tensor(instance.inputs[i]); };
     const auto out = [&](size_t i) { return binder.tensor(instance.outputs[i]); };
-    return binder.Kernel(
-        StateEndsBackwardArgs{.dends = in(kDends),
-                              .xbc = in(kXbc),
-                              .dt = in(kDt),
-                              .dt_bias = in(kDtBias),
-                              .a_log = in(kALog),
-                              .dims = dims_,
-                              .dxbc = out(kDxbc),
-                              .ddt = out(kDdt),
-                              .ddt_bias = out(kDdtBias),
-                              .da_log = out(kDaLog),
-                              .write_ddt_bias = binder.write(instance.outputs[kDdtBias]),
-                              .write_da_log = binder.write(instance.outputs[kDaLog])});
+    StateEndsBackwardArgs args{.dends = in(kDends),
+                               .xbc = in(kXbc),
+                               .dt = in(kDt),
+                               .dt_bias = in(kDtBias),
+                               .a_log = in(kALog),
+                               .dims = dims_,
+                               .dxbc = out(kDxbc),
+                               .ddt = out(kDdt),
+                               .ddt_bias = out(kDdtBias),
+                               .da_log = out(kDaLog),
+                               .write_ddt_bias = binder.write(instance.outputs[kDdtBias]),
+                               .write_da_log = binder.write(instance.outputs[kDaLog])};
+    if (instance.inputs.size() > kPositions) args.document_positions = in(kPositions);
+    return binder.Kernel(args);
   }
 
  private:
@@ -46,8 +48,9 @@ class StateEndsBackwardOp final : public NamedOp<StateEndsBackwardOp> {
 
 class StateEndsOp final : public NamedOp<StateEndsOp> {
  public:
-  enum Input { kXbc, kDt, kDtBias, kALog, kInputs };
+  enum Input { kXbc, kDt, kDtBias, kALog, kPositions, kInputs };
   enum Output { kEnds, kOutputs };
+  static constexpr size_t kOptionalInputs = 1;
   explicit StateEndsOp(const StateDims& dims) : dims_(dims) {}
   absl::string_view name() const override { return "state_ends"; }
   std::string attributes() const override { return ToString(dims_); }
@@ -55,22 +58,29 @@ class StateEndsOp final : public NamedOp<StateEndsOp> {
     return KeptOf(StateCall::kEnds, program, instance.inputs[kXbc], dims_);
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(StateEndsForwardArgs{.xbc = binder.tensor(instance.inputs[kXbc]),
-                                              .dt = binder.tensor(instance.inputs[kDt]),
-                                              .dt_bias = binder.tensor(instance.inputs[kDtBias]),
-                                              .a_log = binder.tensor(instance.inputs[kALog]),
-                                              .dims = dims_,
-                                              .ends = binder.tensor(instance.outputs[kEnds])});
+    const auto in = [&](size_t i) { return binder.tensor(instance.inputs[i]); };
+    StateEndsForwardArgs args{.xbc = in(kXbc),
+                              .dt = in(kDt),
+                              .dt_bias = in(kDtBias),
+                              .a_log = in(kALog),
+                              .dims = dims_,
+                              .ends = binder.tensor(instance.outputs[kEnds])};
+    if (instance.inputs.size() > kPositions) args.document_positions = in(kPositions);
+    return binder.Kernel(args);
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
     const std::vector<Value>& in = instance.inputs;
+    std::vector<Value> inputs = {output_grads[kEnds]};
+    inputs.insert(inputs.end(), in.begin(), in.end());
     const std::vector<Value> grads =
-        recorder.Emit(std::make_shared<StateEndsBackwardOp>(dims_),
-                      {output_grads[kEnds], in[kXbc], in[kDt], in[kDtBias], in[kALog]},
+        recorder.Emit(std::make_shared<StateEndsBackwardOp>(dims_), std::move(inputs),
                       {OutputLike(recorder, in[kXbc], "dxbc"), OutputLike(recorder, in[kDt], "ddt"),
                        recorder.GradientOutput(in[kDtBias]), recorder.GradientOutput(in[kALog])});
-    return {grads[StateEndsBackwardOp::kDxbc], grads[StateEndsBackwardOp::kDdt], {}, {}};
+    std::vector<Value> results(in.size());
+    results[kXbc] = grads[StateEndsBackwardOp::kDxbc];
+    results[kDt] = grads[StateEndsBackwardOp::kDdt];
+    return results;
   }
 
  private:
@@ -135,8 +145,10 @@ class StateStartsOp final : public NamedOp<StateStartsOp> {
 Value StateStarts(Recorder& recorder, const StateScanInputs& inputs, const StateDims& dims) {
   const int64_t parts = recorder.info(inputs.xbc).shape[0] / dims.sequence;
   const DType dtype = recorder.precision().statistic;
+  std::vector<Value> values = {inputs.xbc, inputs.dt, inputs.dt_bias, inputs.a_log};
+  if (inputs.positions.valid()) values.push_back(inputs.positions);
   const Value ends = recorder.Emit(
-      std::make_shared<StateEndsOp>(dims), {inputs.xbc, inputs.dt, inputs.dt_bias, inputs.a_log},
+      std::make_shared<StateEndsOp>(dims), std::move(values),
       {{.shape = {parts, dims.state_columns() + dims.heads}, .dtype = dtype, .name = "ends"}})[0];
   const SequencePart part = recorder.part();
   return recorder.Emit(

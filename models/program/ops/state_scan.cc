@@ -19,11 +19,12 @@ double StateFlops(const Program& program, Value rows, const StateDims& dims) {
 
 class StateScanBackwardOp final : public NamedOp<StateScanBackwardOp> {
  public:
-  enum Input { kDy, kXbc, kDt, kDtBias, kALog, kD, kStart, kInputs };
+  // The last two inputs may be missing. Without a start, kStart is the number of the positions.
+  enum Input { kDy, kXbc, kDt, kDtBias, kALog, kD, kStart, kPositions, kInputs };
   enum Output { kDxbc, kDdt, kDdtBias, kDaLog, kDd, kDstart, kOutputs };
-  static constexpr size_t kOptionalInputs = 1;
+  static constexpr size_t kOptionalInputs = 2;
   static constexpr size_t kOptionalOutputs = 1;
-  explicit StateScanBackwardOp(const StateDims& dims) : dims_(dims) {}
+  StateScanBackwardOp(const StateDims& dims, bool started) : dims_(dims), started_(started) {}
   absl::string_view name() const override { return "state_scan_backward"; }
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
@@ -51,20 +52,25 @@ class StateScanBackwardOp final : public NamedOp<StateScanBackwardOp> {
                                .write_ddt_bias = binder.write(instance.outputs[kDdtBias]),
                                .write_da_log = binder.write(instance.outputs[kDaLog]),
                                .write_dd = binder.write(instance.outputs[kDd])};
-    if (instance.inputs.size() > kStart) args.start = in(kStart), args.dstart = out(kDstart);
+    if (started_) args.start = in(kStart), args.dstart = out(kDstart);
+    if (instance.inputs.size() > (started_ ? kPositions : kStart)) {
+      args.document_positions = binder.tensor(instance.inputs.back());
+    }
     return binder.Kernel(args);
   }
 
  private:
   const StateDims dims_;
+  const bool started_;
 };
 
 class StateScanOp final : public NamedOp<StateScanOp> {
  public:
-  enum Input { kXbc, kDt, kDtBias, kALog, kD, kStart, kInputs };
+  // As in StateScanBackwardOp.
+  enum Input { kXbc, kDt, kDtBias, kALog, kD, kStart, kPositions, kInputs };
   enum Output { kY, kOutputs };
-  static constexpr size_t kOptionalInputs = 1;
-  explicit StateScanOp(const StateDims& dims) : dims_(dims) {}
+  static constexpr size_t kOptionalInputs = 2;
+  StateScanOp(const StateDims& dims, bool started) : dims_(dims), started_(started) {}
   absl::string_view name() const override { return "state_scan"; }
   std::string attributes() const override { return ToString(dims_); }
   Cost CostOf(const Program& program, const Instance& instance) const override {
@@ -83,7 +89,10 @@ class StateScanOp final : public NamedOp<StateScanOp> {
                               .d = binder.tensor(instance.inputs[kD]),
                               .dims = dims_,
                               .y = binder.tensor(instance.outputs[kY])};
-    if (instance.inputs.size() > kStart) args.start = binder.tensor(instance.inputs[kStart]);
+    if (started_) args.start = binder.tensor(instance.inputs[kStart]);
+    if (instance.inputs.size() > (started_ ? kPositions : kStart)) {
+      args.document_positions = binder.tensor(instance.inputs.back());
+    }
     return binder.Kernel(args);
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
@@ -95,17 +104,19 @@ class StateScanOp final : public NamedOp<StateScanOp> {
         OutputLike(recorder, in[kXbc], "dxbc"), OutputLike(recorder, in[kDt], "ddt"),
         recorder.GradientOutput(in[kDtBias]), recorder.GradientOutput(in[kALog]),
         recorder.GradientOutput(in[kD])};
-    if (in.size() > kStart) outputs.push_back(OutputLike(recorder, in[kStart], "dstart"));
-    const std::vector<Value> grads =
-        recorder.Emit(std::make_shared<StateScanBackwardOp>(dims_), std::move(inputs), outputs);
-    std::vector<Value> results = {
-        grads[StateScanBackwardOp::kDxbc], grads[StateScanBackwardOp::kDdt], {}, {}, {}};
-    if (in.size() > kStart) results.push_back(grads[StateScanBackwardOp::kDstart]);
+    if (started_) outputs.push_back(OutputLike(recorder, in[kStart], "dstart"));
+    const std::vector<Value> grads = recorder.Emit(
+        std::make_shared<StateScanBackwardOp>(dims_, started_), std::move(inputs), outputs);
+    std::vector<Value> results(in.size());
+    results[kXbc] = grads[StateScanBackwardOp::kDxbc];
+    results[kDt] = grads[StateScanBackwardOp::kDdt];
+    if (started_) results[kStart] = grads[StateScanBackwardOp::kDstart];
     return results;
   }
 
  private:
   const StateDims dims_;
+  const bool started_;
 };
 
 }  // namespace
@@ -130,9 +141,11 @@ Value StateScan(Recorder& recorder, const StateScanInputs& inputs, const StateDi
   CHECK(xbc.shape.back() == dims.columns() && dt.shape.back() == dims.heads)
       << "state_scan: " << xbc << " and " << dt << " for " << ToString(dims);
   std::vector<Value> values = {inputs.xbc, inputs.dt, inputs.dt_bias, inputs.a_log, inputs.d};
-  if (recorder.part().ranks > 1) values.push_back(StateStarts(recorder, inputs, dims));
+  const bool started = recorder.part().ranks > 1;
+  if (started) values.push_back(StateStarts(recorder, inputs, dims));
+  if (inputs.positions.valid()) values.push_back(inputs.positions);
   return recorder.Emit(
-      std::make_shared<StateScanOp>(dims), std::move(values),
+      std::make_shared<StateScanOp>(dims, started), std::move(values),
       {{.shape = {xbc.shape[0], dims.inner()}, .dtype = xbc.dtype, .name = "scan"}})[0];
 }
 

@@ -115,9 +115,8 @@ def draw_data(rng, model):
     kind = rng.choice(("synthetic", "synthetic", "indexed", "blend"))
     if kind == "synthetic":
         return {kind: {}}
-    # The state of recurrent layers passes over from one document to the next.
     files = {"validation_fraction": 0.2,
-             "reset_attention_mask": "hybrid_pattern" not in model and rng.random() < 0.5,
+             "reset_attention_mask": rng.random() < 0.5,
              "eod_mask_loss": rng.random() < 0.5}
     if kind == "indexed":
         return {kind: {"prefix": "web", **files}}

@@ -81,17 +81,6 @@ std::optional<ModelConfig> CheckModel(const JobConfig& job, Violations& violatio
                    tokens->limit, kByteVocabulary);
   }
   CheckInputs(inputs, job.data, violations);
-  if (data.packs && FactsOf(*model).convolved_tokens > 0) {
-    violations.Add(SectionOf(job.data),
-                   "a model without recurrent layers, whose state passes over from one document "
-                   "to the next",
-                   model->family());
-  } else if (data.reset_attention_mask && FactsOf(*model).convolved_tokens > 0) {
-    violations.Add(absl::StrCat(SectionOf(job.data), ".reset_attention_mask"),
-                   "false for a model with recurrent layers, whose state passes over from one "
-                   "document to the next",
-                   "true", "false");
-  }
   return model;
 }
 

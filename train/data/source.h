@@ -137,7 +137,7 @@ std::string SectionOf(const DataConfig& data);
 // Returns what the source says; without a source, no inputs.
 SourceFacts FactsOf(const DataConfig& data);
 
-// Whether tokens attend only within their document: the data deliver DocumentBegins.
+// Whether documents do not see each other: the data deliver DocumentBegins.
 bool ResetsAttentionMask(const DataConfig& data);
 
 // Adds a violation for each broken rule between fields of the data. Limits of numbers and paths are

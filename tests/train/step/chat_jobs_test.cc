@@ -59,6 +59,13 @@ TEST_P(ChatGangs, AreTheSame) {
   if (absl::string_view(GetParam()) == "gpt3") {
     for (const char* field : {"kv_heads", "head_dim"}) job.model.architecture->fields.erase(field);
   }
+  if (absl::string_view(GetParam()) == "nemotron_h") {
+    auto& fields = job.model.architecture->fields;
+    fields["layers"] = 4;
+    fields["hybrid_pattern"] = std::string("M*M-");
+    for (const char* field : {"mamba_heads", "mamba_head_dim", "mamba_state"}) fields[field] = 4;
+    fields["mamba_groups"] = 2;
+  }
   const RankRun alone = RunJob(job, kLines)[0];
   ASSERT_TRUE(alone.status.ok()) << alone.status;
   ASSERT_EQ(alone.records.size(), 2u);
@@ -83,7 +90,7 @@ TEST_P(ChatGangs, AreTheSame) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, ChatGangs, ::testing::Values("llama", "gpt3"));
+INSTANTIATE_TEST_SUITE_P(Families, ChatGangs, ::testing::Values("llama", "gpt3", "nemotron_h"));
 
 // Bug it must catch: the loss is that of the first conversations, or counts some twice, as the
 // batch's size has it.

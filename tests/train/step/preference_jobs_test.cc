@@ -134,6 +134,27 @@ TEST(PreferenceJobs, AreTheSameWithAdaptersAndOtherMicroBatches) {
   }
 }
 
+// Answers of a pair do not see each other through the state of recurrent layers, either.
+TEST(PreferenceJobs, OfRecurrentLayersAreTheSameInOtherLayouts) {
+  JobConfig job = PairJob("preference_recurrent");
+  job.checkpoint.reset();
+  job.model.architecture->family = "nemotron_h";
+  auto& fields = job.model.architecture->fields;
+  fields["hybrid_pattern"] = std::string("M*M-M*M");
+  for (const char* field : {"mamba_heads", "mamba_groups", "mamba_head_dim", "mamba_state"}) {
+    fields[field] = 4;
+  }
+  const RankRun alone = RunJob(job, Ranks(1))[0];
+  ASSERT_TRUE(alone.status.ok()) << alone.status;
+  for (const ParallelismConfig& parallelism :
+       {ParallelismConfig{.tensor = 4}, ParallelismConfig{.context = 4},
+        ParallelismConfig{.tensor = 2, .context = 2},
+        ParallelismConfig{.pipeline = 2, .context = 2}}) {
+    job.parallelism = parallelism;
+    ExpectSame(RunJob(job, Ranks(4)), alone);
+  }
+}
+
 TEST(PreferenceJobs, LearnToPreferTheChosenAnswers) {
   for (const PreferenceMethod method : {PreferenceMethod::kDpo, PreferenceMethod::kOrpo}) {
     JobConfig job = PairJob("preference_learns", method);

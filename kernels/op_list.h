@@ -1,7 +1,6 @@
-// The names of all ops. Each backend has a kernel for each op of the first list; a GPU has none for
-// those of the second yet. The structs of arguments are only declared here, so that a change of one
-// op's header rebuilds that op's kernels and no others. kernels/ops.h includes the definitions of
-// all the structs.
+// The names of all ops. Each backend has a kernel for each of them. The structs of arguments are
+// only declared here, so that a change of one op's header rebuilds that op's kernels and no others.
+// kernels/ops.h includes the definitions of all the structs.
 
 #pragma once
 
@@ -13,6 +12,9 @@
   X(AdaptiveNormForward) \
   X(Add) \
   X(AddBias) \
+  X(Amax) \
+  X(AmaxHistory) \
+  X(AmaxHistoryGradient) \
   X(AttentionBackward) \
   X(AttentionForward) \
   X(AttentionPartBackward) \
@@ -71,6 +73,7 @@
   X(Positions) \
   X(PreferenceLoss) \
   X(PreferenceSums) \
+  X(Quantize) \
   X(RandomValues) \
   X(RmsNormBackward) \
   X(RmsNormForward) \
@@ -79,6 +82,7 @@
   X(RouterBackward) \
   X(RouterForward) \
   X(Scale) \
+  X(ScaledMatMul) \
   X(ScaledSquaredReluBackward) \
   X(ScaledSquaredReluForward) \
   X(ScaledSwiGluBackward) \
@@ -101,13 +105,6 @@
   X(SwiGluBackward) \
   X(SwiGluForward) \
   X(TimeEmbedding)
-
-#define TRAINYARD_FOR_EACH_CPU_OP(X) \
-  X(Amax) \
-  X(AmaxHistory) \
-  X(AmaxHistoryGradient) \
-  X(Quantize) \
-  X(ScaledMatMul)
 // clang-format on
 
 // Declares a backend's kernel of the op. Use the macro in the backend's namespace.
@@ -119,7 +116,6 @@ struct Exec;
 
 #define TRAINYARD_DECLARE_ARGS(Op) struct Op##Args;
 TRAINYARD_FOR_EACH_OP(TRAINYARD_DECLARE_ARGS)
-TRAINYARD_FOR_EACH_CPU_OP(TRAINYARD_DECLARE_ARGS)
 #undef TRAINYARD_DECLARE_ARGS
 
 }  // namespace trainyard

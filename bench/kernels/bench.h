@@ -32,6 +32,8 @@ class Operands {
     CHECK(filled.ok()) << filled;
     return tensor;
   }
+  // Memory of any content, for results.
+  Tensor Room(DType dtype, Shape shape) { return Allocate(dtype, shape); }
   // Element i is f(i), an int32_t or a float.
   template <typename F>
   Tensor MakeOf(Shape shape, const F& f) {

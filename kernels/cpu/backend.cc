@@ -42,7 +42,6 @@ class Cpu final : public Backend {
         << "this CPU has no AVX2 and FMA instructions, which the CPU kernels are compiled for";
 #define REGISTER(Op) Register<Op##Args, cpu::Op>();
     TRAINYARD_FOR_EACH_OP(REGISTER)
-    TRAINYARD_FOR_EACH_CPU_OP(REGISTER)
 #undef REGISTER
     Register<FaultArgs, Fault>();
   }

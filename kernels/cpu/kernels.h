@@ -9,6 +9,5 @@
 namespace trainyard::cpu {
 
 TRAINYARD_FOR_EACH_OP(TRAINYARD_DECLARE_KERNEL)
-TRAINYARD_FOR_EACH_CPU_OP(TRAINYARD_DECLARE_KERNEL)
 
 }  // namespace trainyard::cpu

@@ -14,6 +14,7 @@
 #include <type_traits>
 
 #include "common/check.h"
+#include "common/host_device.h"
 #include "kernels/device/dtype.h"
 #include "kernels/device/tensor.h"
 
@@ -48,7 +49,7 @@ auto DispatchNarrow(DType dtype, F&& f) {
 
 // The bits of `x`, rounded. T is float or double; bf16 is exact in float.
 template <typename Format, typename T>
-inline uint8_t RoundTo(T x) {
+TRAINYARD_HOST_DEVICE inline uint8_t RoundTo(T x) {
   using Bits = std::conditional_t<std::is_same_v<T, double>, uint64_t, uint32_t>;
   constexpr int kSize = 8 * sizeof(T), kFraction = std::is_same_v<T, double> ? 52 : 23;
   constexpr Bits kBias = (Bits{1} << (kSize - kFraction - 2)) - 1;
@@ -74,7 +75,7 @@ inline uint8_t RoundTo(T x) {
 }
 
 template <typename Format>
-inline float ToFloat(uint8_t bits) {
+TRAINYARD_HOST_DEVICE inline float ToFloat(uint8_t bits) {
   constexpr int kFraction = Format::kFraction;
   const uint32_t size = bits & 0x7f, sign = uint32_t{bits} >> 7 << 31;
   const bool special =

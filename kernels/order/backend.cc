@@ -66,7 +66,6 @@ constexpr const char* kOpName = nullptr;
   template <>                 \
   constexpr const char* kOpName<Op##Args> = #Op;
 TRAINYARD_FOR_EACH_OP(TRAINYARD_NAME_OP)
-TRAINYARD_FOR_EACH_CPU_OP(TRAINYARD_NAME_OP)
 #undef TRAINYARD_NAME_OP
 
 // The kernel of every op.
@@ -108,7 +107,6 @@ OrderBackend::OrderBackend(Accesses& accesses, DeviceKind device)
     : Backend(device, "order"), accesses_(accesses), next_address_(uintptr_t{1} << 40) {
 #define TRAINYARD_REGISTER_OP(Op) Register<Op##Args, &NoteArgs<Op##Args>>();
   TRAINYARD_FOR_EACH_OP(TRAINYARD_REGISTER_OP)
-  TRAINYARD_FOR_EACH_CPU_OP(TRAINYARD_REGISTER_OP)
 #undef TRAINYARD_REGISTER_OP
 }
 

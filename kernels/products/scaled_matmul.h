@@ -5,8 +5,19 @@
 //   A = the numbers of a, or their transpose when trans_a; B likewise.
 //
 // Letters: M rows and N columns of the product, K summed elements. Leading dims of an operand count
-// as rows. A CPU multiplies each number by its scale, in f32 (f64 when c is f64), and sums as
-// matmul.h does for that type; a result in bf16 is rounded once. Deterministic as matmul.h.
+// as rows. Shapes, scales and blocks are those of the matrix, in whichever order its numbers lie in
+// memory.
+//
+// A CPU multiplies each number by its scale, in f32 (f64 when c is f64), and sums as matmul.h does
+// for that type; a result in bf16 is rounded once. Deterministic as matmul.h. A GPU multiplies on
+// the tensor cores, by cuBLASLt, which sums in f32 or better, if
+//   * the numbers of dim K are neighbours in memory: a by columns if and only if trans_a, and b by
+//     columns if and only if not trans_b,
+//   * M, N and K are multiples of 16, and so are the addresses of a, b and c in bytes,
+//   * at most one operand is e5m2, and c is not f64,
+//   * both operands have one scale; or one for each row of A and column of B; or one for 128
+//     numbers of dim K, or for 128 x 128, but not the latter for both.
+// Other products are computed there as on a CPU, slowly, with a warning for each shape.
 
 #pragma once
 
@@ -22,6 +33,8 @@ struct ScaledMatMulArgs {
   ConstTensor b;         // [K, N], [N, K] when trans_b;  e4m3 | e5m2
   ConstTensor b_scales;  // [b_block.ScalesOf(b)]  f32 (f64 when c is f64)
   ScaleBlock b_block;
+  bool a_by_columns = false;  // The numbers of a, or b, lie in memory column by column.
+  bool b_by_columns = false;
   Tensor c;               // [M, N]  f64 | f32 | bf16; aliases nothing; bf16 only with kOverwrite
   ConstTensor bias = {};  // [N]  dtype of c; none if its data is null; only with kOverwrite
   bool trans_a = false;

@@ -16,6 +16,13 @@ namespace {
 
 bool Has(const ConstTensor& tensor) { return tensor.data != nullptr; }
 
+// The matrix whose transpose `operand` is, if it is given so. Its numbers stay where they are.
+ConstTensor AsMatrix(const ConstTensor& operand, bool by_columns) {
+  const Shape& shape = operand.shape;
+  return by_columns ? ConstTensor{operand.data, operand.dtype, {shape.back(), shape.rows()}}
+                    : operand;
+}
+
 Call BindGrouped(const Binder& binder, const Product& p) {
   switch (p.role) {
     case ProductRole::kForward:
@@ -78,12 +85,14 @@ Call BindProduct(const Binder& binder, const Product& p) {
   const Epilogue& epilogue = p.epilogue;
   if (Has(p.offsets)) return BindGrouped(binder, p);
   if (Has(p.a_scales.scales)) {
-    return binder.Kernel(ScaledMatMulArgs{.a = p.a,
+    return binder.Kernel(ScaledMatMulArgs{.a = AsMatrix(p.a, p.a_scales.by_columns),
                                           .a_scales = p.a_scales.scales,
                                           .a_block = p.a_scales.block,
-                                          .b = p.b,
+                                          .b = AsMatrix(p.b, p.b_scales.by_columns),
                                           .b_scales = p.b_scales.scales,
                                           .b_block = p.b_scales.block,
+                                          .a_by_columns = p.a_scales.by_columns,
+                                          .b_by_columns = p.b_scales.by_columns,
                                           .c = p.out,
                                           .bias = epilogue.bias,
                                           .trans_a = p.role == ProductRole::kWeightGradient,

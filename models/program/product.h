@@ -30,10 +30,11 @@ struct Epilogue {
   ConstTensor gelu_input = {};
 };
 
-// The scales of an operand, and how its numbers share them.
+// The scales of an operand in 8 bits, and how its numbers share them.
 struct OperandScales {
   ConstTensor scales = {};
   ScaleBlock block = {};
+  bool by_columns = false;  // The operand is given as its transpose.
 };
 
 struct Product {

@@ -27,8 +27,9 @@ namespace trainyard {
 
 // A value that was rounded to an operand's 8-bit format (ops/quantize.h).
 struct Quantized {
-  Value of = {};      // What was rounded.
-  Value values = {};  // The shape of `of`, in the format's dtype.
+  Value of = {};          // What was rounded.
+  Value values = {};      // The shape of `of`, in the format's dtype.
+  Value by_columns = {};  // The transpose of `values`.
   Value scales = {};
   ScaleBlock block = {};
   Value history = {};  // From which the scale follows, if from earlier steps.

@@ -35,6 +35,8 @@ ELEMENTWISE = (
     r"gather_rows\.cu SumKernel<\w+, (1)>",
     r"gather_rows\.cu GatherKernel<(float|bf16)>",
     r"sum_squares\.cu SumSquaresKernel<\w+, (false)>",
+    r"quantize\.cu AmaxKernel<\w+, (false)>",
+    r"quantize\.cu QuantizeKernel<\w+, \w+, (false)>",
 )
 
 ANY = 1 << 30
@@ -144,7 +146,12 @@ NARROW = (
            "half as many bytes of bf16"),
     Excuse(r"latent_heads\.cu (Forward|Backward)Kernel<float, 4>", "LDG.64:*",
            "angles of two pairs beside four values"),
+    Excuse(r"quantize\.cu QuantizeKernel<.*", "LDG.32:32", "factors, which many numbers share"),
     # Kernels that move no rows of the model's width, and so few bytes.
+    Excuse(r"quantize\.cu (ElementsKernel<FactorBody|OneFactorKernel)<.*", "LDG.32:* STG.32:*",
+           "factors and scales"),
+    Excuse(r"widened_product\.cu ElementsKernel<ArrangeBody>", "LDG.32:* STG.32:*", "scales"),
+    Excuse(r"amax_history\.cu .*", "LDG.32:* LDG.64:* STG.32:*", "a history, once a step"),
     Excuse(r"(clip|sum_squares)\.cu (Clip|AddBlocks)Kernel", "LDG.64:* STG.64:*",
            "the step's state"),
     Excuse(r"mean_square\.cu (Differences|AddLoss)Kernel.*", "LDG.64:* STG.64:*",
@@ -203,6 +210,8 @@ NARROW = (
     Excuse(r"sum_words\.cu SumWordsKernel<float>", "LDG.32:2", "before and after whole packs"),
     Excuse(r"grouped_matmul\.cu \w+<PlainProduct<.*", "LDG.16:* LDG.32:* STG.16:* STG.32:*",
            "for dims that are no multiples of 8, and f32: bound by its sums"),
+    Excuse(r"widened_product\.cu WidenedKernel<.*", "LDG.8:* LDG.16:* LDG.32:* STG.16:* STG.32:*",
+           "for products in 8 bits that cuBLASLt does not have: bound by its sums"),
     Excuse(r"grouped_matmul\.cu RowsKernel<TensorProduct.*", "LDG.32:4 STG.32:32",
            "offsets of groups; mma.sync leaves two neighbours with a thread"),
     Excuse(r"grouped_matmul\.cu WeightsKernel<TensorProduct.*", "LDG.32:2 LDG.64:32 STG.64:64",

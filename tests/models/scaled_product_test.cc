@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "models/program/op.h"
 #include "models/program/ops/ops.h"
+#include "models/program/passes/passes.h"
 #include "models/program/recorder.h"
 
 namespace trainyard::testing {
@@ -76,6 +77,55 @@ TEST(ScaledProduct, NotesNothingInInference) {
   Recorder recorder(RoundedBy({.history = 3}), {}, /*training=*/false);
   ops::Linear(recorder, Input(recorder, "x"), Weight(recorder, "w"));
   EXPECT_THAT(Notes(recorder), ElementsAre());
+}
+
+// A layer v, and after it a layer w with its gradients.
+Program TwoLayers(const Scaling& scaling) {
+  Recorder recorder = RecorderOf(scaling);
+  const Value w = recorder.Parameter({.name = "w", .shape = {2, 4}, .decay = true});
+  const Value h = ops::Linear(recorder, Input(recorder, "x"), Weight(recorder, "v"));
+  const Value y = ops::Linear(recorder, h, w);
+  recorder.KeepOutput("y", y);
+  recorder.set_list(List::kBackwardInput);
+  const Value dy = recorder.Leaf(y, "dy");
+  const Value dh = ops::LinearGradients(recorder, ProductKind::kLayer,
+                                        {.dy = dy, .x = h, .weight = w, .bias = {}});
+  recorder.KeepOutput("dh", dh);
+  RemoveDead(recorder.mutable_program());
+  return std::move(recorder).Finish();
+}
+
+// "x by_rows": a matrix that is rounded, and the copies that products read.
+std::vector<std::string> CopiesOf(const Program& program) {
+  std::vector<std::string> copies;
+  for (const Instance& instance : program.instances) {
+    if (instance.op->name() != "quantize") continue;
+    const std::string attributes = instance.op->attributes();
+    copies.push_back(absl::StrCat(program.info(instance.inputs[0]).name,
+                                  attributes.substr(attributes.find(' '))));
+  }
+  return copies;
+}
+
+// Bug it must catch: a copy that nothing reads takes memory and time, and one that a product reads
+// is not written.
+TEST(ScaledProduct, RoundsToTheOrdersThatProductsSum) {
+  EXPECT_THAT(CopiesOf(TwoLayers({})), ElementsAre("x by_rows", "v by_rows", ".product both",
+                                                   "w by_rows", "dy both", "w by_columns"));
+  EXPECT_THAT(CopiesOf(TwoLayers({.kept = 1})),
+              ElementsAre("x by_rows", "v by_rows", ".product by_rows", "w by_rows", "dy by_rows",
+                          "w by_columns", "dy by_columns", ".product by_columns"));
+}
+
+TEST(ScaledProduct, HasTheFlopsOfItsShapeInEveryRole) {
+  const Program program = TwoLayers({});
+  std::vector<double> flops;
+  for (const Instance& instance : program.instances) {
+    const double of = instance.op->CostOf(program, instance).flops;
+    if (of > 0) flops.push_back(of);
+  }
+  // v is [4, 8] and w [2, 4]; there are 4 rows.
+  EXPECT_THAT(flops, ElementsAre(2 * 4 * 32, 2 * 4 * 8, 2 * 4 * 8, 2 * 4 * 8));
 }
 
 TEST(ScaledProduct, NotesTheBlocksThatEndInsideOfAPart) {

@@ -63,8 +63,6 @@ UNMEASURED = {
     "fill": "runs while preparing alone",
     "grid_positions": "runs while preparing alone",
     "positions": "runs while preparing alone",
-    "quantize": "so far an emulation on CPU ranks alone",
-    "scaled_matmul": "so far an emulation on CPU ranks alone",
     "time_embedding": "a few numbers a sample",
 }
 

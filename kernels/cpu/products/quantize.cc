@@ -65,6 +65,16 @@ A FactorFor(A amax, A largest) {
   return amax == 0 ? A(1) : largest / std::max(amax, kLeast);
 }
 
+constexpr int64_t kTile = 64;  // Rows, and columns, that are rounded at a time.
+
+// Writes the transpose of a tile, whose rows are kTile apart. Rows of y are `stride` apart.
+void StoreTransposed(const uint8_t* tile, int64_t rows, int64_t columns, uint8_t* y,
+                     int64_t stride) {
+  for (int64_t c = 0; c < columns; ++c) {
+    for (int64_t r = 0; r < rows; ++r) y[c * stride + r] = tile[r * kTile + c];
+  }
+}
+
 template <typename Format, typename T>
 void Round(Exec& exec, const QuantizeArgs& args) {
   using A = Accumulate<T>;
@@ -80,16 +90,37 @@ void Round(Exec& exec, const QuantizeArgs& args) {
   for (int64_t i = 0; i < shape.elements(); ++i) scales[i] = 1 / FactorFor(amax[i], kLargest);
   const T* const x = args.x.as<T>();
   uint8_t* const y = static_cast<uint8_t*>(args.y.data);
-  ParallelRows(exec, rows, columns, [=](int64_t from, int64_t to) {
-    for (int64_t r = from; r < to; ++r) {
-      const A* const of_row = amax + r / block.rows * per_row;
-      const T* const in = x + r * columns;
-      uint8_t* const out = y + r * columns;
-      for (int64_t begin = 0; begin < columns; begin += block.columns) {
-        const A factor = FactorFor(of_row[begin / block.columns], kLargest);
-        const int64_t end = std::min(columns, begin + block.columns);
+  uint8_t* const by_columns = static_cast<uint8_t*>(args.by_columns.data);
+  // Rounds columns [from, to) of row r.
+  const auto round = [=](int64_t r, int64_t from, int64_t to, uint8_t* out) {
+    const A* const of_row = amax + r / block.rows * per_row;
+    const T* const in = x + r * columns;
+    for (int64_t begin = from; begin < to;) {
+      const int64_t end = std::min(to, begin / block.columns * block.columns + block.columns);
+      const A factor = FactorFor(of_row[begin / block.columns], kLargest);
 #pragma omp simd
-        for (int64_t c = begin; c < end; ++c) out[c] = RoundTo<Format>(A(in[c]) * factor);
+      for (int64_t c = begin; c < end; ++c) out[c - from] = RoundTo<Format>(A(in[c]) * factor);
+      begin = end;
+    }
+  };
+  if (by_columns == nullptr) {
+    return ParallelRows(exec, rows, columns, [=](int64_t from, int64_t to) {
+      for (int64_t r = from; r < to; ++r) round(r, 0, columns, y + r * columns);
+    });
+  }
+  const int64_t bands = (rows + kTile - 1) / kTile;
+  ParallelRows(exec, bands, kTile * columns, [=](int64_t from, int64_t to) {
+    uint8_t tile[kTile * kTile];
+    for (int64_t band = from; band < to; ++band) {
+      const int64_t first = band * kTile, height = std::min(kTile, rows - first);
+      for (int64_t begin = 0; begin < columns; begin += kTile) {
+        const int64_t width = std::min(kTile, columns - begin);
+        for (int64_t r = 0; r < height; ++r) {
+          round(first + r, begin, begin + width, tile + r * kTile);
+          if (y == nullptr) continue;
+          std::copy_n(tile + r * kTile, width, y + (first + r) * columns + begin);
+        }
+        StoreTransposed(tile, height, width, by_columns + begin * rows + first, rows);
       }
     }
   });
@@ -103,7 +134,8 @@ void Amax(Exec& exec, const AmaxArgs& args) {
 
 void Quantize(Exec& exec, const QuantizeArgs& args) {
   DispatchFloat(args.x.dtype, [&](auto scalar) {
-    DispatchNarrow(args.y.dtype,
+    const DType narrow = args.y.data == nullptr ? args.by_columns.dtype : args.y.dtype;
+    DispatchNarrow(narrow,
                    [&](auto format) { Round<decltype(format), decltype(scalar)>(exec, args); });
   });
 }

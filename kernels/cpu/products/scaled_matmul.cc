@@ -15,24 +15,29 @@ namespace {
 struct ScaledMatrix {
   const ConstTensor &values, &scales;
   ScaleBlock block;
+  bool by_columns;  // How the values lie in memory.
 };
 
 template <typename A>
 void Widen(const Exec& exec, const ScaledMatrix& matrix, A* y) {
   const Shape& shape = matrix.values.shape;
   const ScaleBlock block = matrix.block.In(shape);
-  const int64_t columns = shape.back(), per_row = matrix.block.ScalesOf(shape)[1];
+  const int64_t rows = shape.rows(), columns = shape.back();
+  const int64_t per_row = matrix.block.ScalesOf(shape)[1];
+  const int64_t row_stride = matrix.by_columns ? 1 : columns;
+  const int64_t column_stride = matrix.by_columns ? rows : 1;
   const std::array<float, 256> numbers = DispatchNarrow(
       matrix.values.dtype, [](auto format) { return AllNumbers<decltype(format)>(); });
   const uint8_t* const x = static_cast<const uint8_t*>(matrix.values.data);
   const A* const scales = matrix.scales.as<A>();
-  ParallelRows(exec, shape.rows(), columns, [=, &numbers](int64_t from, int64_t to) {
+  ParallelRows(exec, rows, columns, [=, &numbers](int64_t from, int64_t to) {
     for (int64_t r = from; r < to; ++r) {
       for (int64_t begin = 0; begin < columns; begin += block.columns) {
         const A scale = scales[r / block.rows * per_row + begin / block.columns];
         const int64_t end = std::min(columns, begin + block.columns);
-        for (int64_t i = r * columns + begin; i < r * columns + end; ++i) {
-          y[i] = A(numbers[x[i]]) * scale;
+        const uint8_t* const in = x + r * row_stride;
+        for (int64_t c = begin; c < end; ++c) {
+          y[r * columns + c] = A(numbers[in[c * column_stride]]) * scale;
         }
       }
     }
@@ -61,8 +66,8 @@ void Multiply(Exec& exec, const ScaledMatMulArgs& args) {
   A* const a = reinterpret_cast<A*>(
       ContextOf(exec).widened.Reserve(size_t(of_a + of_b + of_sums) * sizeof(A)));
   A *const b = a + of_a, *const sums = b + of_b;
-  Widen(exec, {args.a, args.a_scales, args.a_block}, a);
-  Widen(exec, {args.b, args.b_scales, args.b_block}, b);
+  Widen(exec, {args.a, args.a_scales, args.a_block, args.a_by_columns}, a);
+  Widen(exec, {args.b, args.b_scales, args.b_block, args.b_by_columns}, b);
   MatMulArgs product{.a = {a, DTypeOf<A>::value, args.a.shape},
                      .b = {b, DTypeOf<A>::value, args.b.shape},
                      .c = args.c,

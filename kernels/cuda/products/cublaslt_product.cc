@@ -10,12 +10,21 @@
 namespace trainyard::cuda {
 namespace {
 
-constexpr size_t kWorkspaceBytes = size_t{64} << 20;
 constexpr int kTried = 8;  // Algorithms of which the first that is not refused is taken.
 
 cudaDataType_t TypeOf(DType dtype) {
-  if (dtype == DType::kF64) return CUDA_R_64F;
-  return dtype == DType::kF32 ? CUDA_R_32F : CUDA_R_16BF;
+  switch (dtype) {
+    case DType::kF64:
+      return CUDA_R_64F;
+    case DType::kF32:
+      return CUDA_R_32F;
+    case DType::kE4M3:
+      return CUDA_R_8F_E4M3;
+    case DType::kE5M2:
+      return CUDA_R_8F_E5M2;
+    default:
+      return CUDA_R_16BF;
+  }
 }
 
 // A factor of a product, in the type in which the product sums.
@@ -38,9 +47,10 @@ void ThrowIfError(cublasStatus_t status, const ProductCall& call, const char* wh
   if (status == CUBLAS_STATUS_SUCCESS) return;
   const auto [m, n, k] = ShapeOf(args);
   std::ostringstream message;
-  message << "cuBLASLt: matmul " << args.a.dtype << " to " << args.c.dtype << " with M " << m
-          << " N " << n << " K " << k << (args.trans_a ? ", a transposed" : "")
-          << (args.trans_b ? ", b transposed" : "") << (args.bias.data != nullptr ? ", bias" : "")
+  message << "cuBLASLt: matmul " << args.a.dtype << " times " << args.b.dtype << " to "
+          << args.c.dtype << " with M " << m << " N " << n << " K " << k
+          << (args.trans_a ? ", a transposed" : "") << (args.trans_b ? ", b transposed" : "")
+          << (args.bias.data != nullptr ? ", bias" : "")
           << (call.activation == Activation::kGelu           ? ", GELU"
               : call.activation == Activation::kGeluGradient ? ", GELU's gradient"
                                                              : "")
@@ -94,6 +104,16 @@ std::optional<Product> CublasLt::Prepare(const ProductCall& call) const {
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.gelu_input);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, args.c.shape.back());
   }
+  const auto set_scales = [&](cublasLtMatmulDescAttributes_t mode,
+                              cublasLtMatmulDescAttributes_t pointer, const ProductScales& scales) {
+    if (scales.data == nullptr) return;
+    set(mode, int32_t(scales.mode));
+    set(pointer, scales.data);
+  };
+  set_scales(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
+             call.b_scales);
+  set_scales(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
+             call.a_scales);
   const auto layout = [&](cublasLtMatrixLayoutOpaque_t& to, const ConstTensor& matrix) {
     const int64_t rows = matrix.shape.rows(), columns = matrix.shape.back();
     check(cublasLtMatrixLayoutInit(&to, TypeOf(matrix.dtype), uint64_t(columns), uint64_t(rows),
@@ -146,10 +166,12 @@ void CublasLt::Run(Exec& exec, const ProductCall& call, Product& product) const 
   const auto point = [&](cublasLtMatmulDescAttributes_t attribute, const void* to) {
     if (to == nullptr) return;
     ThrowIfError(cublasLtMatmulDescSetAttribute(&product.operation, attribute, &to, sizeof(to)),
-                 call, "epilogue");
+                 call, "address");
   };
   point(CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias.data);
   point(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.gelu_input);
+  point(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, call.b_scales.data);
+  point(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, call.a_scales.data);
   const Factor alpha(1), beta(args.write == Write::kAdd ? 1 : 0);
   ThrowIfError(cublasLtMatmul(handle_, &product.operation, alpha.As(args.a.dtype), args.b.data,
                               &product.left, args.a.data, &product.right, beta.As(args.a.dtype),

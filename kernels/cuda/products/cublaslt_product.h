@@ -21,12 +21,22 @@ namespace trainyard::cuda {
 // Applied to the sums of a product before they are written.
 enum class Activation : uint8_t { kNone, kGelu, kGeluGradient };
 
-// One product. If it has a bias, cuBLASLt must be able to add it.
+// Bytes of the workspace of a product.
+inline constexpr size_t kWorkspaceBytes = size_t{64} << 20;
+
+// The scales of an operand in 8 bits, on the device, in the order that cuBLASLt reads.
+struct ProductScales {
+  const void* data = nullptr;  // Null: the operand has none.
+  cublasLtMatmulMatrixScale_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+};
+
+// One product. If it has a bias, cuBLASLt must be able to add it. Operands in 8 bits have scales.
 struct ProductCall {
   MatMulArgs args;
   Activation activation = Activation::kNone;
   // The argument of GELU, [M, N] dtype of c: written with kGelu, read with kGeluGradient.
   const void* gelu_input = nullptr;
+  ProductScales a_scales = {}, b_scales = {};
 
   cublasLtEpilogue_t epilogue() const;
 };
@@ -59,7 +69,8 @@ class CublasLt {
   // its own estimate first.
   std::vector<cublasLtMatmulAlgo_t> AlgorithmsFor(const ProductCall& call, Product& product,
                                                   int most) const;
-  // Runs a product that was prepared for such a call. Sets the addresses of its epilogue.
+  // Runs a product that was prepared for such a call. Sets the addresses of its epilogue and of its
+  // scales. The workspace is the beginning of Scratch.
   void Run(Exec& exec, const ProductCall& call, Product& product) const;
 
  private:

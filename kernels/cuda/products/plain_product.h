@@ -1,4 +1,5 @@
-// The product of two panels of any dtype and shape. Steps of the reduction pass through shared
+// The product of two panels of any type that has the members kOrder, lines and Value of Panel, with
+// values of Accumulate<T>, and of any shape. Steps of the reduction pass through shared
 // memory, and sums stay in registers. Bound by shared memory, at about half of the chip's FMA rate.
 
 #pragma once
@@ -21,16 +22,14 @@ class PlainProduct {
   static constexpr size_t kShared = 2 * sizeof(A) * kDepth * (kTile + 16 / sizeof(A));
 
   // Sums over `depth` steps. All threads of a block must call it.
-  template <Order kOrderA, Order kOrderB>
-  __device__ PlainProduct(const Panel<T, kOrderA>& a, const Panel<T, kOrderB>& b, int64_t depth,
-                          std::byte* shared) {
+  template <typename PanelA, typename PanelB>
+  __device__ PlainProduct(const PanelA& a, const PanelB& b, int64_t depth, std::byte* shared) {
     AddProduct(a, b, depth, shared);
   }
 
   // Adds the product of two more panels.
-  template <Order kOrderA, Order kOrderB>
-  __device__ void AddProduct(const Panel<T, kOrderA>& a, const Panel<T, kOrderB>& b, int64_t depth,
-                             std::byte* shared) {
+  template <typename PanelA, typename PanelB>
+  __device__ void AddProduct(const PanelA& a, const PanelB& b, int64_t depth, std::byte* shared) {
     Stage& stage_a = reinterpret_cast<Stage*>(shared)[0];
     Stage& stage_b = reinterpret_cast<Stage*>(shared)[1];
     for (int64_t begin = 0; begin < depth; begin += kDepth) {
@@ -96,16 +95,16 @@ class PlainProduct {
   };
 
   // Loads steps [depth, depth + kDepth) of `end`; zeroes beyond the steps and the lines.
-  template <Order kOrder>
-  __device__ static void Load(const Panel<T, kOrder>& panel, int64_t depth, int64_t end,
-                              Stage& stage) {
+  template <typename PanelOf>
+  __device__ static void Load(const PanelOf& panel, int64_t depth, int64_t end, Stage& stage) {
+    constexpr Order kOrder = PanelOf::kOrder;
 #pragma unroll
     for (int n = 0; n < kTile * kDepth / kThreads; ++n) {
       const int i = int(threadIdx.x) + n * kThreads;
       const int line = kOrder == Order::kDeep ? i / kDepth : i % kTile;
       const int step = kOrder == Order::kDeep ? i % kDepth : i / kTile;
       const bool inside = line < panel.lines && depth + step < end;
-      stage.v[step][line] = inside ? A(*panel.At(line, depth + step)) : A(0);
+      stage.v[step][line] = inside ? panel.Value(line, depth + step) : A(0);
     }
   }
 

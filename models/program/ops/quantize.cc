@@ -59,28 +59,54 @@ class AmaxOp final : public NamedOp<AmaxOp> {
   bool of_history_;
 };
 
+// Which copies of the rounded numbers an instance writes: it is recorded with both, and RemoveDead
+// leaves those that products read.
+enum class RoundedCopies { kBoth, kByRows, kByColumns };
+
 // The gradient of a rounded number is passed on to the number ("straight through").
 class QuantizeOp final : public NamedOp<QuantizeOp> {
  public:
   enum Input { kX, kAmax, kInputs };  // kAmax: the blocks' greatest values, or a history.
-  enum Output { kValues, kScales, kOutputs };
-  explicit QuantizeOp(const ScaleBlock& block) : block_(block) {}
+  // kSecond, by columns, is there if there are two copies.
+  enum Output { kScales, kFirst, kSecond, kOutputs };
+  static constexpr size_t kOptionalOutputs = 1;
+  explicit QuantizeOp(const ScaleBlock& block, RoundedCopies copies = RoundedCopies::kBoth)
+      : block_(block), copies_(copies) {}
   absl::string_view name() const override { return "quantize"; }
-  std::string attributes() const override { return Text(block_); }
+  std::string attributes() const override {
+    return absl::StrCat(Text(block_), copies_ == RoundedCopies::kBoth     ? " both"
+                                      : copies_ == RoundedCopies::kByRows ? " by_rows"
+                                                                          : " by_columns");
+  }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(QuantizeArgs{.x = binder.tensor(instance.inputs[kX]),
-                                      .block = block_,
-                                      .amax = binder.tensor(instance.inputs[kAmax]),
-                                      .y = binder.tensor(instance.outputs[kValues]),
-                                      .scales = binder.tensor(instance.outputs[kScales])});
+    QuantizeArgs args{.x = binder.tensor(instance.inputs[kX]),
+                      .block = block_,
+                      .amax = binder.tensor(instance.inputs[kAmax]),
+                      .scales = binder.tensor(instance.outputs[kScales])};
+    const Tensor first = binder.tensor(instance.outputs[kFirst]);
+    (copies_ == RoundedCopies::kByColumns ? args.by_columns : args.y) = first;
+    if (copies_ == RoundedCopies::kBoth) {
+      args.by_columns = binder.tensor(instance.outputs[kSecond]);
+    }
+    return binder.Kernel(args);
+  }
+  Instance Narrowed(const Instance& instance, const std::vector<bool>& read) const override {
+    if (copies_ != RoundedCopies::kBoth || (read[kFirst] && read[kSecond])) return instance;
+    const bool by_columns = read[kSecond];
+    Instance one = instance;
+    one.op = std::make_shared<QuantizeOp>(
+        block_, by_columns ? RoundedCopies::kByColumns : RoundedCopies::kByRows);
+    one.outputs.erase(one.outputs.begin() + (by_columns ? kFirst : kSecond));
+    return one;
   }
   std::vector<Value> Backward(Recorder&, const Instance&,
                               std::span<const Value> output_grads) const override {
-    return {output_grads[kValues], Value{}};
+    return {output_grads[kFirst], Value{}};
   }
 
  private:
   ScaleBlock block_;
+  RoundedCopies copies_;
 };
 
 class AmaxHistoryGradientOp final : public NamedOp<AmaxHistoryGradientOp> {
@@ -196,17 +222,22 @@ Quantized Quantize(Recorder& recorder, const OperandOf& operand) {
   if (history.valid()) NoteAmax(recorder, history, operand.value, scales);
   const Value amax = history.valid() ? history : AmaxOf(recorder, operand, block, scales);
   scales.name = "scales";
+  Recorder::Output by_columns = Recorder::Output::Memory(
+      "rounded by columns", {info.shape.back(), info.shape.rows()}, narrow);
+  by_columns.varying = operand.varying;
   const std::vector<Value> outputs =
       recorder.Emit(std::make_shared<QuantizeOp>(block), {operand.value, amax},
-                    {{.shape = info.shape,
+                    {scales,
+                     {.shape = info.shape,
                       .dtype = narrow,
                       .name = "rounded",
                       .differentiable = info.differentiable,
                       .varying = operand.varying},
-                     scales});
+                     by_columns});
   recorder.set_list(list);
   return recorder.quantized().emplace_back(Quantized{.of = operand.value,
-                                                     .values = outputs[QuantizeOp::kValues],
+                                                     .values = outputs[QuantizeOp::kFirst],
+                                                     .by_columns = outputs[QuantizeOp::kSecond],
                                                      .scales = outputs[QuantizeOp::kScales],
                                                      .block = block,
                                                      .history = history});

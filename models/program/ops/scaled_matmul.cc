@@ -24,6 +24,12 @@ class ScaledMatMulOp final : public NamedOp<ScaledMatMulOp> {
   ScaledMatMulOp(const ProductUse& use, const ScaleBlock& a, const ScaleBlock& b)
       : use_(use), a_block_(a), b_block_(b) {}
 
+  // Whether the product sums the rows of the operand: then it reads the copy by columns, because
+  // GPUs want the numbers that they sum to be neighbours (kernels/products/scaled_matmul.h).
+  static bool ReadsByColumns(Role role, Input operand) {
+    return operand == kA ? role == Role::kWeightGradient : role != Role::kForward;
+  }
+
   absl::string_view name() const override {
     switch (use_.role) {
       case Role::kForward:
@@ -39,19 +45,23 @@ class ScaledMatMulOp final : public NamedOp<ScaledMatMulOp> {
     Cost cost = Op::CostOf(program, instance);
     const bool of_weight = use_.role == Role::kWeightGradient;
     const Value weight = of_weight ? instance.outputs[kProduct] : instance.inputs[kB];
-    cost.flops = ProductFlops(program.info(instance.inputs[kA]).shape.rows(),
-                              program.info(weight).shape.elements());
+    const Shape& a = program.info(instance.inputs[kA]).shape;
+    cost.flops =
+        ProductFlops(of_weight ? a.back() : a.rows(), program.info(weight).shape.elements());
     return cost;
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     const Value out = instance.outputs[kProduct];
-    Product product{
-        .role = use_.role,
-        .a = binder.tensor(instance.inputs[kA]),
-        .b = binder.tensor(instance.inputs[kB]),
-        .a_scales = {.scales = binder.tensor(instance.inputs[kAScales]), .block = a_block_},
-        .b_scales = {.scales = binder.tensor(instance.inputs[kBScales]), .block = b_block_},
-        .out = binder.tensor(out)};
+    Product product{.role = use_.role,
+                    .a = binder.tensor(instance.inputs[kA]),
+                    .b = binder.tensor(instance.inputs[kB]),
+                    .a_scales = {.scales = binder.tensor(instance.inputs[kAScales]),
+                                 .block = a_block_,
+                                 .by_columns = ReadsByColumns(use_.role, kA)},
+                    .b_scales = {.scales = binder.tensor(instance.inputs[kBScales]),
+                                 .block = b_block_,
+                                 .by_columns = ReadsByColumns(use_.role, kB)},
+                    .out = binder.tensor(out)};
     if (instance.inputs.size() > kBias) {
       product.epilogue.bias = binder.tensor(instance.inputs[kBias]);
     }
@@ -147,11 +157,12 @@ Value ScaledProduct(Recorder& recorder, const ProductUse& use, const ProductOf& 
                              : is_input ? "input"
                                         : "output_gradient"});
   };
-  const bool forward = use.role == Role::kForward;
-  const bool of_weight = use.role == Role::kWeightGradient;
-  const Quantized a = quantize(of.a, format.a, of_weight ? 0 : 1);
-  const Quantized b = quantize(of.b, format.b, forward ? 1 : 0);
-  std::vector<Value> inputs = {a.values, b.values, a.scales, b.scales};
+  const bool a_by_columns = ScaledMatMulOp::ReadsByColumns(use.role, ScaledMatMulOp::kA);
+  const bool b_by_columns = ScaledMatMulOp::ReadsByColumns(use.role, ScaledMatMulOp::kB);
+  const Quantized a = quantize(of.a, format.a, a_by_columns ? 0 : 1);
+  const Quantized b = quantize(of.b, format.b, b_by_columns ? 0 : 1);
+  std::vector<Value> inputs = {a_by_columns ? a.by_columns : a.values,
+                               b_by_columns ? b.by_columns : b.values, a.scales, b.scales};
   if (of.bias.valid()) inputs.push_back(of.bias);
   return recorder.Emit(std::make_shared<ScaledMatMulOp>(use, a.block, b.block), std::move(inputs),
                        {output})[0];

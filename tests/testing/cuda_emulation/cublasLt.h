@@ -7,7 +7,7 @@
 #include "cuda_runtime.h"
 
 enum cublasStatus_t { CUBLAS_STATUS_SUCCESS, CUBLAS_STATUS_NOT_SUPPORTED };
-enum cudaDataType_t { CUDA_R_32F, CUDA_R_64F, CUDA_R_16BF };
+enum cudaDataType_t { CUDA_R_32F, CUDA_R_64F, CUDA_R_16BF, CUDA_R_8F_E4M3, CUDA_R_8F_E5M2 };
 enum cublasComputeType_t { CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_64F };
 enum cublasOperation_t { CUBLAS_OP_N, CUBLAS_OP_T };
 enum cublasLtEpilogue_t {
@@ -25,6 +25,16 @@ enum cublasLtMatmulDescAttributes_t {
   CUBLASLT_MATMUL_DESC_BIAS_POINTER,
   CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
   CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
+  CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
+  CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
+  CUBLASLT_MATMUL_DESC_A_SCALE_MODE,
+  CUBLASLT_MATMUL_DESC_B_SCALE_MODE,
+};
+enum cublasLtMatmulMatrixScale_t {
+  CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F = 0,
+  CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F = 3,
+  CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F = 4,
+  CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F = 5,
 };
 enum cublasLtMatmulPreferenceAttributes_t {
   CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
@@ -49,6 +59,8 @@ struct cublasLtMatmulDescOpaque_t {
   const void* bias;
   void* gelu_input;
   int64_t gelu_stride;
+  const void *a_scales, *b_scales;
+  int32_t a_mode, b_mode;  // cublasLtMatmulMatrixScale_t
 };
 // Alignments of the pointers a, b, c, d that were promised.
 struct cublasLtMatmulPreferenceOpaque_t {
@@ -86,6 +98,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     const cublasLtMatmulPreferenceOpaque_t* wanted, int most,
     cublasLtMatmulHeuristicResult_t* results, int* found);
 // d = alpha op(a) op(b) + beta c + bias, the bias over the rows of d; then what the epilogue says.
+// Operands in 8 bits are multiplied by their scales (narrow_product.h).
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, const cublasLtMatmulDescOpaque_t* product,
                               const void* alpha, const void* a,
                               const cublasLtMatrixLayoutOpaque_t* a_layout, const void* b,

@@ -9,6 +9,7 @@
 #include "kernels/elementwise/cast.h"
 #include "kernels/elementwise/gelu.h"
 #include "kernels/products/matmul.h"
+#include "narrow_product.h"
 
 struct CublasLtEmulation {
   std::shared_ptr<trainyard::Exec> host = std::make_shared<trainyard::Exec>();  // Work keeps it.
@@ -89,7 +90,11 @@ cublasStatus_t cublasLtMatmulDescInit(cublasLtMatmulDescOpaque_t* to, cublasComp
          .epilogue = CUBLASLT_EPILOGUE_DEFAULT,
          .bias = nullptr,
          .gelu_input = nullptr,
-         .gelu_stride = 0};
+         .gelu_stride = 0,
+         .a_scales = nullptr,
+         .b_scales = nullptr,
+         .a_mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F,
+         .b_mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F};
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -114,6 +119,18 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDescOpaque_t* to,
       break;
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
       Set(to->gelu_stride, value, bytes);
+      break;
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER:
+      Set(to->a_scales, value, bytes);
+      break;
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
+      Set(to->b_scales, value, bytes);
+      break;
+    case CUBLASLT_MATMUL_DESC_A_SCALE_MODE:
+      Set(to->a_mode, value, bytes);
+      break;
+    case CUBLASLT_MATMUL_DESC_B_SCALE_MODE:
+      Set(to->b_mode, value, bytes);
       break;
   }
   return CUBLAS_STATUS_SUCCESS;
@@ -148,12 +165,15 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreferenceOpaq
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtHandle_t, const cublasLtMatmulDescOpaque_t* product,
-    const cublasLtMatrixLayoutOpaque_t*, const cublasLtMatrixLayoutOpaque_t*,
+    const cublasLtMatrixLayoutOpaque_t* a, const cublasLtMatrixLayoutOpaque_t* b,
     const cublasLtMatrixLayoutOpaque_t*, const cublasLtMatrixLayoutOpaque_t* result,
     const cublasLtMatmulPreferenceOpaque_t* wanted, int most,
     cublasLtMatmulHeuristicResult_t* results, int* found) {
   *found = 0;
   if (HasNoAlgorithm(*product, *result)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (!cuda_emulation::RefusesNarrow(*product, *a, *b, *result).empty()) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
   *found = std::min(most, 3);
   for (int i = 0; i < *found; ++i) {
     results[i] = {.algo = {*wanted}, .state = CUBLAS_STATUS_SUCCESS};
@@ -186,6 +206,19 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, const cublasLtMatmulDescO
   }
   const double factor = Scalar(*product, beta);
   CHECK(Scalar(*product, alpha) == 1 && (factor == 0 || factor == 1));
+  const std::string refused =
+      cuda_emulation::RefusesNarrow(*product, *a_layout, *b_layout, *d_layout);
+  CHECK(refused.empty()) << refused;
+  if (cuda_emulation::IsNarrow(a_layout->type)) {
+    cuda_emulation::CheckAddresses(*product, {a, b, c, d});
+    const cuda_emulation::NarrowProduct of = {.product = *product,
+                                              .a = {*a_layout, a},
+                                              .b = {*b_layout, b},
+                                              .d = {*d_layout, d},
+                                              .add = factor == 1};
+    cuda_emulation::Enqueue(stream, [host = handle->host, of] { MultiplyNarrow(*host, of); });
+    return CUBLAS_STATUS_SUCCESS;
+  }
   // Transposed, the product has its operands the other way round.
   trainyard::MatMulArgs args = {
       .a = {b, DTypeOf(b_layout->type), ShapeOf(*b_layout)},

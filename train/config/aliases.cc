@@ -16,10 +16,9 @@ struct Alias {
   absl::string_view theirs, ours;
 };
 
-// Values of precisions. A job in FP8 is meant to be fast, and in BF16 it is the fastest here.
-// Megatron names recipes without FP8.
+// Values of precisions. Megatron names recipes without FP8.
 constexpr Alias kValueAliases[] = {
-    {"FP8", "BF16"},
+    {"FP8", "FP8_CURRENT"},
     {"BF16-MIXED", "BF16"},
     {"BFLOAT16", "BF16"},
     {"16-MIXED", "BF16"},

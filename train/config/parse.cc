@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/interval.h"
+#include "kernels/device/narrow.h"
 #include "train/config/earlier_formats.h"
 #include "train/config/fields.h"
 #include "train/config/job_fields.h"
@@ -75,7 +76,7 @@ void ReadRank(Fields& fields, DType multiplied, RankConfig& out) {
   fields.Field("peak_flops", out.peak_flops);
   std::map<std::string, double> peaks;
   fields.Field("peak_flops_by_dtype", peaks);
-  const auto peak = peaks.find(Name(multiplied));
+  const auto peak = peaks.find(IsNarrow(multiplied) ? "fp8" : Name(multiplied));
   if (peak != peaks.end()) out.peak_flops = peak->second;
   fields.Field("patience_seconds", out.patience_seconds);
 }

@@ -1,6 +1,7 @@
 #include "train/config/precision.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "common/check.h"
 
@@ -26,10 +27,11 @@ const std::vector<ProductFormatRow>& ProductFormatRows() {
         {{DType::kF32, DType::kF32}, {kCpu, kCuda}},
         {{DType::kF64, DType::kF64}, {kCpu}},  // For checks of numerics; jobs in f64 get no GPU.
     };
-    // A CPU multiplies with scales of every kind. GPUs have no kernels for them.
+    // A CPU multiplies with scales of every kind, and so do GPUs, if not all by their tensor cores
+    // (kernels/products/scaled_matmul.h).
     for (const PrecisionRow& row : Precisions()) {
       for (const ProductFormat& format : row.formats.layer) {
-        if (format.scaled()) all.push_back({format, {kCpu}});
+        if (format.scaled()) all.push_back({format, {kCpu, kCuda}});
       }
     }
     return all;
@@ -88,11 +90,14 @@ std::string NearestPrecisionOn(DeviceKind kind, absl::string_view name) {
   const auto wanted = std::find_if(rows.begin(), rows.end(),
                                    [&](const PrecisionRow& row) { return row.name == name; });
   CHECK(wanted != rows.end()) << "precision " << name << " has no row";
+  const auto missing = [&](const PrecisionRow& row) {  // Bytes of an activation.
+    return std::abs(int(SizeOf(wanted->formats.activation)) - int(SizeOf(row.formats.activation)));
+  };
   const PrecisionRow* nearest = nullptr;
   for (const PrecisionRow& row : rows) {
-    const bool as_wide =
-        nearest != nullptr && nearest->formats.activation == wanted->formats.activation;
-    if (row.RunsOn(kind) && !as_wide) nearest = &row;
+    if (row.RunsOn(kind) && (nearest == nullptr || missing(row) < missing(*nearest))) {
+      nearest = &row;
+    }
   }
   CHECK(nearest != nullptr) << "no precision on " << int(kind);
   return nearest->name;

@@ -33,7 +33,7 @@ const std::vector<ProductFormatRow>& ProductFormatRows();
 
 // The names of the precisions in which devices of a kind compute.
 std::vector<std::string> PrecisionNamesOn(DeviceKind kind);
-// The one of them whose activations have the dtype of this precision's; the last one if none has.
+// The first of them whose activations are nearest in size to this precision's.
 std::string NearestPrecisionOn(DeviceKind kind, absl::string_view name);
 
 // In the order in which messages list the names.

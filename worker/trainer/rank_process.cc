@@ -54,7 +54,7 @@ class SocketRendezvous final : public Rendezvous {
 };
 
 // Returns the config of the only rank of a job without a worker. The peak is measured here, because
-// no worker has done it. A CPU has none for products in 8 bits.
+// no worker has done it. Nobody measures a peak of products in 8 bits.
 absl::StatusOr<RankConfig> Alone(const JobConfig& job, const Backend& backend) {
   if (job.devices != 1) {
     return absl::InvalidArgumentError(

@@ -366,8 +366,6 @@ TEST_F(CoordinatorTest, F64IsRefusedWhereEveryDeviceIsAGpu) {
   EXPECT_EQ(Violations::FromStatus(refused).at(0).field, "precision");
   EXPECT_THAT(std::string(refused.message()), HasSubstr("CPU ranks alone"));
   EXPECT_EQ(Violations::FromStatus(refused).at(0).nearest, "F32");
-  f64.facts.precision = "FP8_CURRENT";
-  EXPECT_EQ(Violations::FromStatus(submit("in 8 bits")).at(0).nearest, "BF16");
   EXPECT_TRUE(TrySubmit(MakeSpec(8)).ok());
   Connect("cpus", 1);
   EXPECT_TRUE(submit("both").ok());

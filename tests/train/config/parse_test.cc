@@ -357,7 +357,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"num_layers_at_start_in_bf16: 1", "num_layers_at_start_in_bf16",
                 "here it is fp8.first_layers_in_bf16"},
         BadText{"precision: PRECISION_F16", "precision", "; nearest BF16"},
-        BadText{"precision: fp8", "precision", "; nearest BF16"},
+        BadText{"precision: fp8", "precision", "; nearest FP8_CURRENT"},
         BadText{"seed: -1", "seed", "found \"-1\"; nearest 0"},
         BadText{"precision: [BF16]", "precision", "found a list"},
         BadText{"parallelism: {zero: ALL}", "parallelism.zero", "one of NONE, OPTIMIZER, FULL"},
@@ -420,7 +420,7 @@ rank:
   recorded_step: 40
   history_after: 43
   memory_bytes: 8000000000
-  peak_flops_by_dtype: {bf16: 1.1e11, f32: 6e10}
+  peak_flops_by_dtype: {bf16: 1.1e11, f32: 6e10, fp8: 2.2e11}
   patience_seconds: 90
 )";
 
@@ -475,6 +475,7 @@ TEST(ParseTrainerConfig, ThePeakIsThatOfTheJobsDtype) {
   };
   EXPECT_EQ(peak("BF16"), 1.1e11);
   EXPECT_EQ(peak("F32"), 6e10);
+  EXPECT_EQ(peak("FP8_DELAYED"), 2.2e11);
   EXPECT_EQ(peak("F64"), std::nullopt) << "this device has no rate in f64";
 }
 

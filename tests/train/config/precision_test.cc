@@ -93,10 +93,11 @@ TEST(PrecisionTest, EightBitsAreBf16ButForTheOperandsOfLayers) {
     EXPECT_EQ(formats.gradient, bf16.gradient);
     EXPECT_EQ(formats.HasBlocks(), want.precision == kFP8Blockwise);
     EXPECT_TRUE(row.RunsOn(DeviceKind::kCpu));
-    EXPECT_FALSE(row.RunsOn(DeviceKind::kCuda)) << "no GPU has kernels for it";
+    EXPECT_TRUE(row.RunsOn(DeviceKind::kCuda));
   }
-  EXPECT_EQ(PrecisionNamesOn(DeviceKind::kCuda), (std::vector<std::string>{"BF16", "F32"}));
-  EXPECT_EQ(NearestPrecisionOn(DeviceKind::kCuda, "FP8_ROWWISE"), "BF16");
+  EXPECT_EQ(PrecisionNamesOn(DeviceKind::kCuda),
+            (std::vector<std::string>{"BF16", "F32", "FP8_DELAYED", "FP8_CURRENT", "FP8_BLOCKWISE",
+                                      "FP8_ROWWISE"}));
   EXPECT_EQ(NearestPrecisionOn(DeviceKind::kCuda, "F64"), "F32");
 }
 

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "kernels/cuda/cuda.h"
@@ -159,6 +160,63 @@ std::vector<Case> RoundedCases() {
 const auto kNameOf = [](const auto& info) { return info.param.name; };
 INSTANTIATE_TEST_SUITE_P(Cases, CudaTraining, ::testing::ValuesIn(Cases()), kNameOf);
 INSTANTIATE_TEST_SUITE_P(Cases, CudaTrainingRounded, ::testing::ValuesIn(RoundedCases()), kNameOf);
+
+struct InEightBits {
+  std::string name;
+  ParallelismConfig parallelism = {};
+  int ranks = 1;
+};
+
+class CudaTrainingInEightBits
+    : public ::testing::TestWithParam<std::tuple<PrecisionName, InEightBits>> {};
+
+// All dims are multiples of 16, so that the products are cuBLASLt's.
+TEST_P(CudaTrainingInEightBits, StepsAreTheCpusAsFarAsRoundingLets) {
+  const auto& [precision, c] = GetParam();
+  const auto job_of = [&](const std::string& directory) {
+    JobConfig job =
+        JobOf({.name = absl::StrCat(c.name, Name(precision)), .parallelism = c.parallelism},
+              directory, precision);
+    auto& fields = job.model.architecture->fields;
+    fields["hidden"] = fields["ffn"] = 64;
+    fields["head_dim"] = 16;
+    fields["kv_heads"] = 4;
+    fields["max_seq"] = job.batch.sequence = 64;
+    job.batch.global = 4;
+    job.steps = 2;  // The second reads what the first has noted of greatest values.
+    return job;
+  };
+  ::testing::internal::CaptureStderr();
+  const auto gpu = RunJob(job_of("gpu"), {.ranks = c.ranks, .backend = &TestedBackend()});
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  const auto cpu = RunJob(job_of("cpu"), {.ranks = c.ranks});
+  EXPECT_THAT(log, ::testing::Not(::testing::HasSubstr("scaled_matmul_without_cublaslt")));
+  ExpectAllRan(gpu);
+  ExpectAllRan(cpu);
+  for (size_t i = 0; i < gpu.size(); ++i) ExpectSameSteps(gpu[i], cpu[i], 0.05);
+}
+
+std::string NameOf(const ::testing::TestParamInfo<CudaTrainingInEightBits::ParamType>& info) {
+  return absl::StrCat(Name(std::get<0>(info.param)), "_", std::get<1>(info.param).name);
+}
+INSTANTIATE_TEST_SUITE_P(
+    Recipes, CudaTrainingInEightBits,
+    ::testing::Combine(
+        ::testing::Values(PrecisionName::kFP8Delayed, PrecisionName::kFP8Current,
+                          PrecisionName::kFP8Rowwise),
+        ::testing::Values(InEightBits{"alone"}, InEightBits{"tensor", {.tensor = 2}, 2},
+                          InEightBits{"context", {.context = 2}, 2},
+                          InEightBits{"pipeline", {.pipeline = 2}, 2},
+                          InEightBits{"zero", {.tensor = 2, .zero = Zero::kFull}, 4})),
+    NameOf);
+// A rank has whole blocks of the tokens and weights.
+INSTANTIATE_TEST_SUITE_P(
+    Blocks, CudaTrainingInEightBits,
+    ::testing::Combine(::testing::Values(PrecisionName::kFP8Blockwise),
+                       ::testing::Values(InEightBits{"alone"},
+                                         InEightBits{"pipeline", {.pipeline = 2}, 2},
+                                         InEightBits{"zero", {.zero = Zero::kFull}, 2})),
+    NameOf);
 
 // In the third step, after the first forward of the first stage, graphs have been launched.
 TEST(CudaTrainingErrors, NameTheGraphThatWasLaunchedLast) {

@@ -59,16 +59,22 @@ TEST_F(TrainerAlone, TrainsPrintsALineAStepAndCheckpoints) {
 }
 
 // A CPU has no peak for products in 8 bits, and a GPU no kernels.
-TEST_F(TrainerAlone, InEightBitsThereIsNoMfuAndNoGpu) {
+TEST_F(TrainerAlone, InEightBitsACpuHasNoMfu) {
   const std::string config = absl::StrReplaceAll(JobYaml(directory_, 1, 2),
                                                  {{"precision: F32", "precision: FP8_CURRENT"}});
   const std::string path = WriteConfig(directory_ + "/config.yaml", config);
   ASSERT_EQ(Run({path}), 0) << output_;
   EXPECT_THAT(output_, HasSubstr("step 2/2 | loss 5."));
   EXPECT_THAT(output_, ::testing::Not(HasSubstr("MFU")));
+}
+
+TEST_F(TrainerAlone, InF64ThereIsNoGpu) {
+  const std::string config =
+      absl::StrReplaceAll(JobYaml(directory_, 1, 2), {{"precision: F32", "precision: F64"}});
+  const std::string path = WriteConfig(directory_ + "/config.yaml", config);
   EXPECT_NE(Run({path, "--device", "cuda"}), 0);
-  EXPECT_THAT(output_, HasSubstr("precision: wanted BF16 or F32, which a GPU computes, found "
-                                 "FP8_CURRENT"));
+  EXPECT_THAT(output_, HasSubstr("precision: wanted BF16 or F32 or FP8_DELAYED or FP8_CURRENT or "
+                                 "FP8_BLOCKWISE or FP8_ROWWISE, which a GPU computes, found F64"));
 }
 
 TEST_F(TrainerAlone, ResumesToTheSameBitsAfterAKill) {

@@ -7,6 +7,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/device/narrow.h"
+#include "kernels/products/matmul.h"
 #include "models/program/op.h"
 
 namespace trainyard::bench {
@@ -30,10 +32,13 @@ constexpr double kOurAttentionShare = 0.5;
 // causal: head dim 128, 64 query and 8 key heads: forward 534, 616, 655 TFLOP/s at 2k, 4k, 8k
 // tokens, backward 402, 495, 526, in one order 367, 433, 463; head dim 64: forward 288, 371, 420,
 // 460 at 1k, 2k, 4k, 8k. Backward at head dim 64 is an estimate: as much slower as forward is.
-// Memory: a copy on an H200 reads and writes 4.3 TB/s.
+// Memory: a copy on an H200 reads and writes 4.3 TB/s. Products in 8 bits: cuBLASLt's of random
+// numbers on an H200 are published with 1249, 1269 and 1305 TFLOP/s at 4k, 8k and 16k.
 const GpuRates kH200 = {.name = "h200",
                         .peak = 989e12,
                         .products = 790e12,
+                        .narrow_peak = 1979e12,
+                        .narrow_products = 1270e12,
                         .memory = 4.2e12,
                         .multiprocessors = 132,
                         .forward = {{{490e12, 700}, {700e12, 600}}},
@@ -47,10 +52,12 @@ GpuRates H100() {
   return h100;
 }
 
-// A product of [m, k] by [k, n]. The best of the tiles that libraries have: the more evenly they
-// fit over the multiprocessors, the better; small ones are slower, since they load more for each
-// product. Where there are few, the sum over k may be divided, and its parts are added afterwards.
-double ProductSeconds(const GpuRates& gpu, int64_t m, int64_t n, int64_t k, double bytes) {
+// A product of [m, k] by [k, n], of which a large one reaches `most` FLOP/s. The best of the tiles
+// that libraries have: the more evenly they fit over the multiprocessors, the better; small ones
+// are slower, since they load more for each product. Where there are few, the sum over k may be
+// divided, and its parts are added afterwards.
+double ProductSeconds(const GpuRates& gpu, double most, const MatMulShape& shape, double bytes) {
+  const auto [m, n, k] = shape;
   struct Tile {
     int64_t rows, columns;
     double rate;
@@ -60,7 +67,7 @@ double ProductSeconds(const GpuRates& gpu, int64_t m, int64_t n, int64_t k, doub
   for (const Tile& tile : kTiles) {
     const double tiles =
         std::ceil(double(m) / double(tile.rows)) * std::ceil(double(n) / double(tile.columns));
-    const double rate = gpu.products * tile.rate / gpu.multiprocessors;
+    const double rate = most * tile.rate / gpu.multiprocessors;
     for (const int64_t parts : {1, 2, 4, 8, 16}) {
       if (parts > 1 && double(parts * m * n) * sizeof(float) > kWorkspace) break;
       const double flops = 2.0 * double(tile.rows * tile.columns) * double(k) / double(parts);
@@ -85,12 +92,15 @@ double HeadSeconds(const GpuRates& gpu, const Program& program, const Instance& 
   const double chunks = std::ceil(double(x.shape.rows()) / double(c));
   const double compute = double(SizeOf(weight.dtype)), sums = double(SizeOf(logits.dtype));
   const double square = double(c * v), rows = double(c * d), columns = double(v * d);
-  double seconds = ProductSeconds(gpu, c, v, d, square * sums + (rows + columns) * compute) +
+  const auto product = [&](const MatMulShape& shape, double bytes) {
+    return ProductSeconds(gpu, gpu.products, shape, bytes);
+  };
+  double seconds = product({c, v, d}, square * sums + (rows + columns) * compute) +
                    MemorySeconds(gpu, square * sums);
   if (gradient) {
     seconds += MemorySeconds(gpu, square * (sums + compute)) +
-               ProductSeconds(gpu, v, d, c, (square + rows) * compute + 2 * columns * sums) +
-               ProductSeconds(gpu, c, d, v, (square + columns + rows) * compute);
+               product({v, d, c}, (square + rows) * compute + 2 * columns * sums) +
+               product({c, d, v}, (square + columns + rows) * compute);
   }
   return chunks * seconds;
 }
@@ -161,7 +171,9 @@ OpPrediction Predict(const GpuRates& gpu, const Program& program, const Instance
   const Shape out = program.info(instance.outputs[0]).shape;
   const int64_t m = out.rows(), n = out.back();
   const auto k = int64_t(std::llround(cost.flops / (2.0 * double(m) * double(n))));
-  return {Part::kProducts, ProductSeconds(gpu, m, n, k, cost.bytes)};
+  const bool narrow = IsNarrow(program.info(instance.inputs[0]).dtype);
+  return {Part::kProducts,
+          ProductSeconds(gpu, narrow ? gpu.narrow_products : gpu.products, {m, n, k}, cost.bytes)};
 }
 
 double PredictGaps(const Program& program, int64_t micro_batches) {

@@ -26,9 +26,10 @@ struct AttentionRate {
 
 struct GpuRates {
   std::string name;
-  double peak = 0;      // FLOP/s, dense bf16, as published: MFU is of this.
-  double products = 0;  // FLOP/s of a large bf16 product of random numbers.
-  double memory = 0;    // Bytes/s that kernels reach.
+  double peak = 0;                              // FLOP/s, dense bf16, as published: MFU is of this.
+  double products = 0;                          // FLOP/s of a large bf16 product of random numbers.
+  double narrow_peak = 0, narrow_products = 0;  // The same in 8 bits.
+  double memory = 0;                            // Bytes/s that kernels reach.
   int multiprocessors = 0;
   // By head dim up to 64, up to 128: forward, backward in any order, backward in one order; all 5
   // products of backward counted.

@@ -18,6 +18,7 @@
 #include "kernels/cuda/load.h"
 #include "models/arch/registry.h"
 #include "models/program/op.h"
+#include "train/config/precision.h"
 
 namespace trainyard::bench {
 namespace {
@@ -66,8 +67,9 @@ absl::Status Run(const Options& options) {
                                 "\n");
     }
     if (!op.seconds) return;
-    // The rates are bf16's, of what runs once a step or more often.
-    const bool known = instance.list >= List::kForward && options.step.precision == "bf16";
+    // The rates are those of bf16 and 8 bits, of what runs once a step or more often.
+    const bool known =
+        instance.list >= List::kForward && RowOf(job.precision).formats.activation == DType::kBF16;
     const double predicted = known ? Predict(gpu, plan.program, instance).seconds : 0;
     std::cout << absl::StrFormat("%-30s %8.4f %10.2f %10.2f  %s\n", name, op.apart,
                                  *op.seconds * 1e6, predicted * 1e6, op.shapes);

@@ -15,8 +15,10 @@
 #include "bench/gpu_model.h"
 #include "bench/step_case.h"
 #include "common/status_macros.h"
+#include "kernels/device/narrow.h"
 #include "models/arch/flops.h"
 #include "models/program/op.h"
+#include "train/config/precision.h"
 #include "train/step/rank_engine.h"
 
 namespace trainyard::bench {
@@ -62,12 +64,14 @@ void PrintOps(const StepPrediction& step) {
 
 absl::Status Run(const StepCase& wanted, const std::string& gpu_name) {
   ASSIGN_OR_RETURN(const GpuRates gpu, RatesOf(gpu_name));
-  if (wanted.precision != "bf16") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--precision ", wanted.precision, ": a GPU's rates are known for bf16 alone"));
-  }
   ASSIGN_OR_RETURN(const ResolvedCase resolved, Resolve(wanted));
   const auto& [job, model] = resolved;
+  const Precision& formats = RowOf(job.precision).formats;
+  if (formats.activation != DType::kBF16) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--precision ", wanted.precision, ": a GPU's rates are known for bf16 and 8 bits alone"));
+  }
+  const double peak = IsNarrow(formats.multiplied()) ? gpu.narrow_peak : gpu.peak;
   ASSIGN_OR_RETURN(const RankPlan rank, PlanRank(job, model, 0, DeviceKind::kCuda));
   const StepPrediction step = PredictStep(gpu, rank.program, wanted.accumulate);
   PrintOps(step);
@@ -79,8 +83,8 @@ absl::Status Run(const StepCase& wanted, const std::string& gpu_name) {
   }
   std::cout << absl::StrFormat(
                    "predicted step: %.2f ms, %.0f tokens/s, MFU %.1f%% of %.0f TFLOP/s\n",
-                   step.seconds * 1e3, tokens / step.seconds,
-                   100 * Mfu(flops, step.seconds, gpu.peak), gpu.peak * 1e-12)
+                   step.seconds * 1e3, tokens / step.seconds, 100 * Mfu(flops, step.seconds, peak),
+                   peak * 1e-12)
             << "memory: " << rank.memory.Summary() << '\n';
   return absl::OkStatus();
 }

@@ -18,7 +18,7 @@ HERE = pathlib.Path(__file__).parent
 SHARDS = 6  # Of the kernel tests: a fault ends one process, and the tests of one shard.
 # Seconds of each group. With the summary's 15 s a call ends by its time.
 FIRST = {"foundations": 15, "ceilings": 15, "memory checker": 25, "tests": 45, "curves": 20,
-         "layers": 35, "rows": 65, "products": 45, "PyTorch": 80, "kernels": 40}
+         "layers": 35, "rows": 85, "products": 40, "PyTorch": 70, "kernels": 35}
 SECOND = {"foundations": 10, "again": 45, "layers": 35, "rows": 45, "race checker": 25,
           "service": 25}
 SECONDS = {1: 400, 2: 190}
@@ -119,7 +119,8 @@ class Programs:
         return Step(f"train {case}", self.train(case), 25, readers.step_time(
             untrusted=lambda: self.untrusted(case),
             predicted=lambda: self.found(f"predict {case}").get("predicted"),
-            ceiling=lambda: self.found("ceilings by PyTorch").get("bf16_flops")),
+            ceiling=lambda: self.found("ceilings by PyTorch").get(
+                "bf16_flops" if case.precision == "BF16" else "fp8_flops")),
             checked=self.tiny(case))
 
     def predict(self, case):
@@ -159,7 +160,7 @@ class Programs:
         """Why the speed of a row does not count: a gate of its own model has not passed. What
         another model misses is no reason."""
         gates = [f"layer of {layer}" for layer in [*LAYERS, *cases.MORE_LAYERS]
-                 if layer.model == case.model]
+                 if layer.model == case.model and layer.precision in ("BF16", case.precision)]
         gates += [f"curve of {dataclasses.replace(curve, deterministic=case.deterministic)}"
                   for curve in self.curves if curve.model == case.model]
         lacking = next((gate for gate in gates if not self.has_passed(gate)), "")

@@ -17,12 +17,14 @@ class Case:
     deterministic: bool = True
     steps: int = 12  # That are timed.
     state: str = "F32"  # Of AdamW.
+    precision: str = "BF16"
 
     def __str__(self):
         layers = f" of {self.layers} layers" if self.layers else ""
         order = "" if self.deterministic else ", any order"
         state = "" if self.state == "F32" else f", {self.state}"
-        return f"{self.model}{layers}, {self.micro} x {self.sequence}{order}{state}"
+        precision = "" if self.precision == "BF16" else f", {self.precision}"
+        return f"{self.model}{layers}, {self.micro} x {self.sequence}{order}{state}{precision}"
 
     def options(self):
         file = HERE / f"layers/{self.model}.json"
@@ -30,7 +32,8 @@ class Case:
         return ["--case", file if file.exists() else self.model, "--micro", self.micro,
                 "--sequence", self.sequence,
                 "--deterministic", "true" if self.deterministic else "false", *layers,
-                *(["--state", self.state] if self.state != "F32" else [])]
+                *(["--state", self.state] if self.state != "F32" else []),
+                *(["--precision", self.precision.lower()] if self.precision != "BF16" else [])]
 
     def tokens(self):
         return self.micro * self.sequence
@@ -38,20 +41,29 @@ class Case:
     def any_order(self):
         return dataclasses.replace(self, deterministic=False)
 
+    def in_8_bits(self, precision, gib):
+        return dataclasses.replace(self, precision=precision, gib=gib)
+
 
 GPT2, LLAMA_1B, LLAMA_7B = "gpt2-124m", "llama3.2-1b", "llama2-7b"
+ROW_BESIDE_PYTORCH = Case(LLAMA_1B, 4, 4096, 46)
+ROW_7B = Case(LLAMA_7B, 1, 4096, 70, layers=16)
+# A row in 8 bits comes right after its row in bf16.
 ROWS = [
     Case(GPT2, 16, 1024, 8),
     Case(GPT2, 64, 1024, 23),
-    Case(LLAMA_1B, 4, 4096, 46),
-    Case(LLAMA_7B, 1, 4096, 70, layers=16),
+    ROW_BESIDE_PYTORCH,
+    ROW_BESIDE_PYTORCH.in_8_bits("FP8_CURRENT", 44),
+    ROW_7B,
+    ROW_7B.in_8_bits("FP8_BLOCKWISE", 70),
 ]
 ROWS += [ROWS[0].any_order(), ROWS[2].any_order()]
-PRODUCTS = [ROWS[0], ROWS[2], ROWS[3]]
-ROW_BESIDE_PYTORCH = ROWS[2]
+PRODUCTS = [ROWS[0], ROWS[2], ROW_7B]
 MORE_ROWS = [
     Case("gpt2-1558m", 16, 1024, 67),
     dataclasses.replace(ROWS[2], gib=39, state="COMPACT"),
+    *(ROW_7B.in_8_bits(precision, 70)
+      for precision in ("FP8_CURRENT", "FP8_DELAYED", "FP8_ROWWISE")),
 ]
 # One layer has all shapes. The CPU computes the same, so that there is one sequence. All layers run
 # side by side, so that a GPU of 80 GB must hold them together. The DeepSeek layer is its preset's:
@@ -68,7 +80,10 @@ LAYERS = [
     Case(LLAMA_7B, 1, 1024, 9, layers=1),
     *LAYERS_OF_FEW_WORDS,
 ]
-MORE_LAYERS = [Case("gpt2-1558m", 1, 1024, 4, layers=1)]
+# Every op of each recipe, with the bits of a CPU where it rounds.
+LAYERS += [LAYERS[1].in_8_bits("FP8_CURRENT", 7), LAYERS[1].in_8_bits("FP8_BLOCKWISE", 7)]
+MORE_LAYERS = [Case("gpt2-1558m", 1, 1024, 4, layers=1),
+               LAYERS[1].in_8_bits("FP8_DELAYED", 7), LAYERS[1].in_8_bits("FP8_ROWWISE", 7)]
 TINY = Case("byte", 1, 256, 1, layers=1, steps=1)
 
 

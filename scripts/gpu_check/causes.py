@@ -16,6 +16,7 @@ KINDS = [
     ("memory is exhausted", r"out of memory|RESOURCE_EXHAUSTED|MemoryAllocation"),
     ("a program hangs, or is slow", r"^failed: not done in "),
     ("attention is not cuDNN's", r"cudnn_attention_refused|attention_without_cudnn"),
+    ("products in 8 bits are not cuBLASLt's", r"scaled_matmul_without_cublaslt"),
     ("a test fails", r"\[  FAILED  \] \w|^failed: \d+ tests"),
     ("its gate has not passed", r"no speed, because "),
 ]

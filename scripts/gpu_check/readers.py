@@ -50,7 +50,9 @@ def against(found, golden):
     return ""
 
 
-NOT_CUDNNS = r"(?:cudnn_attention_refused|attention_without_cudnn).*"
+# Attention that is not cuDNN's, and products in 8 bits that are not cuBLASLt's.
+NOT_A_LIBRARYS = (r"(?:cudnn_attention_refused|attention_without_cudnn|"
+                  r"scaled_matmul_without_cublaslt).*")
 OP_ROW = r"^(\w[\w ]*\w) +(\d+) +([\d.]+) +([\d.]+)%"  # Name, calls, ms, share of the step.
 EXPLAINED = 0.1  # A difference to the prediction above this wants a reason.
 
@@ -83,9 +85,10 @@ def differences(measured, predicted):
 def step_time(golden=None, untrusted=lambda: "", predicted=lambda: None, ceiling=lambda: None):
     """A reader of bench/train_step on a GPU.
 
-    There is no speed without losses, none with attention that was not cuDNN's, and none where
-    `untrusted` returns why. What was measured is then kept apart. `predicted` returns what
-    prediction() found for the step, `ceiling` the FLOP/s that products reach at best.
+    There is no speed without losses, none with attention or products in 8 bits that were not a
+    library's, and none where `untrusted` returns why. What was measured is then kept apart.
+    `predicted` returns what prediction() found for the step, `ceiling` the FLOP/s that products
+    reach at best.
     """
     def read(text):
         steps = curve(text)
@@ -102,7 +105,7 @@ def step_time(golden=None, untrusted=lambda: "", predicted=lambda: None, ceiling
                       for step, (loss, norm) in enumerate(steps, 1)
                       if not (math.isfinite(loss) and math.isfinite(norm))), "")
         wrong = wrong or (golden and against(steps, golden)) or untrusted()
-        refused = re.search(NOT_CUDNNS, text)
+        refused = re.search(NOT_A_LIBRARYS, text)
         if not wrong and refused:
             wrong = refused[0][:300]
         median = float(time[1])
@@ -150,7 +153,7 @@ def lockstep(text):
         begun = re.findall(r"^at (.*)$", text, re.M)
         return {"ops": ops,
                 "failed": f"ended at {begun[-1] if begun else 'its beginning'}"}
-    refused = re.search(NOT_CUDNNS, text)
+    refused = re.search(NOT_A_LIBRARYS, text)
     if refused:
         return {"ops": ops, "failed": refused[0][:300]}
     furthest = max(ops, key=lambda op: op["apart"])

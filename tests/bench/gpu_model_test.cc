@@ -81,6 +81,18 @@ TEST(GpuModel, OurAttentionIsSlowerThanCudnns) {
   EXPECT_GT(attention(long_step), 1.5 * attention(any_order));
 }
 
+// By arithmetic, 8 bits are worth 1.2 for Llama 2 7B, 1.1 for Llama 3.2 1B and nothing for GPT-2.
+TEST(GpuModel, EightBitsHelpLargeProductsAlone) {
+  const auto gain = [](StepCase step) {
+    const double wide = StepMilliseconds(step);
+    step.precision = "fp8_current";
+    return wide / StepMilliseconds(step);
+  };
+  EXPECT_LT(gain({.model = "gpt2-124m", .micro = 16, .sequence = 1024}), 1.05);
+  EXPECT_NEAR(gain({.model = "llama3.2-1b", .micro = 4, .sequence = 4096}), 1.1, 0.1);
+  EXPECT_NEAR(gain({.model = "llama2-7b", .micro = 1, .sequence = 4096}), 1.2, 0.1);
+}
+
 TEST(GpuModel, NothingIsFasterThanItsBytesAndProducts) {
   const ResolvedCase resolved =
       *Resolve({.model = "qwen3-30b-a3b", .micro = 1, .sequence = 4096, .layers = 2});
@@ -161,7 +173,10 @@ TEST(PredictStep, OutputThatIsLostIsAnError) {
   EXPECT_NE(ExitOf(">&-"), 0);
 }
 
-TEST(PredictStep, KnowsRatesOfBf16Alone) { EXPECT_NE(ExitOf("--precision f32 >/dev/null"), 0); }
+TEST(PredictStep, KnowsRatesOfBf16AndEightBitsAlone) {
+  EXPECT_EQ(ExitOf("--precision fp8_blockwise >/dev/null"), 0);
+  EXPECT_NE(ExitOf("--precision f32 >/dev/null"), 0);
+}
 
 }  // namespace
 }  // namespace trainyard::bench

@@ -76,6 +76,13 @@ INSTANTIATE_TEST_SUITE_P(Families, SideBySideTest,
                                             ::testing::Values(PrecisionName::kBF16,
                                                               PrecisionName::kF32)));
 
+INSTANTIATE_TEST_SUITE_P(EightBits, SideBySideTest,
+                         ::testing::Combine(::testing::Values("llama"),
+                                            ::testing::Values(PrecisionName::kFP8Delayed,
+                                                              PrecisionName::kFP8Current,
+                                                              PrecisionName::kFP8Blockwise,
+                                                              PrecisionName::kFP8Rowwise)));
+
 using Spoil = void (*)(std::span<float>);
 
 // The emulated GPU, but what it reads back of a tensor of so many bytes is spoilt.

@@ -91,6 +91,7 @@ class Check(unittest.TestCase):
         self.assertEqual((ran.returncode, self.not_passed()), (0, {}), ran.stdout)
         rows = [name for name in self.outcomes if name.startswith("train ")]
         self.assertEqual(rows, ["train llama3.2-1b, 4 x 4096",
+                                "train llama3.2-1b, 4 x 4096, FP8_CURRENT",
                                 "train llama3.2-1b, 4 x 4096, any order",
                                 "train gpt2-124m, 16 x 1024"])
 
@@ -133,7 +134,8 @@ class Check(unittest.TestCase):
         told = "\n".join(screen)
         self.assertIn("cudnn 91000 is older than 91800", told)
         self.assertIn("kernels 3 of 6: CUDA error: an illegal memory access", told)
-        self.assertIn("the CPU's: layer of llama3.2-1b of 1 layers, 1 x 1024: 1 ops, first", told)
+        self.assertIn("the CPU's: layer of llama3.2-1b of 1 layers, 1 x 1024 (and 4 more): 1 ops, fi",
+                      told)
         # What is right is measured all the same.
         self.assertIn("train gpt2-124m, 16 x 1024: 448876 tokens/s", told)
 
@@ -203,7 +205,9 @@ class Check(unittest.TestCase):
         for step in self.results["steps"]:
             if step["name"] in map("train {}".format, cases.ROWS):
                 self.assertEqual(step["predicted_ms"], 36)
-                self.assertGreater(step["mfu_of_ceiling_percent"], 40)
+                # Products in 8 bits have a ceiling that is twice as high.
+                of_ceiling = step["mfu_of_ceiling_percent"]
+                self.assertTrue(20 < of_ceiling < 30 if "FP8" in step["name"] else of_ceiling > 40)
 
     def test_what_the_device_has_no_memory_for_is_open_and_no_failure(self):
         self.smi("143771", "61000")

@@ -53,6 +53,9 @@ class StepTime(unittest.TestCase):
         self.assert_no_speed(line + STEP, "no engine")
         self.assert_no_speed("warning attention_without_cudnn head_dim=32\n" + STEP, "head_dim=32")
 
+    def test_no_speed_of_products_in_8_bits_that_were_not_cublaslts(self):
+        self.assert_no_speed("warning scaled_matmul_without_cublaslt m=8 reason=\"f64\"\n" + STEP, "m=8")
+
     def test_what_is_cut_off_or_rubbish(self):
         for text in ("", "\x00\xff", STEP.split("model ")[0], STEP.replace("step 1:", "step 2:"), STEP.replace("memory:", "m:"),
                      STEP[STEP.index("gpt2"):]):

@@ -15,9 +15,8 @@
 namespace trainyard::cli {
 
 // The labels of a spec of recipes/published.
-inline constexpr char kPageLabel[] = "page";                     // A FLOPs convention by its name.
-inline constexpr char kPageTaskLabel[] = "page_task";            // A FLOPs task by its name.
-inline constexpr char kPagePrecisionLabel[] = "page_precision";  // Of the page's run.
+inline constexpr char kPageLabel[] = "page";           // A FLOPs convention by its name.
+inline constexpr char kPageTaskLabel[] = "page_task";  // A FLOPs task by its name.
 
 // How a page counts FLOPs.
 struct PageCount {

@@ -11,7 +11,6 @@
 #include "cli/published_line.h"
 #include "common/bytes.h"
 #include "common/status_macros.h"
-#include "train/config/precision.h"
 #include "train/config/resolve_model.h"
 #include "train/config/scale.h"
 #include "train/step/memory_limit.h"
@@ -111,11 +110,6 @@ void NoteRun(const JobConfig& job, const ModelConfig& model, const Cluster& clus
     output.Note(absl::StrCat("--scale-to: the job needs ", job.devices, " devices", groups,
                              ", and the cluster has ", held,
                              ": the job waits in the queue until workers with more have joined"));
-  }
-  const auto precision = job.labels.find(kPagePrecisionLabel);
-  if (precision != job.labels.end() && precision->second == "FP8") {
-    output.Note(absl::StrCat("scaled: precision FP8 -> ", Name(job.precision),
-                             ": Trainyard does not multiply in FP8 yet"));
   }
   if (const auto page = PageOf(job, model); !page.ok()) {
     output.Note(absl::StrCat("labels.", kPageLabel, ": ", page.status().message(),

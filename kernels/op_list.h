@@ -63,6 +63,10 @@
   X(LoadBalanceBackward) \
   X(LoadBalanceCounts) \
   X(LoadBalanceForward) \
+  X(LowRankSquares) \
+  X(MagnitudeBackward) \
+  X(MagnitudeForward) \
+  X(MagnitudeGain) \
   X(MatMul) \
   X(MatMulGeluBackward) \
   X(MatMulGeluForward) \

@@ -36,8 +36,10 @@ Value ColumnLinear::operator()(Recorder& recorder, Value x) const {
     const std::vector<ParameterSpec> weights = those(weights_);
     const Value weight = recorder.Parameters(weights);
     const Value bias = biases_.empty() ? Value{} : recorder.Parameters(those(biases_));
-    const Value product = ops::GatherLinear(recorder, x, weight, bias, kTensorAxes);
-    products.push_back(AddToColumns(recorder, weights, x, product));
+    products.push_back(
+        AdaptedColumns(recorder, weights, x, bias, [&](Value input, Value added, ProductKind kind) {
+          return ops::GatherLinear(recorder, kind, {input, weight, added}, kTensorAxes);
+        }));
   }
   return ops::ConcatColumns(recorder, products);
 }
@@ -61,13 +63,15 @@ RowLinear::RowLinear(const RowLinearOptions& options)
 Value RowLinear::operator()(Recorder& recorder, Value x) const {
   const Value weight = recorder.Parameter(weight_);
   const Value bias = bias_.empty() ? Value{} : recorder.Parameters(bias_);
-  if (recorder.mesh().size(kTensorAxes) == 1) {
-    return AddToRows(recorder, weight_, x, ops::Linear(recorder, x, weight, bias));
-  }
-  // The bias must be added once, so it is added to the sum over ranks.
-  Value y = ops::LinearScatter(recorder, recorder.layer_kind(), x, weight, kTensorAxes);
-  if (bias.valid()) y = ops::AddBias(recorder, y, bias);
-  return AddToRows(recorder, weight_, x, y);
+  const auto product = [&](Value input, Value added, ProductKind kind) {
+    if (recorder.mesh().size(kTensorAxes) == 1) {
+      return ops::Linear(recorder, kind, input, weight, added);
+    }
+    // The bias must be added once, so it is added to the sum over ranks.
+    const Value y = ops::LinearScatter(recorder, kind, input, weight, kTensorAxes);
+    return added.valid() ? ops::AddBias(recorder, y, added) : y;
+  };
+  return AdaptedRows(recorder, weight_, x, bias, product);
 }
 
 }  // namespace trainyard

@@ -18,62 +18,128 @@ ParameterSpec Down(const ParameterSpec& weight, int64_t rank) {
           .decay = true};
 }
 
+Shard ShardOfRows(const ParameterSpec& weight) {
+  return weight.shard.dim == 0 ? weight.shard : Shard::None();
+}
+
 ParameterSpec Up(const ParameterSpec& weight, int64_t rank) {
   return {.name = absl::StrCat(ModuleOf(weight.name), kLowRankUp),
           .shape = {weight.shape[0], rank},
-          .shard = weight.shard.dim == 0 ? weight.shard : Shard::None(),
+          .shard = ShardOfRows(weight),
           .decay = true};
+}
+
+ParameterSpec Offset(const ParameterSpec& weight) {
+  return {.name = absl::StrCat(ModuleOf(weight.name), kMagnitudeOffset),
+          .shape = {weight.shape[0]},
+          .shard = ShardOfRows(weight)};
 }
 
 // Adapters are narrow, so no recipe rounds their operands.
 constexpr ProductKind kPlain = ProductKind::kPlain;
 
-// Returns y plus the product of the narrow rows with b.
-Value AddUp(Recorder& recorder, const ParameterSpec& weight, Value narrow, Value y) {
-  const LowRank& adapter = recorder.adapter();
-  narrow = ops::Scale(recorder, narrow, adapter.scale);
-  const Value up = recorder.Parameter(Up(weight, adapter.rank));
-  return ops::Add(recorder, y, ops::Linear(recorder, kPlain, narrow, up));
+// What is adapted: the weights whose rows one product has, one after another.
+struct Layer {
+  Recorder& recorder;
+  const std::vector<ParameterSpec>& weights;
+  const LayerProduct& product;
+  Value bias;
+  AxisSet input_axes = {};  // The inputs of the weights are divided over these axes.
+
+  const LowRank& adapter() const { return recorder.adapter(); }
+  std::vector<ParameterSpec> down() const {
+    std::vector<ParameterSpec> specs;
+    for (const ParameterSpec& weight : weights) specs.push_back(Down(weight, adapter().rank));
+    return specs;
+  }
+  Value up(size_t i) const { return recorder.Parameter(Up(weights[i], adapter().rank)); }
+  Value WithMagnitudes(Value z) const {
+    ops::AdaptedWeight of = {};
+    of.weight = recorder.Parameters(weights);
+    of.down = recorder.Parameters(down());
+    std::vector<ParameterSpec> offsets;
+    for (size_t i = 0; i < weights.size(); ++i) {
+      of.up.push_back(up(i));
+      offsets.push_back(Offset(weights[i]));
+    }
+    of.offset = recorder.Parameters(offsets);
+    return ops::Magnitude(recorder, z, of, adapter().scale, input_axes);
+  }
+};
+
+// Returns the outputs of an adapted layer. `drop` returns what training leaves of x, and `add` the
+// adapter's product with it.
+template <typename Drop, typename Add>
+Value Adapt(const Layer& layer, Value x, const Drop& drop, const Add& add) {
+  Recorder& recorder = layer.recorder;
+  const bool magnitudes = layer.adapter().magnitudes;
+  const bool drops = layer.adapter().dropout > 0 && recorder.program().training;
+  const bool bias_last = magnitudes && !drops;
+  const Value y = layer.product(x, bias_last ? Value{} : layer.bias, recorder.layer_kind());
+  if (!magnitudes) return ops::Add(recorder, y, add(drop()));
+  if (!drops) {
+    const Value scaled = layer.WithMagnitudes(ops::Add(recorder, y, add(x)));
+    return layer.bias.valid() ? ops::AddBias(recorder, scaled, layer.bias) : scaled;
+  }
+  // As in PEFT, magnitudes multiply the weight's product with what is left of x.
+  const Value left = drop();
+  const Value of_left = layer.product(left, {}, kPlain);
+  const Value scaled = layer.WithMagnitudes(ops::Add(recorder, of_left, add(left)));
+  return ops::Add(recorder, ops::Add(recorder, y, ops::Scale(recorder, of_left, -1)), scaled);
 }
 
 }  // namespace
 
-Value AddToColumns(Recorder& recorder, const std::vector<ParameterSpec>& weights, Value x,
-                   Value y) {
-  if (!recorder.Adapts(weights.front())) return y;
+Value AdaptedColumns(Recorder& recorder, const std::vector<ParameterSpec>& weights, Value x,
+                     Value bias, const LayerProduct& product) {
+  if (!recorder.Adapts(weights.front())) return product(x, bias, recorder.layer_kind());
+  const Layer layer{recorder, weights, product, bias};
   const LowRank& adapter = recorder.adapter();
-  std::vector<ParameterSpec> down;
-  for (const ParameterSpec& weight : weights) down.push_back(Down(weight, adapter.rank));
-  const Value dropped = ops::Dropout(recorder, x, adapter.dropout, down.front().name);
-  const Value own_rows = ops::Linear(recorder, kPlain, dropped, recorder.Parameters(down));
-  const Value scaled = ops::Scale(recorder, own_rows, adapter.scale);
-  std::vector<Value> parts = {ops::AllGather(recorder, scaled, kTensorAxes)};
-  if (weights.size() > 1) {
-    parts =
-        ops::SplitColumns(recorder, parts[0], std::vector<int64_t>(weights.size(), adapter.rank));
-  }
-  for (size_t i = 0; i < weights.size(); ++i) {
-    const Value up = recorder.Parameter(Up(weights[i], adapter.rank));
-    parts[i] = ops::Linear(recorder, kPlain, parts[i], up);
-  }
-  return ops::Add(recorder, y, ops::ConcatColumns(recorder, parts));
+  const auto drop = [&] {
+    return ops::Dropout(recorder, x, adapter.dropout, Down(weights[0], adapter.rank).name);
+  };
+  return Adapt(layer, x, drop, [&](Value left) {
+    const Value down = recorder.Parameters(layer.down());
+    const Value own_rows = ops::Linear(recorder, kPlain, left, down);
+    const Value scaled = ops::Scale(recorder, own_rows, adapter.scale);
+    std::vector<Value> parts = {ops::AllGather(recorder, scaled, kTensorAxes)};
+    if (weights.size() > 1) {
+      parts =
+          ops::SplitColumns(recorder, parts[0], std::vector<int64_t>(weights.size(), adapter.rank));
+    }
+    for (size_t i = 0; i < weights.size(); ++i) {
+      const Value up = layer.up(i);
+      parts[i] = ops::Linear(recorder, kPlain, parts[i], up);
+    }
+    return ops::ConcatColumns(recorder, parts);
+  });
 }
 
-Value AddToRows(Recorder& recorder, const ParameterSpec& weight, Value x, Value y) {
-  if (!recorder.Adapts(weight)) return y;
-  const ParameterSpec down = Down(weight, recorder.adapter().rank);
-  x = ops::DropoutOfColumns(recorder, x, recorder.adapter().dropout, down.name);
-  const Value narrow =
-      ops::LinearScatter(recorder, kPlain, x, recorder.Parameter(down), kTensorAxes);
-  return AddUp(recorder, weight, narrow, y);
+Value AdaptedRows(Recorder& recorder, const ParameterSpec& weight, Value x, Value bias,
+                  const LayerProduct& product) {
+  if (!recorder.Adapts(weight)) return product(x, bias, recorder.layer_kind());
+  const std::vector<ParameterSpec> weights = {weight};
+  const Layer layer{recorder, weights, product, bias, weight.shard.axes};
+  const LowRank& adapter = recorder.adapter();
+  const ParameterSpec down = Down(weight, adapter.rank);
+  const bool divided = weight.shard.dim == 1;
+  const auto drop = [&] {
+    return divided ? ops::DropoutOfColumns(recorder, x, adapter.dropout, down.name)
+                   : ops::Dropout(recorder, x, adapter.dropout, down.name);
+  };
+  return Adapt(layer, x, drop, [&](Value left) {
+    const Value matrix = recorder.Parameter(down);
+    const Value narrow = divided ? ops::LinearScatter(recorder, kPlain, left, matrix, kTensorAxes)
+                                 : ops::Linear(recorder, kPlain, left, matrix);
+    const Value scaled = ops::Scale(recorder, narrow, adapter.scale);
+    return ops::Linear(recorder, kPlain, scaled, layer.up(0));
+  });
 }
 
 Value AdaptedLinear(Recorder& recorder, Value x, const ParameterSpec& weight, Value bias) {
-  const Value y = ops::Linear(recorder, x, recorder.Parameter(weight), bias);
-  if (!recorder.Adapts(weight)) return y;
-  const ParameterSpec down = Down(weight, recorder.adapter().rank);
-  x = ops::Dropout(recorder, x, recorder.adapter().dropout, down.name);
-  return AddUp(recorder, weight, ops::Linear(recorder, kPlain, x, recorder.Parameter(down)), y);
+  return AdaptedRows(recorder, weight, x, bias, [&](Value input, Value added, ProductKind kind) {
+    return ops::Linear(recorder, kind, input, recorder.Parameter(weight), added);
+  });
 }
 
 }  // namespace trainyard

@@ -10,12 +10,23 @@
 // In training, dropout may drop elements of the x that a multiplies (never of the x that w
 // multiplies). Projections that share a product drop the same elements; in PEFT each drops its own.
 //
+// With magnitudes (DoRA; Liu et al. 2024, arXiv:2402.09353), each row of the adapted weight
+// w + scale b a has a trained norm m [out] in place of its own:
+//
+//   y = (m / |w + scale b a|) (x w^T + scale (x a^T) b^T)
+//
+// The norm |w + scale b a| of each row has no gradient, as in PEFT. m begins as the norms of w. The
+// parameter is what training adds to these norms, and begins with zeros: it needs no base when it
+// is made, and keeps its precision where weights are rounded. With dropout, x is what is left of
+// it, and x w^T of the rest is added as it is.
+//
 // Tensor ranks: where w is divided by rows, a is whole and b is divided like w; only the narrow
 // rows x a^T are gathered. Where w is divided by columns, a is divided like w and b is whole; only
-// the narrow sums are scattered.
+// the narrow sums are scattered, and the squares of the norms are summed over the ranks.
 
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "models/program/parameter.h"
@@ -23,16 +34,22 @@
 
 namespace trainyard {
 
-// The next two return y plus what the adapters of the weights add, or y if the weights have no
-// adapter (Recorder::Adapts). `weights` have the rows of one product, one after another; all or
-// none of them have an adapter.
+// The product of a layer: x times its weight, plus the bias (may be invalid).
+using LayerProduct = std::function<Value(Value x, Value bias, ProductKind kind)>;
 
-// x [T, in], y [n T, out / n]. The weights are divided by rows.
-Value AddToColumns(Recorder& recorder, const std::vector<ParameterSpec>& weights, Value x, Value y);
-// x [n T, in / n], y [T, out]. The weight is divided by columns.
-Value AddToRows(Recorder& recorder, const ParameterSpec& weight, Value x, Value y);
+// Each returns the product, changed by the adapters of the weights if the weights have adapters
+// (Recorder::Adapts). `weights` have the rows of one product, one after another; all or none of
+// them have an adapter.
 
-// Returns ops::Linear of a weight that is not divided, with what its adapter adds.
+// x [T, in], outputs [n T, out / n]. The weights are divided by rows.
+Value AdaptedColumns(Recorder& recorder, const std::vector<ParameterSpec>& weights, Value x,
+                     Value bias, const LayerProduct& product);
+// x [n T, in / n], outputs [T, out], for a weight that is divided by columns; or x [T, in] for one
+// that is not divided.
+Value AdaptedRows(Recorder& recorder, const ParameterSpec& weight, Value x, Value bias,
+                  const LayerProduct& product);
+
+// Returns ops::Linear of a weight that is not divided, with what its adapter changes.
 Value AdaptedLinear(Recorder& recorder, Value x, const ParameterSpec& weight, Value bias = {});
 
 }  // namespace trainyard

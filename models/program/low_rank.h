@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <functional>
 
-#include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 
@@ -18,6 +17,7 @@ struct LoraNumbers {
   int64_t rank = 0;
   double alpha = 0;
   bool rslora = false;
+  bool dora = false;  // The norms of the adapted weight's rows are trained, too.
   // What the adapter's product is multiplied by: alpha / rank, or alpha / sqrt(rank) with rslora
   // (arXiv:2312.03732).
   double scale() const { return alpha / (rslora ? std::sqrt(double(rank)) : double(rank)); }
@@ -28,17 +28,27 @@ struct LowRank {
   int64_t rank = 0;  // 0: no layer has an adapter.
   double scale = 1;
   double dropout = 0;  // Of what a multiplies, in training: the probability that x[t,d] is dropped.
+  bool magnitudes = false;  // The norms of the adapted weight's rows are trained, too.
   // Whether the layer of this name has one: "model.layers.0.self_attn.q_proj". Null: all have one.
   std::function<bool(absl::string_view module)> adapts = nullptr;
 };
 
-// What follows the layer's name in the names of its matrices a and b. The names are those of PEFT.
+// What follows the layer's name in the names of its matrices a and b, which are those of PEFT, and
+// of what is added to the norms of the weight's rows. PEFT's lora_magnitude_vector is the sums.
 inline constexpr char kLowRankDown[] = ".lora_A.weight";
 inline constexpr char kLowRankUp[] = ".lora_B.weight";
+inline constexpr char kMagnitudeOffset[] = ".lora_magnitude_offset";
 
-inline bool IsLowRank(absl::string_view parameter) {
-  return absl::EndsWith(parameter, kLowRankDown) || absl::EndsWith(parameter, kLowRankUp);
+// Returns the name of the layer beside which an adapter has this parameter, or "" if the parameter
+// is no adapter's.
+inline absl::string_view AdaptedModuleOf(absl::string_view parameter) {
+  for (const char* ending : {kLowRankDown, kLowRankUp, kMagnitudeOffset}) {
+    if (absl::ConsumeSuffix(&parameter, ending)) return parameter;
+  }
+  return "";
 }
+
+inline bool IsLowRank(absl::string_view parameter) { return !AdaptedModuleOf(parameter).empty(); }
 
 // Returns the name of the layer that has this weight.
 inline absl::string_view ModuleOf(absl::string_view weight) {

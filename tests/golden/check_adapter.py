@@ -23,7 +23,7 @@ CASES = {
     "gpt3": {"rank": 2, "modules_to_save": ["*.ln_f", "lm_head"]},
     "qwen3_moe": {"rank": 2},
     "deepseek_v3": {"rank": 2, "targets": ["*.self_attn.*"]},
-    "gemma3": {"rank": 2},
+    "gemma3": {"rank": 2, "dora": True},
 }
 
 

@@ -40,7 +40,15 @@ CASES = {
     # PEFT's all-linear takes routers and experts, too.
     "deepseek_v3": ("deepseek_v3", {"r": 2, "lora_alpha": 3,
                                     "target_modules": r".*self_attn\.(\w+_proj|kv_a_proj_with_mqa)"}),
+    "llama_dropout": ("llama", {"r": 3, "target_modules": "all-linear", "lora_dropout": 0.2}),
+    "llama_dora": ("llama", {"r": 3, "lora_alpha": 6, "target_modules": "all-linear", "use_dora": True}),
+    "llama_dora_dropout": ("llama", {"r": 3, "target_modules": "all-linear", "use_dora": True, "lora_dropout": 0.2}),
+    "gpt3_dora": ("gpt3", {"r": 2, "target_modules": "all-linear", "use_dora": True, "use_rslora": True}),
+    "deepseek_v3_dora": ("deepseek_v3", {"r": 2, "lora_alpha": 3, "use_dora": True,
+                                         "target_modules": r".*self_attn\.(\w+_proj|kv_a_proj_with_mqa)"}),
 }
+# Adapters of one product drop the same elements, as the first of these.
+FIRST_OF_PRODUCT = {"k_proj": "q_proj", "v_proj": "q_proj", "up_proj": "gate_proj"}
 
 
 def first_values(name, shape):
@@ -48,6 +56,40 @@ def first_values(name, shape):
     stream, limit = golden.hash_name(name), 1 / math.sqrt(shape[1])
     values = [limit * (2 * golden.uniform(SEED, stream, i) - 1) for i in range(math.prod(shape))]
     return torch.tensor(values).reshape(shape)
+
+
+def samples_of(epoch):
+    """The samples of a job's step, an epoch, in their order: that of train/data/permutation.h, for four of them."""
+    assert SAMPLES == 4
+    key = golden.random_bits(SEED, golden.hash_name("data/epoch"), epoch)
+
+    def place(x):
+        low, high = x % 2, x // 2
+        for turn in range(0, 8, 2):
+            high ^= golden.random_bits(key, turn, low) % 2
+            low ^= golden.random_bits(key, turn + 1, high) % 2
+        return 2 * high + low
+
+    return [place(x) for x in range(SAMPLES)]
+
+
+class Dropout(torch.nn.Module):
+    """Drops what a job drops (kernels/elementwise/dropout.h): a function of the seed, the step and the place."""
+    step = 0
+
+    def __init__(self, name, probability):
+        super().__init__()
+        layer, last = int(name.split(".layers.")[1].split(".")[0]), name.rsplit(".", 1)[-1]
+        what = name.removesuffix(last) + FIRST_OF_PRODUCT.get(last, last) + ".lora_A.weight"
+        self.stream = golden.random_bits(golden.hash_name("dropout"), golden.hash_name(what), layer + 1)
+        self.probability = probability
+
+    def forward(self, x):
+        if not self.training:
+            return x
+        key, threshold = golden.random_bits(SEED, self.stream, self.step), int(self.probability * 2.0**64)
+        keeps = [golden.mix(key ^ element) >= threshold for element in range(x.numel())]
+        return x * torch.tensor(keeps).reshape(x.shape) / (1 - self.probability)
 
 
 def write(name, base, options):
@@ -60,27 +102,36 @@ def write(name, base, options):
     trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
     with torch.no_grad():
         for parameter_name, parameter in trained.items():
-            if "lora_A" not in parameter_name:
+            if "lora_A" not in parameter_name:  # What else there is keeps its first values.
                 assert "lora_B" not in parameter_name or (parameter == 0).all()
                 continue
             limit = 1 / math.sqrt(parameter.shape[1])
             assert 0.8 * limit < parameter.abs().max() <= limit, f"{parameter_name}: PEFT draws other values"
             ours = parameter_name.removeprefix("base_model.model.").replace(".default", "")
             parameter.copy_(first_values(ours, tuple(parameter.shape)))
+    if "lora_dropout" in options:
+        for module_name, module in model.named_modules():
+            if isinstance(module, peft.tuners.lora.Linear):
+                module_name = module_name.removeprefix("base_model.model.")
+                module.lora_dropout["default"] = Dropout(module_name, options["lora_dropout"])
     tokens = torch.randint(0, VOCABULARY, (SAMPLES * SEQUENCE + 1,), generator=torch.Generator().manual_seed(SEED))
     groups = [{"params": [p for p in trained.values() if (p.dim() > 1) == decays], "weight_decay": DECAY * decays}
               for decays in (False, True)]
     update = torch.optim.AdamW(groups, lr=RATE, betas=BETAS, eps=EPSILON, foreach=False)
     losses, norms = [], []
+    inputs, targets = (t.reshape(SAMPLES, SEQUENCE) for t in (tokens[:-1], tokens[1:]))
 
-    def logits_now():
-        logits = model(tokens[:-1].reshape(SAMPLES, SEQUENCE)).logits
+    def logits_now(samples=range(SAMPLES)):
+        logits = model(inputs[list(samples)]).logits
         assert logits.dtype == torch.float64
         return logits
 
-    for _ in range(STEPS):
+    for Dropout.step in range(1, STEPS + 1):
+        model.train()
         update.zero_grad()
-        loss = torch.nn.functional.cross_entropy(logits_now().flatten(0, 1), tokens[1:])
+        # What is dropped depends on the order. Without dropout, another order would change the last bits alone.
+        samples = samples_of(Dropout.step - 1) if "lora_dropout" in options else list(range(SAMPLES))
+        loss = torch.nn.functional.cross_entropy(logits_now(samples).flatten(0, 1), targets[samples].flatten())
         loss.backward()
         norm = torch.sqrt(sum((p.grad ** 2).sum() for p in trained.values()))
         assert norm > CLIP, f"{name}: a step is not clipped"
@@ -89,6 +140,7 @@ def write(name, base, options):
         update.step()
         losses.append(loss.detach())
         norms.append(norm)
+    model.eval()
     model.peft_config["default"].base_model_name_or_path = f"hf/{base}"
     model.save_pretrained(path)
     (path / "README.md").unlink(missing_ok=True)

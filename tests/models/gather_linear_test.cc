@@ -26,7 +26,8 @@ Program Record(const Precision& precision, const Mesh& mesh) {
   const Value up = parameter("up", {6 * n, kWidth}, Shard::Rows(kTensorAxes));
   const Value bias = parameter("bias", {6 * n}, Shard::Rows(kTensorAxes));
   const Value down = parameter("down", {kWidth, 6 * n}, Shard::Columns(kTensorAxes));
-  const Value gather = ops::GatherLinear(recorder, x, up, bias, kTensorAxes);
+  const Value gather =
+      ops::GatherLinear(recorder, recorder.layer_kind(), {x, up, bias}, kTensorAxes);
   recorder.KeepOutput("gather", gather);
   recorder.KeepOutput("gather apart",
                       ops::Linear(recorder, ops::AllGather(recorder, x, kTensorAxes), up, bias));

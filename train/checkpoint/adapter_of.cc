@@ -18,6 +18,7 @@ LowRank AdapterOf(const Checkpoint& checkpoint) {
   }
   return {.rank = numbers->rank,
           .scale = numbers->scale(),
+          .magnitudes = numbers->dora,
           .adapts = [modules = std::move(modules)](absl::string_view module) {
             return modules.contains(module);
           }};

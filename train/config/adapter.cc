@@ -105,14 +105,18 @@ void CheckModules(const LoraConfig& lora, const ModelConfig& model, Violations& 
 std::optional<LoraNumbers> LoraNumbersOf(const JobConfig& job) {
   if (!job.adapter || !job.adapter->lora) return std::nullopt;
   const LoraConfig& lora = *job.adapter->lora;
-  return LoraNumbers{.rank = lora.rank, .alpha = lora.alpha, .rslora = lora.rslora};
+  return LoraNumbers{
+      .rank = lora.rank, .alpha = lora.alpha, .rslora = lora.rslora, .dora = lora.dora};
 }
 
 LowRank AdapterOf(const JobConfig& job) {
   const std::optional<LoraNumbers> numbers = LoraNumbersOf(job);
   if (!numbers) return {};
   const LoraConfig& lora = *job.adapter->lora;
-  LowRank adapter{.rank = numbers->rank, .scale = numbers->scale(), .dropout = lora.dropout};
+  LowRank adapter{.rank = numbers->rank,
+                  .scale = numbers->scale(),
+                  .dropout = lora.dropout,
+                  .magnitudes = numbers->dora};
   if (!IsAllLinear(lora.targets)) adapter.adapts = AnyOf(lora.targets);
   return adapter;
 }

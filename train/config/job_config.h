@@ -134,6 +134,7 @@ struct LoraConfig {
   double alpha = Standard<double>("adapter.lora.alpha");  // Adapters are scaled by alpha / rank.
   std::vector<std::string> targets = {};  // Patterns of layers' names; none: kAllLinear.
   bool rslora = false;                    // Scaled by alpha / sqrt(rank) instead.
+  bool dora = false;                      // The norms of the weights' rows are trained, too.
   double dropout = 0;  // Probability with which training drops an element of an adapter's input.
   std::vector<std::string> modules_to_save = {};  // Patterns; trained as a whole.
 };

@@ -169,6 +169,7 @@ void VisitAdapter(Visitor& fields, AdapterConfig& out) {
     f.Field("alpha", lora.alpha);
     f.Field("targets", lora.targets);
     f.Field("rslora", lora.rslora);
+    f.Field("dora", lora.dora);
     f.Field("dropout", lora.dropout);
     f.Field("modules_to_save", lora.modules_to_save);
   });

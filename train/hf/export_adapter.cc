@@ -24,6 +24,7 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr char kPrefix[] = "base_model.model.";  // What PEFT wraps a model in.
+constexpr char kPeftMagnitude[] = ".lora_magnitude_vector";
 
 // What a PEFT directory says.
 struct Adapter {
@@ -54,13 +55,9 @@ class PeftNames {
     }
   }
 
-  // Returns the layout of the weight beside which the matrix is.
-  absl::StatusOr<HfLayout> OfMatrix(const std::string& parameter) const {
-    const bool down = absl::EndsWith(parameter, kLowRankDown);
-    ASSIGN_OR_RETURN(
-        HfLayout weight,
-        Find(absl::StrCat(absl::StripSuffix(parameter, down ? kLowRankDown : kLowRankUp),
-                          ".weight")));
+  // Returns the layout of the weight beside which an adapter has the parameter.
+  absl::StatusOr<HfLayout> OfAdapter(const std::string& parameter) const {
+    ASSIGN_OR_RETURN(HfLayout weight, Find(absl::StrCat(AdaptedModuleOf(parameter), ".weight")));
     const std::string name(ModuleOf(weight.tensor));
     // PEFT takes these names for those of the experts, whatever stands before them.
     for (const char* of_experts : {".gate_proj", ".up_proj", ".down_proj"}) {
@@ -108,14 +105,15 @@ absl::StatusOr<Adapter> ReadAdapter(const Checkpoint& checkpoint, const HfTable&
       adapter.saved.insert(module.tensor.substr(0, module.tensor.rfind('.')));
       return module;
     }
-    ASSIGN_OR_RETURN(const HfLayout weight, names.OfMatrix(stored.name));
+    ASSIGN_OR_RETURN(const HfLayout weight, names.OfAdapter(stored.name));
     const std::string name(ModuleOf(weight.tensor));
     adapter.targets.insert(name);
     adapter.transposed |= weight.parameters.front().transposed;
-    const char* const ending =
-        absl::EndsWith(stored.name, kLowRankDown) ? kLowRankDown : kLowRankUp;
-    HfLayout layout{
-        .tensor = name + ending, .shape = {stored.shape[0], stored.shape[1]}, .parameters = {}};
+    const absl::string_view own =
+        absl::string_view(stored.name).substr(AdaptedModuleOf(stored.name).size());
+    HfLayout layout;
+    layout.tensor = absl::StrCat(name, own == kMagnitudeOffset ? kPeftMagnitude : own);
+    for (int i = 0; i < stored.shape.rank(); ++i) layout.shape.push_back(stored.shape[i]);
     layout.parameters.push_back(
         {.name = stored.name, .shape = stored.shape, .tensor = layout.tensor});
     return layout;
@@ -141,6 +139,7 @@ OrderedJson ConfigOf(const LoraNumbers& numbers, const Adapter& adapter, const s
                       {"r", numbers.rank},
                       {"lora_alpha", numbers.alpha},
                       {"use_rslora", numbers.rslora},
+                      {"use_dora", numbers.dora},
                       {"target_modules", adapter.targets},
                       {"modules_to_save", nullptr},
                       {"fan_in_fan_out", adapter.transposed},
@@ -160,7 +159,7 @@ absl::Status CheckPeftLoads(const ModelConfig& model, const std::vector<Paramete
   const PeftNames names(model, *table);
   for (const ParameterSpec& spec : trained) {
     RETURN_IF_ERROR(
-        (IsLowRank(spec.name) ? names.OfMatrix(spec.name) : names.OfModule(spec.name)).status());
+        (IsLowRank(spec.name) ? names.OfAdapter(spec.name) : names.OfModule(spec.name)).status());
   }
   return absl::OkStatus();
 }

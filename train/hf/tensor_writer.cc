@@ -4,7 +4,9 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <numeric>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/half.h"
 #include "common/status_macros.h"
@@ -26,6 +28,10 @@ DType Loaded(HfDType dtype) {
     default:
       return DType::kF32;
   }
+}
+
+double NormOf(std::span<const double> row) {
+  return std::sqrt(std::inner_product(row.begin(), row.end(), row.begin(), 0.0));
 }
 
 }  // namespace
@@ -69,38 +75,80 @@ absl::Status TensorWriter::LoadValues(const std::string& name, const Box& box, D
   return checkpoint_.Load({&target, 1});
 }
 
+// The same in f64.
+absl::Status TensorWriter::LoadNumbers(const std::string& name, const Box& box,
+                                       std::vector<double>& values) const {
+  std::vector<char> bytes;
+  RETURN_IF_ERROR(LoadValues(name, box, DType::kF64, bytes));
+  values.resize(size_t(box.elements()));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return absl::OkStatus();
+}
+
+void TensorWriter::Keep(const std::vector<double>& values, DType dtype) {
+  values_.resize(values.size() * SizeOf(dtype));
+  ConvertNumbers({values.data(), DType::kF64}, {values_.data(), dtype}, int64_t(values.size()));
+}
+
+absl::Status TensorWriter::CheckShape(const std::string& name, const Shape& wanted) const {
+  const StoredTensor* const stored = checkpoint_.Find(name, TensorKind::kParameter);
+  if (stored != nullptr && stored->shape == wanted) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(checkpoint_.path(), ": tensor ", name, ": wanted the shape ", ToString(wanted),
+                   ", found ", stored == nullptr ? "no such tensor" : ToString(stored->shape)));
+}
+
 absl::Status TensorWriter::Merge(const HfParameter& parameter, const Box& box, DType dtype) {
+  const LoraNumbers& adapter = *checkpoint_.state().adapter;
   const std::string module(ModuleOf(parameter.name));
   const std::string down_name = module + kLowRankDown, up_name = module + kLowRankUp;
-  const StoredTensor* const up_stored = checkpoint_.Find(up_name, TensorKind::kParameter);
-  const int64_t rank = checkpoint_.state().adapter->rank;
-  const int64_t rows = box.extent[0], columns = box.extent[1];
-  const StoredTensor& down_stored = *checkpoint_.Find(down_name, TensorKind::kParameter);
-  if (up_stored == nullptr || up_stored->shape != Shape({parameter.shape[0], rank}) ||
-      down_stored.shape != Shape({rank, parameter.shape[1]})) {
-    return absl::InvalidArgumentError(absl::StrCat(checkpoint_.path(), ": wanted adapters of rank ",
-                                                   rank, " beside ", parameter.name,
-                                                   ", found other shapes"));
+  const int64_t rank = adapter.rank, rows = box.extent[0], columns = box.extent[1];
+  RETURN_IF_ERROR(CheckShape(down_name, {rank, parameter.shape[1]}));
+  RETURN_IF_ERROR(CheckShape(up_name, {parameter.shape[0], rank}));
+  std::vector<double> w, a, b, magnitudes;
+  RETURN_IF_ERROR(LoadNumbers(parameter.name, box, w));
+  RETURN_IF_ERROR(LoadNumbers(down_name, WholeBox({rank, parameter.shape[1]}), a));
+  RETURN_IF_ERROR(LoadNumbers(up_name, {{box.offset[0], 0}, {rows, rank}}, b));
+  if (adapter.dora) {
+    const std::string offset = module + kMagnitudeOffset;
+    RETURN_IF_ERROR(CheckShape(offset, {parameter.shape[0]}));
+    RETURN_IF_ERROR(LoadNumbers(offset, {{box.offset[0]}, {rows}}, magnitudes));
   }
-  std::vector<char> base, down, up;
-  RETURN_IF_ERROR(LoadValues(parameter.name, box, DType::kF64, base));
-  RETURN_IF_ERROR(LoadValues(down_name, WholeBox(down_stored.shape), DType::kF64, down));
-  const Box up_rows{.offset = {box.offset[0], 0}, .extent = {rows, rank}};
-  RETURN_IF_ERROR(LoadValues(up_name, up_rows, DType::kF64, up));
-  double* const w = reinterpret_cast<double*>(base.data());
-  const double* const a = reinterpret_cast<const double*>(down.data());
-  const double* const b = reinterpret_cast<const double*>(up.data());
-  const double scale = checkpoint_.state().adapter->scale();
+  const double scale = adapter.scale();
   for (int64_t row = 0; row < rows; ++row) {
+    const std::span<double> sums(w.data() + row * columns, size_t(columns));
+    if (adapter.dora) magnitudes[size_t(row)] += NormOf(sums);
     for (int64_t k = 0; k < rank; ++k) {
-      const double factor = scale * b[row * rank + k];
+      const double factor = scale * b[size_t(row * rank + k)];
       for (int64_t column = 0; column < columns; ++column) {
-        w[row * columns + column] += factor * a[k * columns + column];
+        sums[size_t(column)] += factor * a[size_t(k * columns + column)];
       }
     }
+    if (!adapter.dora) continue;
+    const double norm = NormOf(sums);  // A row of norm 0 stays so.
+    for (double& sum : sums) sum *= norm > 0 ? magnitudes[size_t(row)] / norm : 0;
   }
-  values_.resize(size_t(box.elements()) * SizeOf(dtype));
-  ConvertNumbers({base.data(), DType::kF64}, {values_.data(), dtype}, box.elements());
+  Keep(w, dtype);
+  return absl::OkStatus();
+}
+
+absl::Status TensorWriter::LoadMagnitudes(const HfParameter& offset, const Box& box, DType dtype) {
+  const std::string weight = absl::StrCat(AdaptedModuleOf(offset.name), ".weight");
+  const StoredTensor* const stored = checkpoint_.Find(weight, TensorKind::kParameter);
+  const int64_t columns = stored == nullptr || stored->shape.rank() != 2 ? 1 : stored->shape[1];
+  RETURN_IF_ERROR(CheckShape(weight, {offset.shape[0], columns}));
+  std::vector<double> magnitudes, w;
+  RETURN_IF_ERROR(LoadNumbers(offset.name, box, magnitudes));
+  const int64_t first = box.offset[0], rows = box.extent[0];
+  const int64_t chunk = std::clamp<int64_t>(kChunkElements / columns, 1, rows);
+  for (int64_t row = 0; row < rows; row += chunk) {
+    const int64_t count = std::min(chunk, rows - row);
+    RETURN_IF_ERROR(LoadNumbers(weight, {{first + row, 0}, {count, columns}}, w));
+    for (int64_t i = 0; i < count; ++i) {
+      magnitudes[size_t(row + i)] += NormOf({w.data() + i * columns, size_t(columns)});
+    }
+  }
+  Keep(magnitudes, dtype);
   return absl::OkStatus();
 }
 
@@ -110,6 +158,8 @@ absl::Status TensorWriter::Load(const HfParameter& parameter, const Box& box, Hf
   const std::string adapter = absl::StrCat(ModuleOf(parameter.name), kLowRankDown);
   if (merges_ && checkpoint_.Find(adapter, TensorKind::kParameter) != nullptr) {
     RETURN_IF_ERROR(Merge(parameter, box, loaded));
+  } else if (absl::EndsWith(parameter.name, kMagnitudeOffset)) {
+    RETURN_IF_ERROR(LoadMagnitudes(parameter, box, loaded));
   } else {
     RETURN_IF_ERROR(LoadValues(parameter.name, box, loaded, values_));
   }

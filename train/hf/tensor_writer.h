@@ -27,8 +27,9 @@ struct ExportTensor {
 // Not thread-safe.
 class TensorWriter {
  public:
-  // Both must outlive the writer. `merges`: a weight is written with what its low-rank adapter
-  // adds, computed in f64.
+  // Both must outlive the writer. `merges`: a weight is written as its low-rank adapter changes it,
+  // computed in f64. Otherwise, what training adds to the norms of a weight's rows is written as
+  // PEFT has it: added to these norms.
   TensorWriter(const Checkpoint& checkpoint, Storage& storage, bool merges = false)
       : checkpoint_(checkpoint), storage_(storage), merges_(merges) {}
 
@@ -43,7 +44,13 @@ class TensorWriter {
   absl::Status Load(const HfParameter& parameter, const Box& box, HfDType dtype);
   absl::Status LoadValues(const std::string& name, const Box& box, DType dtype,
                           std::vector<char>& values) const;
+  absl::Status LoadNumbers(const std::string& name, const Box& box,
+                           std::vector<double>& values) const;
+  // INVALID_ARGUMENT: the checkpoint's tensor has another shape, or there is none.
+  absl::Status CheckShape(const std::string& name, const Shape& wanted) const;
   absl::Status Merge(const HfParameter& parameter, const Box& box, DType dtype);
+  absl::Status LoadMagnitudes(const HfParameter& offset, const Box& box, DType dtype);
+  void Keep(const std::vector<double>& values, DType dtype);
   absl::Status WriteWhole(const ExportTensor& tensor, OutputFile& file);
   absl::Status WriteSlices(const ExportTensor& tensor, OutputFile& file);
 

@@ -298,14 +298,13 @@ std::vector<Value> LinearScatterOp::Backward(Recorder& recorder, const Instance&
 
 }  // namespace
 
-Value GatherLinear(Recorder& recorder, Value x, Value weight, Value bias, AxisSet axes) {
+Value GatherLinear(Recorder& recorder, ProductKind kind, const LinearOperands& of, AxisSet axes) {
   axes = axes & recorder.mesh().active();
-  const ProductKind kind = recorder.layer_kind();
   if (axes.empty() || recorder.precision().HasScales(kind)) {
-    return Linear(recorder, AllGather(recorder, x, axes), weight, bias);
+    return Linear(recorder, kind, AllGather(recorder, of.x, axes), of.weight, of.bias);
   }
-  std::vector<Value> inputs = {x, weight};
-  if (bias.valid()) inputs.push_back(bias);
+  std::vector<Value> inputs = {of.x, of.weight};
+  if (of.bias.valid()) inputs.push_back(of.bias);
   return EmitGather(recorder, {kind, Role::kForward}, std::move(inputs), axes)[0];
 }
 

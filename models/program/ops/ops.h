@@ -67,6 +67,18 @@ std::vector<Value> SplitColumns(Recorder& recorder, Value x, const std::vector<i
 // Returns x [T, N] + bias [N].
 Value AddBias(Recorder& recorder, Value x, Value bias);
 
+// A weight [N, K] with its adapters (layers/low_rank.h).
+struct AdaptedWeight {
+  Value weight;
+  Value down;             // [n R, K]: a for each of n projections, whose rows the weight has.
+  std::vector<Value> up;  // For each projection b [its rows, R].
+  Value offset;           // [N]: what is added to the norms of the weight's rows.
+};
+// Multiplies each column of z [T, N] by (|w| + offset) / |w + scale b a|, for the norms of its row
+// of the weight (kernels/norms/magnitude.h). The ranks along `axes` have other columns of the
+// weight.
+Value Magnitude(Recorder& recorder, Value z, const AdaptedWeight& of, double scale, AxisSet axes);
+
 struct NormOptions {
   double eps;
   double gain_offset = 0;  // Added to gains; 1 if they are stored less 1.
@@ -325,7 +337,10 @@ Value ReduceScatter(Recorder& recorder, Value x, AxisSet axes);
 // other pieces travel. Their backward passes gather again, so nothing gathered is kept.
 
 // Linear(AllGather(x)): x [T, K] on each of n ranks, weight [N, K]; returns [n T, N].
-Value GatherLinear(Recorder& recorder, Value x, Value weight, Value bias, AxisSet axes);
+struct LinearOperands {
+  Value x, weight, bias;  // The bias may be invalid.
+};
+Value GatherLinear(Recorder& recorder, ProductKind kind, const LinearOperands& of, AxisSet axes);
 // Linear(AllGather(x)), of the head.
 Value GatherLogits(Recorder& recorder, Value x, Value weight, AxisSet axes);
 // ReduceScatter(Linear(x)): x [n T, K], weight [N, K]; returns [T, N]. Sums in rank order.

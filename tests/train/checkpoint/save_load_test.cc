@@ -54,7 +54,7 @@ TEST(SaveLoad, AnAdapterIsInTheManifestWithAVersionOfItsOwn) {
   const SourceBox down{"layer.lora_A.weight", TensorKind::kParameter, DType::kF32, {2, 4},
                        WholeBox({2, 4}),      values.data()};
   RunState state = State(1, 1);
-  state.adapter = LoraNumbers{.rank = 2, .alpha = 3.5, .rslora = true};
+  state.adapter = LoraNumbers{.rank = 2, .alpha = 3.5, .rslora = true, .dora = true};
   const std::string directory = TestDirectory();
   const auto saved = SaveCheckpoint(directory, state, {&down, 1}, LocalStorage());
   ASSERT_TRUE(saved.ok()) << saved.status();

@@ -57,6 +57,8 @@ TEST(Adapter, HasTheDefaultsOfPeft) {
   EXPECT_EQ(AdapterOf(Job("rank: 16")).scale, 0.5) << "alpha stays 8";
   EXPECT_EQ(AdapterOf(Job("rank: 16, alpha: 32")).scale, 2);
   EXPECT_EQ(AdapterOf(Job("rank: 16, alpha: 32, rslora: true")).scale, 8);
+  EXPECT_FALSE(AdapterOf(Job("rank: 16")).magnitudes);
+  EXPECT_TRUE(AdapterOf(Job("rank: 16, dora: true")).magnitudes);
   EXPECT_EQ(AdapterOf(JobConfig()).rank, 0);
 }
 
@@ -73,6 +75,7 @@ TEST(Adapter, IsTrainedWithTheModulesToSaveAlone) {
   const auto is_frozen = [&](std::string name) { return frozen({.name = name, .shape = {1}}); };
   EXPECT_FALSE(is_frozen(absl::StrCat(kQuery, kLowRankDown)));
   EXPECT_FALSE(is_frozen(absl::StrCat(kQuery, kLowRankUp)));
+  EXPECT_FALSE(is_frozen(absl::StrCat(kQuery, kMagnitudeOffset)));
   EXPECT_FALSE(is_frozen("lm_head.weight"));
   EXPECT_FALSE(is_frozen("model.layers.1.input_layernorm.weight"));
   EXPECT_TRUE(is_frozen(absl::StrCat(kQuery, ".weight")));

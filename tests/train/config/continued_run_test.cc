@@ -144,7 +144,8 @@ TEST(ContinuedRun, RefusesAnotherAdapter) {
   before.adapter = AdapterConfig{.lora = LoraConfig{.rank = 4, .alpha = 8}};
   for (const auto& change : std::vector<std::function<void(LoraConfig&)>>{
            [](LoraConfig& lora) { lora.alpha = 16; }, [](LoraConfig& lora) { lora.rank = 8; },
-           [](LoraConfig& lora) { lora.rslora = true; }}) {
+           [](LoraConfig& lora) { lora.rslora = true; },
+           [](LoraConfig& lora) { lora.dora = true; }}) {
     JobConfig now = before;
     change(*now.adapter->lora);
     EXPECT_THAT(std::string(CheckChanges(ChangesOfRun(before, now), {}).message()),

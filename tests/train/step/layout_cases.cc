@@ -273,9 +273,11 @@ std::vector<LayoutCase> AdaptedLayouts(const std::string& model, int64_t max_ran
   std::vector<LayoutCase> cases;
   for (size_t i = 0; i < all.size(); i += stride) {
     auto [name, lora] = kinds[cases.size() % std::size(kinds)];
+    // Each kind with and without dropout, with and without magnitudes.
+    lora.dora = cases.size() / std::size(kinds) / 2 % 2 == 0;
     if (cases.size() % 2 == 0 && CaseOf(model).is_decoder) lora.dropout = 0.25;
     LayoutCase& c = cases.emplace_back(all[i]);
-    c.frozen = absl::StrCat("base_of_", name);
+    c.frozen = absl::StrCat("base_of_", name, lora.dora ? "_with_magnitudes" : "");
     c.job.adapter = AdapterConfig{.lora = lora};
   }
   return cases;

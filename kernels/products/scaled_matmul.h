@@ -17,7 +17,9 @@
 //   * at most one operand is e5m2, and c is not f64,
 //   * both operands have one scale; or one for each row of A and column of B; or one for 128
 //     numbers of dim K, or for 128 x 128, but not the latter for both.
-// Other products are computed there as on a CPU, slowly, with a warning for each shape.
+// Other products are computed there as on a CPU, slowly, with a warning for each shape. cuBLASLt
+// may multiply a sum by one scale before the other, so that a result in range needs a sum times
+// either scale in range.
 
 #pragma once
 

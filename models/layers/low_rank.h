@@ -13,7 +13,7 @@
 // With magnitudes (DoRA; Liu et al. 2024, arXiv:2402.09353), each row of the adapted weight
 // w + scale b a has a trained norm m [out] in place of its own:
 //
-//   y = (m / |w + scale b a|) (x w^T + scale (x a^T) b^T)
+//   y = (m / |w + scale b a|) (x w^T + scale (x a^T) b^T) + bias
 //
 // The norm |w + scale b a| of each row has no gradient, as in PEFT. m begins as the norms of w. The
 // parameter is what training adds to these norms, and begins with zeros: it needs no base when it

@@ -159,8 +159,12 @@ class Programs:
     def untrusted(self, case):
         """Why the speed of a row does not count: a gate of its own model has not passed. What
         another model misses is no reason."""
-        gates = [f"layer of {layer}" for layer in [*LAYERS, *cases.MORE_LAYERS]
+        layers = [*LAYERS, *cases.MORE_LAYERS]
+        gates = [f"layer of {layer}" for layer in layers
                  if layer.model == case.model and layer.precision in ("BF16", case.precision)]
+        # The ops of a recipe are those of any model's layer.
+        gates += [f"layer of {layer}" for layer in layers
+                  if layer.precision == case.precision != "BF16" and layer.model != case.model]
         gates += [f"curve of {dataclasses.replace(curve, deterministic=case.deterministic)}"
                   for curve in self.curves if curve.model == case.model]
         lacking = next((gate for gate in gates if not self.has_passed(gate)), "")

@@ -90,7 +90,7 @@ static void VisitFields(V& v, BaseReference& base) {
 
 static void VisitFields(auto& v, LoraNumbers& adapter) {
   v.Whole("rank", adapter.rank), v("alpha", adapter.alpha), v("rslora", adapter.rslora);
-  v("dora", adapter.dora);
+  v.Later("dora", adapter.dora);  // Earlier adapters have none.
 }
 
 static void VisitFields(auto& v, Contents& contents) {

@@ -151,7 +151,11 @@ std::vector<cublasLtMatmulAlgo_t> CublasLt::AlgorithmsFor(const ProductCall& cal
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
       handle_, &product.operation, &product.left, &product.right, &product.result, &product.result,
       &wanted, most, results.data(), &found);
-  if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status);
+  // The library calls some combinations of scales, types and epilogues invalid, and others not
+  // supported. Neither has an algorithm.
+  const bool refused = status == CUBLAS_STATUS_NOT_SUPPORTED ||
+                       (call.a_scales.data != nullptr && status == CUBLAS_STATUS_INVALID_VALUE);
+  if (!refused) check(status);
   std::vector<cublasLtMatmulAlgo_t> algorithms;
   for (int i = 0; i < found; ++i) {
     if (results[size_t(i)].state == CUBLAS_STATUS_SUCCESS) {

@@ -1,6 +1,7 @@
-// Bound by memory: a number is read once, and written once for each copy of the matrix. A block of
-// threads takes a tile of 64 x 128 numbers. Tiles pass through shared memory, so that both copies
-// are written in accesses of 16 bytes: a row of the tile, and a column of it.
+// A number is read once, and written once for each copy of the matrix. Instructions bound the speed
+// more than memory does: 26 to 55 a number, where an H200 has time for some 21. A block of threads
+// takes a tile of 64 x 128 numbers. Tiles pass through shared memory, so that both copies are
+// written in accesses of 16 bytes: a row of the tile, and a column of it.
 
 #include <algorithm>
 #include <cmath>

@@ -338,7 +338,8 @@ TEST(ScaledMatMul, ZeroesAndTheSmallestAndLargestNumbersGoThroughAWholeProduct) 
         for (const float y : ProductOfEqual(bf16(x), dtype, block))
           ASSERT_NEAR(y, 32 * x, 0x1p-95f);
       }
-      for (const float x : {0x1p-100f, -0x1p-60f, 1.5f, 0x1.fep120f}) {
+      // A library may multiply the sum by one scale first, so that must be finite, too.
+      for (const float x : {0x1p-100f, -0x1p-60f, 1.5f, 0x1.fep100f}) {
         for (const float y : ProductOfEqual(bf16(x), dtype, block)) {
           ASSERT_NEAR(y, 32 * x, 1e-5 * std::abs(32 * x)) << x;
         }

@@ -172,7 +172,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
   *found = 0;
   if (HasNoAlgorithm(*product, *result)) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (!cuda_emulation::RefusesNarrow(*product, *a, *b, *result).empty()) {
-    return CUBLAS_STATUS_NOT_SUPPORTED;
+    return CUBLAS_STATUS_INVALID_VALUE;
   }
   *found = std::min(most, 3);
   for (int i = 0; i < *found; ++i) {

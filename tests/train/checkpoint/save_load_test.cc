@@ -8,6 +8,7 @@
 #include <numeric>
 #include <set>
 
+#include "absl/strings/str_replace.h"
 #include "common/sha256.h"
 #include "tests/models/another_value.h"
 #include "tests/train/checkpoint/fixture.h"
@@ -60,6 +61,13 @@ TEST(SaveLoad, AnAdapterIsInTheManifestWithAVersionOfItsOwn) {
   ASSERT_TRUE(saved.ok()) << saved.status();
   EXPECT_THAT(ToJson(*saved), HasSubstr("\"version\": 4"));
   EXPECT_EQ(Checkpoint::Open(directory + "/epoch-1/step-1")->state().adapter, state.adapter);
+
+  // The first adapters had no magnitudes, and their manifests say nothing of them.
+  const auto earlier = ParseManifest(
+      absl::StrReplaceAll(ToJson(*saved), {{", \"dora\": true", ""}, {",\"dora\":true", ""}}));
+  ASSERT_TRUE(earlier.ok()) << earlier.status();
+  EXPECT_EQ(earlier->state.adapter->rslora, true);
+  EXPECT_EQ(earlier->state.adapter->dora, false);
 
   state.adapter.reset();
   EXPECT_THAT(Text(SaveCheckpoint(directory, state, {&down, 1}, LocalStorage()).status()),

@@ -58,7 +58,7 @@ TEST_F(TrainerAlone, TrainsPrintsALineAStepAndCheckpoints) {
   EXPECT_THAT(Newest(), HasSubstr("/step-5"));
 }
 
-// A CPU has no peak for products in 8 bits, and a GPU no kernels.
+// A CPU has no peak for products in 8 bits.
 TEST_F(TrainerAlone, InEightBitsACpuHasNoMfu) {
   const std::string config = absl::StrReplaceAll(JobYaml(directory_, 1, 2),
                                                  {{"precision: F32", "precision: FP8_CURRENT"}});

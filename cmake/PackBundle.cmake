@@ -3,8 +3,8 @@
 cmake_path(GET TREE PARENT_PATH parent)
 cmake_path(GET TREE FILENAME name)
 set(partial ${BUNDLE}.partial)
-# A fifth of the processor time of xz -6, and a fifth more bytes.
-set(xz "xz --x86 --lzma2=preset=1 -T2")
+# Less than half of the processor time of xz -6.
+set(xz "xz --x86 --lzma2=preset=3 -T2")
 execute_process(
   COMMAND tar --create --sort=name --owner=0 --group=0 --numeric-owner --directory ${parent}
           "--use-compress-program=${xz}" --file ${partial} ${name}

@@ -18,6 +18,10 @@ absl::Status RunEvaluate(const Context& context) {
   if (!arguments.Has("--data") && !arguments.Has("--choices") && !arguments.Has("--chats")) {
     return UsageError("wanted --data FILE, --chats FILE or --choices FILE, found none");
   }
+  for (const char* const option : {"--data", "--chats", "--choices"}) {
+    if (!arguments.Has(option) || !arguments.Text(option).empty()) continue;
+    return UsageError(absl::StrCat(option, ": wanted a file, found an empty text"));
+  }
   for (const char* const option : {"--format", "--date"}) {
     if (!arguments.Has(option) || arguments.Has("--chats")) continue;
     return UsageError(absl::StrCat(option, ": wanted --chats beside it, found none"));

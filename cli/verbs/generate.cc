@@ -37,6 +37,9 @@ absl::Status RunGenerate(const Context& context) {
   if (chat.empty() && context.arguments.Has("--chat")) {
     return UsageError("--chat: wanted a question, found an empty text");
   }
+  if (context.arguments.Has("--chats") && context.arguments.Text("--chats").empty()) {
+    return UsageError("--chats: wanted a file, found an empty text");
+  }
   const auto given = [&](const char* option) { return !context.arguments.Text(option).empty(); };
   const bool chats = given("--chats");
   if (int(!chat.empty()) + int(given("--prompt")) + int(chats) > 1) {
@@ -56,7 +59,7 @@ absl::Status RunGenerate(const Context& context) {
   return BecomeTrainer(
       context, {"--generate", path},
       {"--prompt", "--chat", "--chats", "--system", "--format", "--date", "--tokens",
-       "--temperature", "--top-k", "--top-p", "--min-p", "--stop", "--seed"});
+       "--temperature", "--top-k", "--top-p", "--min-p", "--stop", "--seed", "--window"});
 }
 
 }  // namespace
@@ -93,7 +96,10 @@ Verb GenerateVerb() {
                              "only tokens with at least the part P of the largest probability",
                              "0"),
                   ListOption("--stop", "TEXT", "ends before this text; may be repeated"),
-                  NumberOption("--seed", "S", "the same seed writes the same text", "1")},
+                  NumberOption("--seed", "S", "the same seed writes the same text", "1"),
+                  NumberOption("--window", "N",
+                               "how many tokens the model sees at once; default: as in training",
+                               "", {1, uint64_t(kMaxSequence)})},
       .offers = kNothing,
       .examples =
           {"trainyard generate runs/tiny/epoch-1/step-200 --prompt 'And the LORD' --tokens 300"},

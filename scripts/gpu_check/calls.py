@@ -281,7 +281,10 @@ def second(p):
         p.again()
     done = {step["name"] for step in p.runner.results["steps"]}
     with share(SECOND["layers"]):
-        gates = [p.layer(case) for case in LAYERS if case.model in p.changed]
+        # A recipe's ops are those of any model's layer.
+        narrow = {case.precision for case in ROWS if case.model in p.changed} - {"BF16"}
+        gates = [p.layer(case) for case in LAYERS
+                 if case.model in p.changed or case.precision in narrow]
         gates += [step for step in p.curve_steps()
                   if any(step.name.startswith(f"curve of {model}") for model in p.changed)]
         p.runner.together([step for step in gates if step.name not in done])

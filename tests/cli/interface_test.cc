@@ -90,7 +90,7 @@ TEST(Interface, TheVerbsAndTheirOptionsStay) {
           "generate CHECKPOINT --prompt=TEXT --chat=TEXT --chats=FILE --system=TEXT --format=NAME "
           "--date=DATE "
           "--tokens=N(200) --temperature=T(0.8) --top-k=K(0) --top-p=P(1) --min-p=P(0) --stop=TEXT "
-          "--seed=S(1)\n"
+          "--seed=S(1) --window=N\n"
           "evaluate CHECKPOINT --data=FILE --field=NAME(text) --chats=FILE --format=NAME "
           "--date=DATE --choices=FILE --window=N\n"
           "import DIR --to=CKPT --ignore=KEY" +

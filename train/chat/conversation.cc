@@ -292,12 +292,17 @@ absl::StatusOr<ChatLine> ReadChatLine(absl::string_view line) {
 absl::StatusOr<std::vector<ChatMessage>> ReadChatQuestion(absl::string_view line) {
   RETURN_IF_ERROR(CheckBytes(line));
   ASSIGN_OR_RETURN(const Json json, ReadJsonLine(line));
-  if (json.contains("prompt") && KindsOf(json).empty()) {
-    RETURN_IF_ERROR(CheckMeaning(json));
-    return ReadSide(json, "prompt", ChatRole::kUser);
-  }
-  ASSIGN_OR_RETURN(ChatLine read, ReadChat(json));
+  ChatLine read;
   std::vector<ChatMessage>& messages = read.messages;
+  if (json.contains("chosen")) {
+    ASSIGN_OR_RETURN(messages, ReadSide(json, "chosen", ChatRole::kAssistant));
+    RETURN_IF_ERROR(AddPrompt(json, messages, "chosen"));
+  } else if (json.contains("prompt") && KindsOf(json).empty()) {
+    ASSIGN_OR_RETURN(messages, ReadSide(json, "prompt", ChatRole::kUser));
+  } else {
+    ASSIGN_OR_RETURN(read, ReadChat(json));
+  }
+  RETURN_IF_ERROR(CheckMeaning(json));
   if (!messages.empty() && messages.back().role == ChatRole::kAssistant) messages.pop_back();
   if (!messages.empty() && messages.back().role == ChatRole::kUser) return std::move(messages);
   return Bad(

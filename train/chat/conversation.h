@@ -53,8 +53,9 @@ struct ChatLine {
 absl::StatusOr<ChatLine> ReadChatLine(absl::string_view line);
 
 // Reads the question of a line, for a model that shall answer: the messages of ReadChatLine without
-// the assistant's at the end, if there is one. A prompt needs no completion beside it. The last
-// message is the user's. Errors are those of ReadChatLine, and INVALID_ARGUMENT: segments.
+// the assistant's at the end, if there is one. A prompt needs no completion beside it. Of a pair of
+// answers it is the question before the chosen one. The last message is the user's. Errors are
+// those of ReadChatLine, and INVALID_ARGUMENT: segments.
 absl::StatusOr<std::vector<ChatMessage>> ReadChatQuestion(absl::string_view line);
 
 // Two answers to one question, of which the first one is better.

@@ -57,14 +57,16 @@ absl::StatusOr<AnswerScore> ScoreChats(InferenceModel& model, const std::string&
   EncodedLine line;
   RETURN_IF_ERROR(ForEachLine(path, [&](absl::string_view text) -> absl::Status {
     RETURN_IF_ERROR(encoder->Encode(text, line));
-    const bool counts = std::any_of(line.counts.begin(), line.counts.end(),
-                                    [](uint8_t count) { return count != 0; });
-    if (!counts) return absl::OkStatus();
+    // The first token follows nothing.
+    const auto counted = std::span(line.counts).subspan(std::min<size_t>(1, line.counts.size()));
+    if (std::all_of(counted.begin(), counted.end(), [](uint8_t count) { return count == 0; })) {
+      return absl::OkStatus();
+    }
     if (int64_t(line.ids.size()) > model.window() + 1) {
       return absl::InvalidArgumentError(
           absl::StrCat("wanted a conversation of at most ", model.window() + 1,
                        " tokens, one more than the window; found ", line.ids.size(),
-                       "; --window gives the model a longer one"));
+                       "; --window gives the model a longer one, up to the model's longest"));
     }
     ++score.conversations;
     Score(model, line, score);

@@ -25,7 +25,7 @@ absl::StatusOr<std::unique_ptr<ChatTokenizer>> ChatTokenizerOf(const InferenceMo
 struct AnswerScore {
   int64_t conversations = 0;  // With an answer.
   int64_t answers = 0;
-  int64_t exact = 0;  // Answers that the model would write at temperature 0, given what precedes.
+  int64_t exact = 0;  // Answers whose every token is the likeliest, given what precedes.
   int64_t tokens = 0;
   double nats = 0;  // The sum of -log(probability).
 

@@ -106,6 +106,12 @@ absl::Status AnswerChats(const GenerateOptions& options, const std::string& path
       return absl::InvalidArgumentError("generated: wanted no such field, found it; it is added");
     }
     ASSIGN_OR_RETURN(EncodedQuestion question, encoder->EncodeQuestion(std::move(messages)));
+    if (int64_t(question.ids.size()) > model.window()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("wanted a question of at most ", model.window(),
+                       " tokens, the window; found ", question.ids.size(),
+                       "; --window gives the model a longer one, up to the model's longest"));
+    }
     std::string answer;
     RETURN_IF_ERROR(Continue(options, std::move(question), model,
                              [&](absl::string_view more) { absl::StrAppend(&answer, more); }));

@@ -42,7 +42,8 @@ absl::Status Generate(const GenerateOptions& options, const Backend& backend,
 
 // Answers the question of each line of a file (ReadChatQuestion), and calls `write` with the line's
 // object of JSON, to which the field `generated` is added. All answers begin with the same seed, so
-// an answer does not depend on the lines before. Of `options`, `prompt`, `chat` and `system` do not
+// an answer does not depend on the lines before (but for rounding, if a line goes on with the one
+// before, whose keys and values are kept). Of `options`, `prompt`, `chat` and `system` do not
 // count. Errors: those of Generate and of ReadChatQuestion, with file and line; what was answered
 // before is written. INVALID_ARGUMENT: a line has the field already.
 absl::Status AnswerChats(const GenerateOptions& options, const std::string& path,

@@ -12,14 +12,14 @@
 namespace trainyard {
 namespace {
 
-// Whether the optimizer's state has 8 bytes a parameter less in another form.
+// Whether the optimizer's state can be smaller in another form. That of an adapter is small.
 bool HasCompactState(const JobConfig& job) {
   const OptimizerOptions& chosen = job.optimizer.options;
   const auto& options = chosen.optimizer().options;
   const bool has_forms = std::any_of(
       options.begin(), options.end(),
       [](const OptimizerOption& option) { return absl::string_view(option.name) == "state"; });
-  return has_forms && chosen.state() == OptimizerState::kF32 &&
+  return has_forms && chosen.state() == OptimizerState::kF32 && !job.adapter &&
          RowOf(job.precision).formats.CanBeCompact();
 }
 

@@ -43,8 +43,8 @@ struct RankPlan {
 absl::StatusOr<RankPlan> PlanRank(const JobConfig& job, const ModelConfig& model, int rank,
                                   DeviceKind device, const EngineOptions& options = {});
 
-// Writes the program of one of the job's ranks after each pass, line by line. The arguments are as
-// in PlanRank.
+// Writes the program of one of the job's ranks on a CPU after each pass, line by line, and its
+// memory on a CPU and on a GPU, whose head has larger chunks. The arguments are as in PlanRank.
 absl::Status DumpProgram(const JobConfig& job, const ModelConfig& model, int rank,
                          std::ostream& out);
 

@@ -60,6 +60,10 @@ TEST(ReadChatQuestion, IsWhatStandsBeforeTheLastAnswer) {
   EXPECT_EQ(Question(R"({"prompt": "q"})"), "q | ");
   EXPECT_EQ(Question(R"({"prompt": "q", "completion": "a"})"), "q | ");
   EXPECT_EQ(Question(R"({"prompt": "q", "chosen": "a", "rejected": "b"})"), "q | ");
+  // Whole conversations repeat the prompt, and may have more than it.
+  EXPECT_EQ(Question(R"({"prompt": "r", "chosen": [{"role": "system", "content": "s"},
+                      {"role": "user", "content": "r"}, {"role": "assistant", "content": "a"}]})"),
+            "s | r | ");
   EXPECT_EQ(Question(R"({"conversations": [{"from": "human", "value": "q"},
                       {"from": "gpt", "value": "a"}, {"from": "human", "value": "r"},
                       {"from": "gpt", "value": "b"}]})"),

@@ -35,9 +35,11 @@ class Chats : public ChatModel {
     return ScoreChats(model, File(lines), {});
   }
   // The field `generated` of each line.
-  static absl::StatusOr<std::vector<std::string>> Answers(const std::string& lines) {
+  static absl::StatusOr<std::vector<std::string>> Answers(const std::string& lines,
+                                                          int64_t window = 0) {
     std::vector<std::string> answers;
-    GenerateOptions options = {.model = {.checkpoint = job_->checkpoint->directory}, .tokens = 50};
+    GenerateOptions options = {
+        .model = {.checkpoint = job_->checkpoint->directory, .window = window}, .tokens = 50};
     options.sampling.temperature = 1;
     RETURN_IF_ERROR(AnswerChats(options, File(lines), CpuBackend(), [&](const std::string& line) {
       answers.push_back(nlohmann::json::parse(line).at("generated"));
@@ -96,6 +98,12 @@ TEST_F(Chats, WhatCannotBeAskedOrScoredIsRefusedWithItsLine) {
   EXPECT_THAT(std::string(Scored(Line(1) + Line(2), 5).status().message()),
               HasSubstr(".jsonl:1: wanted a conversation of at most 6 tokens"));
   EXPECT_THAT(std::string(Scored("\n").status().message()), HasSubstr("found none"));
+  // A token that follows nothing cannot be scored.
+  EXPECT_THAT(
+      std::string(Scored(R"({"segments": [{"text": "a", "train": true}]})").status().message()),
+      HasSubstr("found none"));
+  EXPECT_THAT(std::string(Answers(Line(1), 5).status().message()),
+              HasSubstr(".jsonl:1: wanted a question of at most 5 tokens, the window; found "));
   EXPECT_THAT(std::string(Scored(R"({"prompt": "y"})").status().message()), HasSubstr(":1: "));
 }
 

@@ -30,7 +30,7 @@ TEST_F(PrecisionTest, EachOfTheApiIsOneOfTheEngine) {
     ASSERT_TRUE(read.ok()) << read.status();
     const JobFacts& facts = (*read)->facts;
     EXPECT_EQ("PRECISION_" + facts.precision, v1::Precision_Name(value));
-    EXPECT_EQ(facts.cpu_only, facts.precision != "BF16" && facts.precision != "F32");
+    EXPECT_EQ(facts.cpu_only, facts.precision == "F64");
   }
   EXPECT_EQ(named, Precisions().size()) << "the table has a precision that the API cannot name";
 }

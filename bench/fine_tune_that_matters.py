@@ -130,7 +130,7 @@ def main():
         if not runs["before"].exists():
             pretrain(service, directory)
         for name, (recipe, rate) in FINE_TUNES.items():
-            if not runs[name].exists():
+            if not any(runs[name].glob(f"epoch-*/step-{TUNING['steps']}")):
                 train(service, f"finetune/{recipe}", {
                     **TUNING, "model.import": directory / "base", "data.chat.path": directory / "chats.jsonl", "data.chat.format": "chatml",
                     "data.chat.validation_fraction": share, "optimizer.adamw.learning_rate": rate,

@@ -1,6 +1,5 @@
 #include "train/trainer/trainer.h"
 
-#include <array>
 #include <chrono>
 #include <utility>
 #include <vector>

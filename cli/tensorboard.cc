@@ -54,6 +54,19 @@ SummaryEvent EventOf(const v1::StepRecord& record, uint32_t devices) {
   return ScalarsEvent(UnixSeconds(record.finish_time()), int64_t(record.step()), scalars);
 }
 
+std::vector<SummaryEvent> EventsOfTexts(const v1::StepRecord& record) {
+  std::vector<SummaryEvent> events;
+  for (const v1::GeneratedText& text : record.generated()) {
+    // The fence must be longer than any in the text.
+    constexpr absl::string_view kFence = "``````````\n";
+    events.push_back(
+        TextEvent(UnixSeconds(record.finish_time()), int64_t(record.step()),
+                  absl::StrCat("generated/", events.size()),
+                  absl::StrCat("**", text.prompt(), "**\n\n", kFence, text.text(), "\n", kFence)));
+  }
+  return events;
+}
+
 SummaryEvent EventOfSpec(const v1::Job& job) {
   const std::string markdown = absl::StrCat("```\n", ProtobufJson(job.spec()), "```\n");
   return TextEvent(UnixSeconds(job.create_time()), 0, "spec", markdown);

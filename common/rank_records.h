@@ -33,6 +33,13 @@ struct GpuReading {
   std::vector<std::string> throttle_reasons = {};  // Why the clock is held down: "sw_power_cap".
 };
 
+// What the model wrote after a step.
+struct GeneratedText {
+  std::string prompt;
+  std::string text;  // Without the prompt.
+  bool operator==(const GeneratedText&) const = default;
+};
+
 // One optimizer step, as this rank measured it.
 struct StepRecord : StepNumbers {
   uint64_t step = 0;                  // From 1.
@@ -44,6 +51,7 @@ struct StepRecord : StepNumbers {
   double model_flops = 0;             // Of the whole global batch, by the convention "exact".
   uint64_t memory_bytes = 0;          // Device memory that this rank uses (Backend::MemoryInUse).
   uint64_t memory_planned_bytes = 0;  // Planned for tensors.
+  std::vector<GeneratedText> generated = {};  // On rank 0, by prompt.
   // This rank's use since the previous step. Includes validation and checkpoint.
   std::vector<CollectiveUse> collectives = {};
 

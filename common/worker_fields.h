@@ -26,6 +26,7 @@ void VisitGpuOfStep(auto& v, auto& reading) {
   v("gpu_temperature_celsius", reading.temperature_celsius);
   v("gpu_throttle_reasons", reading.throttle_reasons);
 }
+void VisitFields(auto& v, GeneratedText& m) { v("prompt", m.prompt), v("text", m.text); }
 void VisitFields(auto& v, StepRecord& m) {
   VisitFields(v, static_cast<StepNumbers&>(m)), v.Group("phases", m.phases);
   v("step", m.step), v("tokens", m.tokens), v("seconds", m.seconds);
@@ -33,6 +34,7 @@ void VisitFields(auto& v, StepRecord& m) {
   v("model_flops", m.model_flops), v("memory_bytes", m.memory_bytes);
   v("memory_planned_bytes", m.memory_planned_bytes), v("time", m.time);
   v.Later("collectives", m.collectives), v("gpu", m.gpu), v("epoch", m.epoch);
+  v.Seldom("generated", m.generated);
 }
 void VisitFields(auto& v, CheckpointId& m) { v.Pair("epoch", m.epoch, "step", m.step); }
 void VisitFields(auto& v, CheckpointRecord& m) {

@@ -24,6 +24,7 @@ void RecordForward(Recorder& recorder, const Model& model, const RecordOptions& 
   program.restart_positions = options.restart_positions;
   program.deterministic = options.deterministic;
   program.cache = options.cache;
+  program.last_logits = options.last_logits;
   program.num_blocks = first_block + int(model.layers()) + 2;
 
   recorder.set_adapter(options.adapter);

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "cli/answer.h"
@@ -78,14 +79,41 @@ void PrintJob(const v1::Job& job, Output& output) {
   }
 }
 
+// Prints what the model wrote after the newest validation.
+absl::Status PrintTexts(const v1::Job& job, const Client& client, Output& output) {
+  const v1::Validation& validation = job.spec().validation();
+  const uint64_t step = job.progress().step(), last = job.spec().steps();
+  if (!validation.has_generate() || step == 0 || validation.every_steps() == 0) {
+    return absl::OkStatus();
+  }
+  const uint64_t validated = step == last ? last : step - step % validation.every_steps();
+  if (validated == 0) return absl::OkStatus();
+  v1::StreamStepsRequest request;
+  request.set_job_id(job.id());
+  request.set_after_step(validated - 1);
+  bool printed = false;
+  return client.Read<v1::StreamStepsResponse>(
+      [&](v1::JobService::Stub& stub, grpc::ClientContext* call) {
+        return stub.StreamSteps(call, request);
+      },
+      [&](const v1::StreamStepsResponse& response) {
+        if (std::exchange(printed, true) || response.steps(0).step() != validated) return;
+        for (const v1::GeneratedText& text : response.steps(0).generated()) {
+          output.Line(absl::StrCat("\nstep ", validated, " wrote, after: ", text.prompt()));
+          output.Line(text.text());
+        }
+      });
+}
+
 absl::Status RunGet(const Context& context) {
   v1::GetJobRequest request;
   request.set_job_id(context.arguments.Text("JOB"));
   Client client(context.ControllerAddress(), context.Places());
   ASSIGN_OR_RETURN(const v1::GetJobResponse response,
                    client.Call(&v1::JobService::Stub::GetJob, request));
-  if (!PrintedAsJson(response.job(), context.output)) PrintJob(response.job(), context.output);
-  return absl::OkStatus();
+  if (PrintedAsJson(response.job(), context.output)) return absl::OkStatus();
+  PrintJob(response.job(), context.output);
+  return PrintTexts(response.job(), client, context.output);
 }
 
 }  // namespace

@@ -58,6 +58,7 @@ bool MergeStep(StepRecord& record, const StepRecord& report, uint32_t rank, uint
     record.tokens = report.tokens;
     record.skipped = report.skipped;
     record.model_flops = report.model_flops;
+    record.generated = report.generated;
   } else if (!record.validation_loss) {
     record.validation_loss = report.validation_loss;
   }

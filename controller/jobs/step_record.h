@@ -6,8 +6,10 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
+#include "common/rank_records.h"
 #include "common/step_numbers.h"
 
 namespace trainyard::controller {
@@ -31,8 +33,9 @@ struct StepRecord : StepNumbers {
   PhaseSeconds phases;
   absl::Time finish_time;
   bool skipped = false;
-  double model_flops = 0;  // Of the whole job.
-  GpuReading gpu;          // Of the ranks that have reported.
+  double model_flops = 0;                     // Of the whole job.
+  GpuReading gpu;                             // Of the ranks that have reported.
+  std::vector<GeneratedText> generated = {};  // By prompt.
 
   // Which ranks have reported, one bit each. A repeated report therefore changes nothing.
   std::string ranks_seen;

@@ -95,6 +95,18 @@ Html HistoryOf(const Job& job, const std::vector<StepRecord>& steps,
   return html;
 }
 
+Html GeneratedOf(const std::vector<StepRecord>& validations) {
+  Html html;
+  if (validations.empty() || validations.back().generated.empty()) return html;
+  html << "<section><h2>What the model writes</h2><p class=\"note\">After step "_html
+       << validations.back().step << "</p>"_html;
+  for (const auto& [prompt, text] : validations.back().generated) {
+    html << "<pre><b>"_html << prompt << "</b>"_html << text << "</pre>"_html;
+  }
+  html << "</section>"_html;
+  return html;
+}
+
 Html PhasesOf(const std::vector<StepRecord>& recent) {
   constexpr size_t kHost = kPhases.size();
   std::array<double, kHost + 1> seconds = {};

@@ -211,9 +211,9 @@ absl::StatusOr<Page> JobPage(const Sources& sources, const HttpRequest& request,
   ASSIGN_OR_RETURN(const std::vector<LogRecord> lines,
                    store.LastLogs(job->number, rank, kLogLines));
   Page page{.title = job->spec->facts.name, .body = {}, .changes = !IsTerminal(job->state)};
-  page.body << Head(*job, reader) << HistoryOf(*job, steps, validations) << PhasesOf(recent)
-            << Ranks(*job) << AttemptsOf(*job, events) << Checkpoints(*job, reader)
-            << Log(*job, rank, lines) << SpecOf(*job, spec);
+  page.body << Head(*job, reader) << HistoryOf(*job, steps, validations) << GeneratedOf(validations)
+            << PhasesOf(recent) << Ranks(*job) << AttemptsOf(*job, events)
+            << Checkpoints(*job, reader) << Log(*job, rank, lines) << SpecOf(*job, spec);
   return page;
 }
 

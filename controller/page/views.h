@@ -35,6 +35,8 @@ absl::StatusOr<Page> WorkersPage(const Sources& sources, const HttpRequest& requ
 Html HistoryOf(const Job& job, const std::vector<StepRecord>& steps,
                const std::vector<StepRecord>& validations);
 Html PhasesOf(const std::vector<StepRecord>& recent);
+// What the model wrote after the last of these steps.
+Html GeneratedOf(const std::vector<StepRecord>& validations);
 Html AttemptsOf(const Job& job, const std::vector<EventRecord>& events);
 
 // Returns the value of a name in the query; empty if there is none.

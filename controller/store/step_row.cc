@@ -16,6 +16,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr char kGenerated[] = "generated";  // A list of pairs, [prompt, text].
+
 const std::vector<std::string>& Columns() {
   static const std::vector<std::string> columns =
       absl::StrSplit(absl::StrCat(kStepColumns, ", numbers"), ", ");
@@ -109,6 +111,9 @@ void BindStep(Statement& insert, uint64_t job, const StepRecord& r) {
   ForEachNumber(r, [&](const StepNumber& row, const auto& number) {
     FindColumn(row.name) >= 0 ? bind(row.name, number) : Put(numbers, row.name, number);
   });
+  for (const GeneratedText& text : r.generated) {
+    numbers[kGenerated].push_back({text.prompt, text.text});
+  }
   bind.Text("numbers", numbers.is_null() ? "" : JsonText(numbers));
 }
 
@@ -141,6 +146,8 @@ absl::StatusOr<StepRecord> StepOf(const Statement& row, uint64_t job) {
   const int reasons = ColumnOf("gpu_throttle_reasons");
   if (!row.IsNull(reasons)) r.gpu.throttle_reasons = absl::StrSplit(row.Text(reasons), ',');
   ForEachNumber(r, [&](const StepNumber& name, auto& number) { take(name.name, number); });
+  if (!numbers.is_object() || !numbers.contains(kGenerated)) return r;
+  for (const json& text : numbers[kGenerated]) r.generated.push_back({text[0], text[1]});
   return r;
 }
 

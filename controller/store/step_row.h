@@ -1,5 +1,6 @@
 // A step's record as a row of the table `steps`. Numbers and phases that are newer than the table
-// are in one column, `numbers`, as a JSON object. So a new one does not change the schema.
+// are in one column, `numbers`, as a JSON object, and so is what the model wrote. So a new one does
+// not change the schema.
 
 #pragma once
 

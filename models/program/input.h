@@ -44,6 +44,12 @@ inline InputSpec DocumentBegins(int64_t sequence) {
 inline constexpr char kSampleNumbers[] = "sample_numbers";
 inline InputSpec SampleNumbers() { return {.name = kSampleNumbers, .limit = int64_t{1} << 31}; }
 
+// The input of a training program that goes on with texts (RecordOptions::last_logits): for each
+// sequence of the micro-batch, the row of the head's input with the text's last token. A rank's
+// head has so many rows of the micro-batch that ranks divide. Their number itself: another rank
+// has the token.
+inline constexpr char kLastRows[] = "last_rows";
+
 // The inputs of an inference program that keeps keys and values (RecordOptions::cache), and reads
 // the newest tokens of one text. `S` is the number of tokens that it keeps.
 inline constexpr char kCachePositions[] = "cache_positions";  // The position of each new token.

@@ -152,6 +152,7 @@ struct Program {
   int64_t logits_bytes = kLogitsBytes;  // As RecordOptions::logits_bytes.
   bool restart_positions = false;       // As RecordOptions::restart_positions.
   bool deterministic = true;            // As RecordOptions::deterministic.
+  bool last_logits = false;             // As RecordOptions::last_logits.
   int num_blocks = 0;                   // The whole model's: embedding, layers, head.
   ContextExchange context_exchange = ContextExchange::kRing;
 

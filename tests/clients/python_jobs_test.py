@@ -49,7 +49,8 @@ def until(condition, what, seconds=60):
 def flat(record):
     """A step of `-o jsonl` with the names of the client."""
     phases = {f"{name}_seconds": value for name, value in record.pop("phases").items()}
-    return {**record, **phases, "gpu_throttle_reasons": ",".join(record["gpu_throttle_reasons"])}
+    return {**record, **phases, "gpu_throttle_reasons": ",".join(record["gpu_throttle_reasons"]),
+            "generated": tuple((text["prompt"], text["text"]) for text in record["generated"])}
 
 
 def long(**more):
@@ -90,7 +91,7 @@ class Jobs(unittest.TestCase):
         self.assertEqual(list(table.step), list(range(1, 21)))
         for column, kind in table.dtypes.items():
             wanted = {"step": "int64", "epoch": "int64", "tokens": "int64", "skipped": "bool"}.get(column, "float64")
-            if column not in ("finish_time", "gpu_throttle_reasons"):
+            if column not in ("finish_time", "gpu_throttle_reasons", "generated"):
                 self.assertEqual(str(kind), wanted, column)
         self.assertRegex(str(table.dtypes["finish_time"]), r"^datetime64\[\w+, UTC\]$")
         self.assertEqual(list(table.step[table.validation_loss.notna()]), [10, 20])

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/files.h"
 #include "tests/e2e/service.h"
 #include "tests/train/chat/golden_chat.h"
@@ -64,13 +65,33 @@ class ChatService : public ::testing::Test {
     return service_.Trainyard(words);
   }
 
+  // What the model wrote after the last step is shown wherever steps are.
+  void ExpectShown(const std::string& id) {
+    EXPECT_THAT(service_.Trainyard({"get", id}).output,
+                HasSubstr("step 40 wrote, after: What is 77?\na number\n"));
+    const Finished steps = service_.Trainyard({"steps", id, "--after", "39", "-o", "jsonl"});
+    EXPECT_THAT(steps.output,
+                HasSubstr(R"("generated":[{"prompt":"What is 77?","text":"a number"},)"));
+    EXPECT_THAT(
+        HttpGet(absl::StrCat(absl::StripSuffix(service_.metrics_url(), "/metrics"), "/jobs/", id)),
+        HasSubstr("<pre><b>What is 77?</b>a number</pre>"));
+    const Finished board = service_.Trainyard({"export-steps", id, "--tensorboard", "board"});
+    const auto file = ReadFile(
+        absl::StrCat(service_.directory(), "/", board.output.substr(0, board.output.find('\n'))));
+    ASSERT_TRUE(file.ok()) << file.status();
+    EXPECT_THAT(*file, AllOf(HasSubstr("generated/1"), HasSubstr("**What is 77?**")));
+    EXPECT_THAT(*file, HasSubstr("a number\n``````````"));
+  }
+
   Service service_;
 };
 
 TEST_F(ChatService, TeachesAModelToAnswer) {
-  const Finished trained = Submit({});
+  const Finished trained =
+      Submit({R"(validation.generate={prompts: ["What is 77?", "Who?"], temperature: 0})"});
   ASSERT_EQ(trained.exit_code, 0) << trained;
   EXPECT_THAT(HttpGet(service_.metrics_url()), HasSubstr("trainyard_padding_ratio{"));
+  ExpectShown(trained.output.substr(0, trained.output.find_first_of(" \n")));
   const Finished answer =
       service_.Trainyard({"generate", "runs/sft", "--chat", "What is 77?", "--temperature", "0"});
   EXPECT_EQ(answer.output, "a number\n") << answer;

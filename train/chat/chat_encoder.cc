@@ -120,12 +120,12 @@ absl::StatusOr<ChatScript> ChatEncoder::Rendered(const std::vector<ChatMessage>&
   return script;
 }
 
-absl::StatusOr<EncodedQuestion> ChatEncoder::EncodeQuestion(std::vector<ChatMessage> messages) {
+absl::StatusOr<EncodedPrompt> ChatEncoder::EncodeQuestion(std::vector<ChatMessage> messages) {
   messages.push_back({ChatRole::kAssistant, "x"});  // What the answer is does not matter.
   ASSIGN_OR_RETURN(const ChatScript script, Rendered(messages));
   std::span<const ChatPart> parts = script.parts();
   while (!parts.back().counts) parts = parts.first(parts.size() - 1);
-  EncodedQuestion question;
+  EncodedPrompt question;
   if (parts.back().is_token) question.end = tokenizer_.Find(parts.back().text);
   while (!parts.empty() && parts.back().counts) parts = parts.first(parts.size() - 1);
   std::string text;

@@ -14,16 +14,10 @@
 #include "train/chat/choose_format.h"
 #include "train/chat/conversation.h"
 #include "train/chat/line_encoder.h"
+#include "train/chat/prompts.h"
 #include "train/tokenizer/tokenizer.h"
 
 namespace trainyard {
-
-// A question that a model shall answer.
-struct EncodedQuestion {
-  std::vector<int32_t> ids = {};
-  // The token that ends an answer; absent: the format ends it with a text.
-  std::optional<int32_t> end = {};
-};
 
 // Encodes for one thread. Not thread-safe.
 class ChatEncoder final : public LineEncoder {
@@ -41,7 +35,7 @@ class ChatEncoder final : public LineEncoder {
 
   // Returns what stands before the answer to the last message of a conversation, which is the
   // user's. The ids end where those that count would begin. Errors: those of Encode.
-  absl::StatusOr<EncodedQuestion> EncodeQuestion(std::vector<ChatMessage> messages);
+  absl::StatusOr<EncodedPrompt> EncodeQuestion(std::vector<ChatMessage> messages);
 
  private:
   friend class ChatTokenizer;

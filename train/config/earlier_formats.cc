@@ -38,6 +38,7 @@ const LaterField kLaterFields[] = {
     {5, {}, "fp8", nullptr},
     {5, {"optimizer", "adamw"}, "state", "F32"},
     {5, {}, "preference", nullptr},
+    {5, {"validation"}, "generate", nullptr},
 };
 static_assert(kOldestResolvedJobFormat == 2 && kResolvedJobFormat == 5,
               "each format needs its rows");

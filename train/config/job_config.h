@@ -106,11 +106,20 @@ struct OptimizerConfig {
   double clip_norm = Standard<double>("optimizer.clip_norm");
 };
 
+// What the model writes after each validation.
+struct GenerationConfig {
+  std::vector<std::string> prompts = {};
+  int64_t tokens = Standard<int64_t>("validation.generate.tokens");  // Of each.
+  double temperature = Standard<double>("validation.generate.temperature");
+  std::string tokenizer = {};  // A file or directory; "": the tokens are bytes.
+};
+
 struct ValidationConfig {
   int64_t every_steps = 0;  // The last step is always measured.
   // Global batches per measurement. 0: as many as have every sample that is held out, once
   // (SourceFacts::ends).
   int64_t batches = 0;
+  std::optional<GenerationConfig> generate = {};  // Absent: nothing.
 };
 
 struct CheckpointConfig {

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/declared.h"
 #include "common/job_axes.h"
+#include "train/config/generation.h"
 #include "train/config/job_config.h"
 #include "train/config/precision.h"
 #include "train/data/source.h"
@@ -101,6 +102,20 @@ void VisitData(Visitor& fields, DataConfig& out) {
     });
     if (chosen == source->name) out = read;
   }
+}
+
+template <typename Visitor>
+void VisitValidation(Visitor& fields, const DataConfig& data, ValidationConfig& out) {
+  fields.Field("every_steps", out.every_steps);
+  fields.Field("batches", out.batches);
+  const bool given = fields.resolved() || out.batches != 0;
+  if (!given && !FactsOf(data).ends) out.batches = 1;
+  fields.OptionalSection("generate", out.generate, [](Visitor& f, GenerationConfig& generate) {
+    f.Field("prompts", generate.prompts);
+    f.Field("tokens", generate.tokens);
+    f.Field("temperature", generate.temperature);
+    f.Field("tokenizer", generate.tokenizer);
+  });
 }
 
 template <typename Visitor>
@@ -197,13 +212,10 @@ void VisitJob(Visitor& fields, JobConfig& out) {
   if (!fields.resolved()) TakeTokenizerOfImport(out);
   fields.Section("optimizer", [&](Visitor& f) { VisitOptimizer(f, out.optimizer); });
   fields.Field("steps", out.steps);
-  fields.OptionalSection("validation", out.validation,
-                         [&](Visitor& f, ValidationConfig& validation) {
-                           f.Field("every_steps", validation.every_steps);
-                           f.Field("batches", validation.batches);
-                           const bool given = f.resolved() || validation.batches != 0;
-                           if (!given && !FactsOf(out.data).ends) validation.batches = 1;
-                         });
+  fields.OptionalSection("validation", out.validation, [&](Visitor& f, ValidationConfig& read) {
+    VisitValidation(f, out.data, read);
+  });
+  if (!fields.resolved()) TakeTokenizerForPrompts(out);
   fields.OptionalSection("checkpoint", out.checkpoint,
                          [&](Visitor& f, CheckpointConfig& checkpoint) {
                            f.Field("directory", checkpoint.directory);

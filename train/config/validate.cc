@@ -16,6 +16,7 @@
 #include "train/config/fields.h"
 #include "train/config/fp8.h"
 #include "train/config/frozen.h"
+#include "train/config/generation.h"
 #include "train/config/inputs.h"
 #include "train/config/parse.h"
 #include "train/config/precision.h"
@@ -244,6 +245,7 @@ void Validate(const JobConfig& job, Violations& violations) {
   for (const auto& [field, path] : PathsOf(job)) CheckPath(field, path, violations);
   CheckSchedule(job, violations);
   CheckValidation(job, violations);
+  ValidateGeneration(job, model ? &*model : nullptr, violations);
   CheckPreference(job, violations);
   CheckProfile(job, violations);
   if (job.init_from.empty() && job.init_from_subset) {

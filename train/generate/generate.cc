@@ -35,8 +35,8 @@ absl::StatusOr<std::unique_ptr<ChatTokenizer>> AskingTokenizer(const InferenceMo
       ", since the run was trained on segments, whose format nobody knows; found none"));
 }
 
-absl::StatusOr<EncodedQuestion> EncodeChat(const GenerateOptions& options,
-                                           const InferenceModel& model) {
+absl::StatusOr<EncodedPrompt> EncodeChat(const GenerateOptions& options,
+                                         const InferenceModel& model) {
   ASSIGN_OR_RETURN(const std::unique_ptr<ChatTokenizer> chat,
                    AskingTokenizer(model, options.format));
   std::vector<ChatMessage> messages;
@@ -46,19 +46,14 @@ absl::StatusOr<EncodedQuestion> EncodeChat(const GenerateOptions& options,
 }
 
 // The tokens before those that are to be written.
-absl::StatusOr<EncodedQuestion> EncodeBeginning(const GenerateOptions& options,
-                                                const InferenceModel& model) {
+absl::StatusOr<EncodedPrompt> EncodeBeginning(const GenerateOptions& options,
+                                              const InferenceModel& model) {
   if (!options.chat.empty()) return EncodeChat(options, model);
-  const Tokenizer& tokenizer = model.tokenizer();
-  EncodedQuestion beginning = {.ids = tokenizer.prefix()};
-  // Without a prompt, the text begins after a line break.
-  const std::string prompt = options.prompt.empty() ? "\n" : options.prompt;
-  RETURN_IF_ERROR(tokenizer.NewEncoder()->Encode(prompt, beginning.ids));
-  return beginning;
+  return EncodeText(model.tokenizer(), options.prompt);
 }
 
 // Writes what follows the beginning.
-absl::Status Continue(const GenerateOptions& options, EncodedQuestion beginning,
+absl::Status Continue(const GenerateOptions& options, EncodedPrompt beginning,
                       InferenceModel& model, const std::function<void(absl::string_view)>& write) {
   const Tokenizer& tokenizer = model.tokenizer();
   std::vector<int32_t> text = std::move(beginning.ids);
@@ -86,7 +81,7 @@ absl::Status Generate(const GenerateOptions& options, const Backend& backend,
   RETURN_IF_ERROR(Validate(options));
   ASSIGN_OR_RETURN(InferenceModel model,
                    InferenceModel::Load(options.model, InferenceModel::Use::kGrowing, backend));
-  ASSIGN_OR_RETURN(EncodedQuestion beginning, EncodeBeginning(options, model));
+  ASSIGN_OR_RETURN(EncodedPrompt beginning, EncodeBeginning(options, model));
   return Continue(options, std::move(beginning), model, write);
 }
 
@@ -105,7 +100,7 @@ absl::Status AnswerChats(const GenerateOptions& options, const std::string& path
     if (json.contains("generated")) {
       return absl::InvalidArgumentError("generated: wanted no such field, found it; it is added");
     }
-    ASSIGN_OR_RETURN(EncodedQuestion question, encoder->EncodeQuestion(std::move(messages)));
+    ASSIGN_OR_RETURN(EncodedPrompt question, encoder->EncodeQuestion(std::move(messages)));
     if (int64_t(question.ids.size()) > model.window()) {
       return absl::InvalidArgumentError(
           absl::StrCat("wanted a question of at most ", model.window(),

@@ -51,6 +51,7 @@ TrainingOptions OptionsOf(const JobConfig& job, const Layout& layout, DeviceKind
                      .documents = ResetsAttentionMask(job.data),
                      .restart_positions = FactsOf(job.data).packs,
                      .deterministic = job.deterministic,
+                     .last_logits = job.validation && job.validation->generate,
                      .preference = PreferenceOf(job),
                      .adapter = AdapterOf(job),
                      .plain = PlainLayersOf(job),

@@ -42,6 +42,7 @@
 #include "train/trainer/state_check.h"
 #include "train/trainer/step_clock.h"
 #include "train/trainer/successor_watch.h"
+#include "train/trainer/validation.h"
 
 namespace trainyard {
 namespace {
@@ -70,6 +71,7 @@ class RankTrainer final : public Trainer {
   // Prepares what a rank can prepare without the others.
   absl::Status Prepare();
   absl::Status MakeEngine();
+  absl::Status MakeValidation();
   void WatchEngine();  // Once all ranks have an engine.
   absl::Status MakeProfiler();
   // Sets initial values, or those that the job names if it cannot have a checkpoint of its own yet.
@@ -151,10 +153,11 @@ class RankTrainer final : public Trainer {
   std::optional<SuccessorWatch> watch_;  // On rank 0, if the job has checkpoints.
   JobData data_;
   BatchShape shape_;
-  std::optional<BatchReader> train_reader_, validation_reader_;
+  std::optional<BatchReader> train_reader_;
   std::unique_ptr<RankEngine> engine_;
-  std::optional<StateCheck> state_check_;  // Ends before the engine.
-  std::optional<StartState> starting_;     // Likewise.
+  std::unique_ptr<JobValidation> validation_;  // Ends before the engine, as the next two.
+  std::optional<StateCheck> state_check_;
+  std::optional<StartState> starting_;
   CollectiveMeter meter_;
   StepClock step_clock_;
   std::unique_ptr<Prefetcher> prefetcher_;
@@ -196,12 +199,25 @@ absl::Status RankTrainer::OpenDataset() {
             .data_parallel = mesh.size(kSequences),
             .data_rank = mesh.coordinate(kSequences)};
   train_reader_.emplace(*data_.splits.train, SampleOrder::kShuffled, job_.seed, shape_);
-  if (!job_.validation) return absl::OkStatus();
-  if (data_.splits.validation == nullptr) {
+  if (job_.validation && data_.splits.validation == nullptr) {
     return absl::InvalidArgumentError(
         "validation: wanted data that is held out, found none; give data a validation_fraction");
   }
-  validation_reader_.emplace(*data_.splits.validation, SampleOrder::kSequential, job_.seed, shape_);
+  return absl::OkStatus();
+}
+
+absl::Status RankTrainer::MakeValidation() {
+  if (!job_.validation) return absl::OkStatus();
+  ASSIGN_OR_RETURN(validation_,
+                   JobValidation::Create({.job = job_,
+                                          .model = model_,
+                                          .data = data_,
+                                          .shape = shape_,
+                                          .engine = *engine_,
+                                          .everyone = *everyone_,
+                                          .open_prompts = callbacks_.open_prompts,
+                                          .roots = roots_,
+                                          .progress = [this] { Advance("validation", step_); }}));
   return absl::OkStatus();
 }
 
@@ -448,30 +464,10 @@ Agreement RankTrainer::Attempt(int attempt, const StepBatch& batch, const StepIn
 }
 
 absl::Status RankTrainer::Validate(StepRecord& record) {
-  const int64_t batches = ValidationBatches(job_, data_.splits),
-                tokens = batches * tokens_per_step();
-  ValidationSums sums;
-  absl::Status status;
   step_clock_.Pause();
-  for (int64_t i = 0; i < batches && status.ok(); ++i) {
-    Advance("validation", step_);
-    const absl::StatusOr<StepBatch> batch =
-        ReadStepBatch(*validation_reader_, engine_->part(), i * job_.batch.global);
-    status = batch.status();
-    if (!batch.ok()) break;
-    const StepState state = engine_->runner().Forward(*batch, tokens);
-    BatchCounts counts;
-    if (!data_.splits.validation->counts_all_targets()) {
-      counts = CountBatch(*batch, engine_->mesh(), engine_->part());
-    }
-    sums.Add(state, counts);
-  }
-  if (!status.ok()) return Leave(status);
-  everyone_->AllReduceSum(sums.values());
+  const absl::Status measured = validation_->Measure(record);
   record.phases.validation = step_clock_.Resume();
-  RETURN_IF_ERROR(CheckCounted(data_.field, tokens, sums.uncounted()));
-  sums.Record(tokens, job_, record);
-  return absl::OkStatus();
+  return measured.ok() ? measured : Leave(measured);
 }
 
 void RankTrainer::NoteHistory(const StepRecord& record) {
@@ -583,6 +579,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const JobConfig& job,
   };
   RETURN_IF_ERROR(agreed(&RankTrainer::Prepare));
   RETURN_IF_ERROR(agreed(&RankTrainer::MakeEngine));
+  RETURN_IF_ERROR(agreed(&RankTrainer::MakeValidation));
   trainer->WatchEngine();
   RETURN_IF_ERROR(trainer->Explaining([&] { return trainer->Initialise(); }));
   RETURN_IF_ERROR(agreed(&RankTrainer::Begin));

@@ -18,6 +18,7 @@
 #include "kernels/device/backend.h"
 #include "kernels/device/step_state.h"
 #include "train/chat/line_encoder.h"
+#include "train/chat/prompts.h"
 #include "train/config/trainer_config.h"
 
 namespace trainyard {
@@ -46,6 +47,7 @@ struct TrainerCallbacks {
   // Says how lines become tokens, for data that are chats. A program with gRPC cannot have
   // SentencePiece: both bring their own protobuf.
   OpenLineEncoding open_lines = nullptr;
+  OpenPrompts open_prompts = nullptr;  // The same for validation.generate.
   // For tests of failures: called before each attempt (from 0) at a step, with the attempt's state.
   std::function<void(int64_t step, int attempt, StepState&)> before_attempt = nullptr;
   // For tests of wrong programs: may change the rank's program before it is planned.

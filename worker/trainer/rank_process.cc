@@ -259,6 +259,7 @@ absl::StatusOr<TrainingResult> RunRankProcess(const TrainerConfig& config, const
       .stop_requested = [&] { return StopRequested(options, client.get()); },
       .progress = [&](const char* phase, int64_t step) { heartbeat.Advance(phase, step); },
       .open_lines = options.open_lines,
+      .open_prompts = options.open_prompts,
       .before_attempt = options.before_attempt};
   ASSIGN_OR_RETURN(const Peers peers, Meet(rank, device, client.get()));
   if (WantsNcclTrace(config) && !peers.nccl) {

@@ -19,8 +19,9 @@ namespace trainyard {
 
 struct RankProcessOptions {
   std::function<bool()> stop_requested;  // By a signal.
-  // As in TrainerCallbacks, and the next.
+  // As in TrainerCallbacks, and the next two.
   OpenLineEncoding open_lines = nullptr;
+  OpenPrompts open_prompts = nullptr;
   std::function<void(int64_t step, int attempt, StepState&)> before_attempt = nullptr;
   // The present operations of the rank's groups. The caller can log them after a DeviceError
   // (flight_log.h).

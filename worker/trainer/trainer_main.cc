@@ -28,6 +28,7 @@
 #include "kernels/device/fault.h"
 #include "kernels/rates/matrix_rate.h"
 #include "train/chat/chat_lines.h"
+#include "train/chat/prompts.h"
 #include "train/config/continued_run.h"
 #include "train/config/resolve_model.h"
 #include "train/config/validate.h"
@@ -246,7 +247,8 @@ absl::StatusOr<Fault> ParseFault(const std::string& flag) {
 ExitReport RunAndReport(const TrainerConfig& config, const Flags& flags, StopSignals& stop,
                         const Fault& fault) {
   RankProcessOptions options{.stop_requested = [&] { return stop.Received(); },
-                             .open_lines = OpenChatLines};
+                             .open_lines = OpenChatLines,
+                             .open_prompts = OpenPromptCodec};
   try {
     absl::Status nccl = PrepareNcclTrace(config);
     if (config.rank && config.rank->device_kind == DeviceKind::kCuda && config.rank->world > 1) {

@@ -325,6 +325,9 @@ Instance MatMulGelu(const Instance& product, const Instance& gelu);
 // The gradient of GELU's output is not written.
 Instance MatMulGeluBackward(const Instance& input_gradient, const Instance& gelu_backward);
 
+// y[i,:] = x[rows[i],:], x [T, D], rows [P] i32 below T; zeros where rows[i] is T. Has no gradient.
+Value TakeRows(Recorder& recorder, Value x, Value rows);
+
 // --- Communication between the ranks that differ along `axes`.
 // These functions work on whole rows. With one rank they return x.
 

@@ -33,6 +33,16 @@ TEST(MergeStep, TakesSecondsOfTheSlowestAndLossAndMfuOfRankZero) {
   EXPECT_EQ(step.mfu, 0.3) << "which stands in the log";
 }
 
+// Bug it must catch: a later report of another rank, which has no texts, that removes them.
+TEST(MergeStep, TakesWhatTheModelWroteFromRankZero) {
+  StepRecord step, first = Report(1, 1.0, 3);
+  first.generated = {{"a", "b"}};
+  EXPECT_TRUE(MergeStep(step, Report(1, 2.0, 9), 1, 3));
+  EXPECT_TRUE(MergeStep(step, first, 0, 3));
+  EXPECT_TRUE(MergeStep(step, Report(1, 1.5, 8), 2, 3));
+  EXPECT_EQ(step.generated, first.generated);
+}
+
 TEST(MergeStep, TakesPhasesOfTheRankThatWaitedLeast) {
   StepRecord waited = Report(1, 2.0, 9), slowest = Report(1, 2.0, 9), step;
   waited.phases = {0, 0.5, 0.5, 1.0};

@@ -252,6 +252,34 @@ TEST_F(JobServiceTest, WatchStreamsEachChangeUntilTheEndAndResumes) {
   EXPECT_EQ(wrong->Finish().error_code(), grpc::StatusCode::OUT_OF_RANGE);
 }
 
+// Clients take 4 MiB at once. All texts of these steps together have 5.
+TEST_F(JobServiceTest, StepsWithLongTextsComeInSeveralMessages) {
+  constexpr uint64_t kSteps = 320;
+  const auto worker = Worker("w", 1);
+  v1::JobSpec spec = Spec(1, "runs/a");
+  spec.set_steps(kSteps + 1);
+  const std::string id = MustSubmit(spec);
+  worker->AwaitStart();
+  worker->Say(id, 1, 0, v1::RANK_STATE_READY);
+  const std::string text(2048, 'x');
+  for (uint64_t step = 1; step <= kSteps; ++step) worker->Step(id, 1, 0, step, text);
+  Await(id, [](const v1::Job& job) { return job.progress().step() == kSteps; });
+  v1::StreamStepsRequest request;
+  request.set_job_id(id);
+  grpc::ClientContext context;
+  SetDeadline(context);
+  const auto stream = jobs_->StreamSteps(&context, request);
+  uint64_t steps = 0;
+  for (v1::StreamStepsResponse response; stream->Read(&response);) {
+    for (const v1::StepRecord& record : response.steps()) {
+      EXPECT_EQ(record.step(), ++steps);
+      EXPECT_EQ(record.generated(7).text(), text);
+    }
+  }
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(steps, kSteps);
+}
+
 TEST_F(JobServiceTest, CancellingTwiceChangesNothing) {
   const std::string id = MustSubmit(Spec());
   const v1::Job first = Cancel(id);

@@ -203,6 +203,24 @@ TEST(SqliteStore, StepsReplaceAndOnlyFinishedHistoryIsRead) {
   EXPECT_TRUE(absl::IsNotFound(store->LastStep(1, 3).status()));
 }
 
+TEST(SqliteStore, KeepsWhatTheModelWrote) {
+  const TempDirectory directory;
+  const auto store = Open(directory.path());
+  WriteBatch batch = NewJob(1);
+  StepRecord record;
+  record.step = record.epoch = 1;
+  record.complete = true;
+  batch.steps.push_back({1, record});
+  record.step = 2;
+  record.generated = {{"\"[one\\", "line\n\x01 \xe2\x82\xac"}, {"", ""}};
+  batch.steps.push_back({1, record});
+  ASSERT_TRUE(Put(*store, std::move(batch)).ok());
+  const auto steps = store->ReadSteps(1, 0, 10);
+  ASSERT_TRUE(steps.ok()) << steps.status();
+  EXPECT_TRUE((*steps)[0].generated.empty());
+  EXPECT_EQ((*steps)[1].generated, record.generated);
+}
+
 // Bug it must catch: the loss of a step that a later attempt has gone back behind.
 TEST(SqliteStore, TheLastValidatedStepIsOneThatCounts) {
   const TempDirectory directory;

@@ -97,7 +97,9 @@ class ScriptedWorker {
     status.set_state(state);
     return status;
   }
-  void Step(const std::string& job, uint64_t epoch, uint32_t rank, uint64_t step) {
+  // `wrote`: the text that the model wrote after each of 8 prompts; "": there are none.
+  void Step(const std::string& job, uint64_t epoch, uint32_t rank, uint64_t step,
+            const std::string& wrote = "") {
     v1::ConnectRequest request;
     auto* report = request.mutable_step();
     report->set_job_id(job);
@@ -111,6 +113,7 @@ class ScriptedWorker {
     record->set_tokens(128);
     record->set_seconds(0.01);
     record->set_mfu(0.05);
+    for (int i = 0; i < 8 && !wrote.empty(); ++i) record->add_generated()->set_text(wrote);
     auto* phases = record->mutable_phases();  // All different.
     phases->set_data(0.0001);
     phases->set_forward(0.004);

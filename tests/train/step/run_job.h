@@ -64,6 +64,7 @@ struct RunOptions {
   std::function<void(int rank, Program&)> edit_program = nullptr;
   std::function<void(int rank)> ended = nullptr;  // Also where it threw.
   OpenLineEncoding open_lines = nullptr;
+  OpenPrompts open_prompts = nullptr;
 };
 
 struct RankRun {
@@ -90,6 +91,7 @@ inline void RunOneRank(const JobConfig& job, const RankConfig& rank, const RunOp
             if (options.progress) options.progress(index, phase, step);
           },
       .open_lines = options.open_lines,
+      .open_prompts = options.open_prompts,
       .before_attempt =
           [&](int64_t step, int attempt, StepState& state) {
             if (options.before_attempt) options.before_attempt(index, step, attempt, state);

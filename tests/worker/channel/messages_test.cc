@@ -34,6 +34,7 @@ Step FullStep() {
               .memory_used_bytes = 8e10,
               .sm_clock_hertz = 1.755e9,
               .throttle_reasons = {"sw_power_cap"}};
+  step.generated = {{"\"a", "b\n\xe2\x82\xac"}, {"", ""}};
   return step;
 }
 
@@ -54,6 +55,7 @@ TEST(Messages, StepSurvivesWithEveryBitOfItsNumbers) {
   EXPECT_EQ(got.model_flops, want.model_flops);
   EXPECT_EQ(got.memory_planned_bytes, want.memory_planned_bytes);
   EXPECT_EQ(Encode({got}), Encode({want}));
+  EXPECT_EQ(got.generated, want.generated);
   ASSERT_EQ(got.collectives.size(), 2u);
   EXPECT_EQ(got.collectives[0].bytes, want.collectives[0].bytes);
   EXPECT_EQ(got.collectives[1].group, "pipeline");

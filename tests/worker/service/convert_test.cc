@@ -81,6 +81,7 @@ StepReport FullStep() {
               .sm_clock_hertz = 3,
               .temperature_celsius = 4,
               .throttle_reasons = {"x"}};
+  step.generated = {{"prompt", "text"}};
   return report;
 }
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from datetime import datetime, timedelta, timezone
-from typing import Any, Dict, List, Literal, NamedTuple, Optional, cast
+from typing import Any, Dict, List, Literal, NamedTuple, Optional, Tuple, cast
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -100,6 +100,7 @@ class Step(NamedTuple):
     gpu_throttle_reasons: str  # Separated by commas.
     model_flops_per_second_per_device: float
     validation_seconds: float = 0.0
+    generated: Tuple[Tuple[str, str], ...] = ()  # What the model wrote: prompt and text.
 
     def numbers(self) -> Dict[str, float]:
         """Returns the finite numbers by name, as experiment trackers want them."""
@@ -201,7 +202,8 @@ def step(message: job_pb2.StepRecord) -> Step:
         gpu_temperature_celsius=_number(message, "gpu_temperature_celsius"),
         gpu_throttle_reasons=",".join(message.gpu_throttle_reasons),
         model_flops_per_second_per_device=_number(message, "model_flops_per_second_per_device"),
-        validation_seconds=phases.validation)
+        validation_seconds=phases.validation,
+        generated=tuple((text.prompt, text.text) for text in message.generated))
 
 
 def log_line(message: job_pb2.LogLine) -> LogLine:

@@ -1,0 +1,57 @@
+// What a job measures on data that are held out, and what its model writes then.
+
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "common/rank_records.h"
+#include "common/roots.h"
+#include "kernels/collective/collective.h"
+#include "models/arch/config.h"
+#include "train/chat/prompts.h"
+#include "train/config/job_config.h"
+#include "train/data/batch_reader.h"
+#include "train/step/job_data.h"
+#include "train/step/rank_engine.h"
+#include "train/trainer/generated.h"
+
+namespace trainyard {
+
+// Not thread-safe.
+class JobValidation {
+ public:
+  struct Options {
+    // All references must outlive the validation.
+    const JobConfig& job;  // With a validation.
+    const ModelConfig& model;
+    const JobData& data;  // Of which some is held out.
+    BatchShape shape;
+    RankEngine& engine;
+    Collective& everyone;
+    OpenPrompts open_prompts;        // For jobs with prompts.
+    const Roots& roots;              // Where a tokenizer may lie.
+    std::function<void()> progress;  // Called before each forward pass.
+  };
+  // Errors, which name the field: those of open_prompts and of TextGenerator::Create.
+  static absl::StatusOr<std::unique_ptr<JobValidation>> Create(const Options& options);
+
+  // All ranks call this after the same step. Sets what the step's record says of the validation;
+  // the texts on rank 0 alone. Errors of reading data are those of this rank alone, and others may
+  // wait for it. OUT_OF_RANGE, on all ranks: no target is counted.
+  absl::Status Measure(StepRecord& record);
+
+ private:
+  explicit JobValidation(const Options& options)
+      : options_(options),
+        reader_(*options.data.splits.validation, SampleOrder::kSequential, options.job.seed,
+                options.shape) {}
+
+  const Options options_;
+  const BatchReader reader_;
+  std::unique_ptr<const PromptCodec> codec_;
+  std::unique_ptr<TextGenerator> generator_;  // Null: the job has no prompts.
+};
+
+}  // namespace trainyard

@@ -36,6 +36,18 @@ void AddGpu(const v1::StepRecord& record, std::vector<Scalar>& scalars) {
   }
 }
 
+std::vector<MarkdownText> TextsOf(const v1::StepRecord& record) {
+  std::vector<MarkdownText> texts;
+  for (const v1::GeneratedText& text : record.generated()) {
+    // A fence that is longer than any in the text.
+    constexpr absl::string_view kFence = "``````````\n";
+    texts.push_back(
+        {absl::StrCat("generated/", texts.size()),
+         absl::StrCat("**", text.prompt(), "**\n\n", kFence, text.text(), "\n", kFence)});
+  }
+  return texts;
+}
+
 }  // namespace
 
 double UnixSeconds(const google::protobuf::Timestamp& time) {
@@ -51,25 +63,13 @@ SummaryEvent EventOf(const v1::StepRecord& record, uint32_t devices) {
     scalars.push_back({"tokens_per_second_per_device", rate / devices});
   }
   AddGpu(record, scalars);
-  return ScalarsEvent(UnixSeconds(record.finish_time()), int64_t(record.step()), scalars);
-}
-
-std::vector<SummaryEvent> EventsOfTexts(const v1::StepRecord& record) {
-  std::vector<SummaryEvent> events;
-  for (const v1::GeneratedText& text : record.generated()) {
-    // The fence must be longer than any in the text.
-    constexpr absl::string_view kFence = "``````````\n";
-    events.push_back(
-        TextEvent(UnixSeconds(record.finish_time()), int64_t(record.step()),
-                  absl::StrCat("generated/", events.size()),
-                  absl::StrCat("**", text.prompt(), "**\n\n", kFence, text.text(), "\n", kFence)));
-  }
-  return events;
+  return PointsEvent(UnixSeconds(record.finish_time()), int64_t(record.step()), scalars,
+                     TextsOf(record));
 }
 
 SummaryEvent EventOfSpec(const v1::Job& job) {
   const std::string markdown = absl::StrCat("```\n", ProtobufJson(job.spec()), "```\n");
-  return TextEvent(UnixSeconds(job.create_time()), 0, "spec", markdown);
+  return PointsEvent(UnixSeconds(job.create_time()), 0, {}, {{"spec", markdown}});
 }
 
 }  // namespace trainyard::cli

@@ -1,9 +1,6 @@
-// Converts a job's history to TensorBoard's events: one for each step, one for each text that the
-// model wrote, and one with the job's spec.
+// Converts a job's history to TensorBoard's events: one for each step, and one with the job's spec.
 
 #pragma once
-
-#include <vector>
 
 #include "train/export/event.h"
 #include "trainyard/v1/job.pb.h"
@@ -11,11 +8,8 @@
 namespace trainyard::cli {
 
 // Returns the event of a step. Every scalar has the name of its field in StepRecord. Values that
-// the record lacks are left out. Rates are those of this step. `devices`: the job's devices.
+// the record lacks are left out. What the model wrote is generated/0 for the first prompt. Rates are those of this step. `devices`: the job's devices.
 SummaryEvent EventOf(const v1::StepRecord& record, uint32_t devices);
-
-// Returns the events of what the model wrote after a step: generated/0 for the first prompt.
-std::vector<SummaryEvent> EventsOfTexts(const v1::StepRecord& record);
 
 // Returns the event with the submitted spec, at step 0.
 SummaryEvent EventOfSpec(const v1::Job& job);

@@ -42,7 +42,6 @@ class StepExport {
 
 absl::Status StepExport::Put(const v1::StepRecord& record) {
   RETURN_IF_ERROR(file_->Put(EventOf(record, job_.spec().devices())));
-  for (const SummaryEvent& text : EventsOfTexts(record)) RETURN_IF_ERROR(file_->Put(text));
   last_step_ = record.step();
   last_epoch_ = std::max(last_epoch_, record.epoch());
   last_time_ = UnixSeconds(record.finish_time());

@@ -80,7 +80,7 @@ void PrintJob(const v1::Job& job, Output& output) {
 }
 
 // Prints what the model wrote after the newest validation.
-absl::Status PrintTexts(const v1::Job& job, const Client& client, Output& output) {
+absl::Status PrintTexts(const v1::Job& job, Client& client, Output& output) {
   const v1::Validation& validation = job.spec().validation();
   const uint64_t step = job.progress().step(), last = job.spec().steps();
   if (!validation.has_generate() || step == 0 || validation.every_steps() == 0) {

@@ -15,9 +15,9 @@ namespace {
 absl::Status Export(const std::string& path) {
   auto file = EventFile::Open(path, 1.7e9);
   if (!file.ok()) return file.status();
-  CHECK((*file)->Put(TextEvent(1.7e9, 0, "spec", "{}")).ok());
+  CHECK((*file)->Put(PointsEvent(1.7e9, 0, {}, {{"spec", "{}"}})).ok());
   for (int64_t step = 1; step < 3; ++step) {
-    CHECK((*file)->Put(ScalarsEvent(1.7e9, step, {{"loss", 2.5}})).ok());
+    CHECK((*file)->Put(PointsEvent(1.7e9, step, {{"loss", 2.5}})).ok());
   }
   return (*file)->Finish(1.7e9);
 }

@@ -107,37 +107,37 @@ bool IsStart(absl::string_view session_log) {
   return false;
 }
 
-}  // namespace
-
-SummaryEvent ScalarsEvent(double wall_time, int64_t step, const std::vector<Scalar>& scalars) {
-  std::string summary;
-  for (const auto& [tag, number] : scalars) {
-    std::string value;
-    AppendBytes(value, 1, tag);
-    AppendTag(value, 2, kFixed32);
-    AppendFixed(value, std::bit_cast<uint32_t>(float(number)), 4);
-    AppendBytes(summary, 1, value);
-  }
-  SummaryEvent event{wall_time, step, Head(wall_time, step)};
-  AppendBytes(event.bytes, 5, summary);
-  return event;
+void AppendScalar(std::string& summary, const Scalar& scalar) {
+  std::string value;
+  AppendBytes(value, 1, scalar.tag);
+  AppendTag(value, 2, kFixed32);
+  AppendFixed(value, std::bit_cast<uint32_t>(float(scalar.value)), 4);
+  AppendBytes(summary, 1, value);
 }
 
-SummaryEvent TextEvent(double wall_time, int64_t step, absl::string_view tag,
-                       absl::string_view markdown) {
+void AppendText(std::string& summary, const MarkdownText& text) {
   constexpr uint64_t kString = 7;  // DT_STRING
-  std::string plugin, metadata, dim, shape, tensor, value, summary;
+  std::string plugin, metadata, dim, shape, tensor, value;
   AppendBytes(plugin, 1, "text");
   AppendBytes(metadata, 1, plugin);
   AppendNumber(dim, 1, 1);
   AppendBytes(shape, 2, dim);
   AppendNumber(tensor, 1, kString);
   AppendBytes(tensor, 2, shape);
-  AppendBytes(tensor, 8, markdown);
-  AppendBytes(value, 1, tag);
+  AppendBytes(tensor, 8, text.markdown);
+  AppendBytes(value, 1, text.tag);
   AppendBytes(value, 8, tensor);
   AppendBytes(value, 9, metadata);
   AppendBytes(summary, 1, value);
+}
+
+}  // namespace
+
+SummaryEvent PointsEvent(double wall_time, int64_t step, const std::vector<Scalar>& scalars,
+                         const std::vector<MarkdownText>& texts) {
+  std::string summary;
+  for (const Scalar& scalar : scalars) AppendScalar(summary, scalar);
+  for (const MarkdownText& text : texts) AppendText(summary, text);
   SummaryEvent event{wall_time, step, Head(wall_time, step)};
   AppendBytes(event.bytes, 5, summary);
   return event;

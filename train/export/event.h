@@ -30,11 +30,14 @@ struct Scalar {
   double value = 0;  // Stored as f32.
 };
 
-// An event with the points of one step, one for each tag.
-SummaryEvent ScalarsEvent(double wall_time, int64_t step, const std::vector<Scalar>& scalars);
-// An event with a text that TensorBoard shows as Markdown.
-SummaryEvent TextEvent(double wall_time, int64_t step, absl::string_view tag,
-                       absl::string_view markdown);
+struct MarkdownText {
+  std::string tag;
+  std::string markdown;
+};
+
+// An event with the points and the texts of one step, one for each tag.
+SummaryEvent PointsEvent(double wall_time, int64_t step, const std::vector<Scalar>& scalars,
+                         const std::vector<MarkdownText>& texts = {});
 // The first event of every file.
 SummaryEvent VersionEvent(double wall_time);
 // A restart (SessionLog START): TensorBoard forgets all earlier points of this step and of later

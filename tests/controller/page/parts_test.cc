@@ -108,6 +108,18 @@ TEST(PhasesOf, ShowsTheTimeOfValidation) {
   EXPECT_THAT(PhasesOf({step}).text(), HasSubstr("validation <b>75.0 %</b>"));
 }
 
+TEST(GeneratedOf, ShowsWhatTheModelWroteLast) {
+  StepRecord first, last;
+  first.generated = {{"a", "b"}};
+  last.step = 40;
+  last.generated = {{"<1>", "&2"}, {"3", ""}};
+  const std::string text = GeneratedOf({first, last}).text();
+  EXPECT_THAT(text, HasSubstr("After step 40"));
+  EXPECT_THAT(text, HasSubstr("<pre><b>&lt;1&gt;</b>&amp;2</pre><pre><b>3</b></pre>"));
+  EXPECT_TRUE(GeneratedOf({first, {}}).empty());
+  EXPECT_TRUE(GeneratedOf({}).empty());
+}
+
 // Bug it must catch: beside the attempt stands what a peer saw of its end, and not its cause.
 TEST(AttemptsOf, NameTheCauseAsTheJobDoes) {
   Job job;

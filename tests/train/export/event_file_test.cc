@@ -19,7 +19,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 SummaryEvent Step(int64_t step, double loss) {
-  return ScalarsEvent(1.7e9 + double(step), step, {{"loss", loss}, {"mfu", 0.25}});
+  return PointsEvent(1.7e9 + double(step), step, {{"loss", loss}, {"mfu", 0.25}});
 }
 
 class EventFileTest : public ::testing::Test {
@@ -38,7 +38,7 @@ class EventFileTest : public ::testing::Test {
   absl::Status Export(const std::vector<int64_t>& steps, double loss = 2) {
     auto file = EventFile::Open(path_, 1.7e9);
     if (!file.ok()) return file.status();
-    EXPECT_TRUE((*file)->Put(TextEvent(1.7e9, 0, "spec", "```\n{}\n```")).ok());
+    EXPECT_TRUE((*file)->Put(PointsEvent(1.7e9, 0, {}, {{"spec", "```\n{}\n```"}})).ok());
     for (const int64_t step : steps) EXPECT_TRUE((*file)->Put(Step(step, loss)).ok());
     return (*file)->Finish(1.8e9);
   }
@@ -80,7 +80,7 @@ TEST_F(EventFileTest, AnotherExportOnlyAddsNewSteps) {
 TEST_F(EventFileTest, AChangedStepTakesBackAllFromThereOn) {
   ASSERT_TRUE(Export({1, 2, 3, 4}, 2).ok());
   auto file = EventFile::Open(path_, 1.7e9).value();
-  ASSERT_TRUE(file->Put(TextEvent(1.7e9, 0, "spec", "```\n{}\n```")).ok());
+  ASSERT_TRUE(file->Put(PointsEvent(1.7e9, 0, {}, {{"spec", "```\n{}\n```"}})).ok());
   ASSERT_TRUE(file->Put(Step(1, 2)).ok());
   ASSERT_TRUE(file->Put(Step(2, 9)).ok());
   ASSERT_TRUE(file->Finish(1.8e9).ok());
@@ -90,8 +90,8 @@ TEST_F(EventFileTest, AChangedStepTakesBackAllFromThereOn) {
   const std::string before = Contents();
   EXPECT_THAT(before, HasSubstr("\x10\x02\x3a\x02\x08\x01")) << "SessionLog.START at step 2";
   file = EventFile::Open(path_, 1.7e9).value();
-  for (const SummaryEvent& event :
-       {TextEvent(1.7e9, 0, "spec", "```\n{}\n```"), Step(1, 2), Step(2, 9), Step(3, 9)}) {
+  for (const SummaryEvent& event : {PointsEvent(1.7e9, 0, {}, {{"spec", "```\n{}\n```"}}),
+                                    Step(1, 2), Step(2, 9), Step(3, 9)}) {
     ASSERT_TRUE(file->Put(event).ok());
   }
   ASSERT_TRUE(file->Finish(1.8e9).ok());

@@ -8,7 +8,8 @@
 namespace trainyard::cli {
 
 // Returns the event of a step. Every scalar has the name of its field in StepRecord. Values that
-// the record lacks are left out. What the model wrote is generated/0 for the first prompt. Rates are those of this step. `devices`: the job's devices.
+// the record lacks are left out. What the model wrote is generated/0 for the first prompt, and so
+// on. Rates are those of this step. `devices`: the job's devices.
 SummaryEvent EventOf(const v1::StepRecord& record, uint32_t devices);
 
 // Returns the event with the submitted spec, at step 0.

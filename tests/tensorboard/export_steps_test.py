@@ -20,7 +20,7 @@ precision: F32
 batch: {global: 16, micro: 1, sequence: 64}
 data: {text: {path: corpus.txt, validation_fraction: 0.1}}
 optimizer: {adamw: {learning_rate: 1.0e-3}}
-validation: {every_steps: 10}
+validation: {every_steps: 10, generate: {prompts: [In the, word], tokens: 5}}
 steps: 100
 devices: 2
 checkpoint: {directory: run, every_steps: 40}
@@ -101,7 +101,11 @@ class ExportSteps(RealService):
         times = [datetime.datetime.fromisoformat(r["finish_time"]).timestamp() for r in records]
         for point, time in zip(found.Scalars("loss"), times, strict=True):
             self.assertAlmostEqual(point.wall_time, time, places=2)
-        (spec,) = found.Tensors("spec")
+        for i, prompt in enumerate(["In the", "word"]):
+            texts = [(point.step, point.tensor_proto.string_val[0].decode()) for point in found.Tensors(f"generated/{i}")]
+            wanted = [(r["step"], r["generated"][i]) for r in records if r["generated"]]
+            self.assertEqual([step for step, _ in texts], list(range(10, 101, 10)))
+            self.assertEqual(texts, [(step, f"**{prompt}**\n\n``````````\n{told['text']}\n``````````\n") for step, told in wanted])
         self.assertIn('"name": "board"', spec.tensor_proto.string_val[0].decode())
         return records
 

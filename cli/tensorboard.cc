@@ -1,5 +1,6 @@
 #include "cli/tensorboard.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cli/message_json.h"
 #include "common/proto_fields.h"
@@ -38,12 +39,12 @@ void AddGpu(const v1::StepRecord& record, std::vector<Scalar>& scalars) {
 
 std::vector<MarkdownText> TextsOf(const v1::StepRecord& record) {
   std::vector<MarkdownText> texts;
-  for (const v1::GeneratedText& text : record.generated()) {
-    // A fence that is longer than any in the text.
-    constexpr absl::string_view kFence = "``````````\n";
-    texts.push_back(
-        {absl::StrCat("generated/", texts.size()),
-         absl::StrCat("**", text.prompt(), "**\n\n", kFence, text.text(), "\n", kFence)});
+  for (const v1::GeneratedText& generated : record.generated()) {
+    const std::string text = absl::StrCat(generated.prompt(), generated.text());
+    std::string fence = "```";  // Longer than any run of these in the text, which would end it.
+    while (absl::StrContains(text, fence)) fence += '`';
+    texts.push_back({absl::StrCat("generated/", texts.size()),
+                     absl::StrCat(fence, "\n", text, "\n", fence, "\n")});
   }
   return texts;
 }

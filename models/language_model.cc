@@ -9,8 +9,8 @@ namespace {
 // rows.
 void KeepLastLogits(Recorder& recorder, const Projection& head) {
   recorder.set_when(When::kValidation);
-  const Value rows = recorder.Input(kLastRows, {recorder.program().micro_batch}, DType::kI32,
-                                    recorder.info(head.x).varying);
+  const Value rows = recorder.Input(kLastRows, {LastRowsOf(recorder.program().micro_batch)},
+                                    DType::kI32, recorder.info(head.x).varying);
   const Value last = ops::TakeRows(recorder, head.x, rows);
   recorder.KeepOutput("logits", ops::GatherLogits(recorder, last, head.weight, kTensorAxes));
   recorder.set_when(When::kAlways);

@@ -76,8 +76,8 @@ struct RecordOptions {
   bool documents = false;
   bool restart_positions = false;  // With `documents`: each document has the positions from 0 on.
   bool deterministic = true;       // False: see AttentionBackwardArgs.
-  // Of a training program of a model of text: validations keep the output "logits", of the rows
-  // that the host writes to the input kLastRows.
+  // In a training program of a model of text, validations keep the output "logits" of the rows that
+  // the host writes to the input kLastRows.
   bool last_logits = false;
   // Absent: each target that is counted is learnt. Otherwise the model, which is one of text,
   // learns from pairs of answers, and reads PreferenceInputs(sequence).

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -44,11 +45,13 @@ inline InputSpec DocumentBegins(int64_t sequence) {
 inline constexpr char kSampleNumbers[] = "sample_numbers";
 inline InputSpec SampleNumbers() { return {.name = kSampleNumbers, .limit = int64_t{1} << 31}; }
 
-// The input of a training program that goes on with texts (RecordOptions::last_logits): for each
-// sequence of the micro-batch, the row of the head's input with the text's last token. A rank's
-// head has so many rows of the micro-batch that ranks divide. Their number itself: another rank
-// has the token.
+// The input of a training program that goes on with texts (RecordOptions::last_logits), of which
+// each of the first sequences of a micro-batch holds one: LastRowsOf(micro-batch) integers. Each is
+// the row of the text's last token in this rank's part of the head's input, or the number of rows
+// of this part if another rank has the token.
 inline constexpr char kLastRows[] = "last_rows";
+inline constexpr int64_t kMostLastRows = 8;
+inline int64_t LastRowsOf(int64_t micro_batch) { return std::min(micro_batch, kMostLastRows); }
 
 // The inputs of an inference program that keeps keys and values (RecordOptions::cache), and reads
 // the newest tokens of one text. `S` is the number of tokens that it keeps.

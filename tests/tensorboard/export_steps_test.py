@@ -101,11 +101,12 @@ class ExportSteps(RealService):
         times = [datetime.datetime.fromisoformat(r["finish_time"]).timestamp() for r in records]
         for point, time in zip(found.Scalars("loss"), times, strict=True):
             self.assertAlmostEqual(point.wall_time, time, places=2)
+        (spec,) = found.Tensors("spec")
         for i, prompt in enumerate(["In the", "word"]):
             texts = [(point.step, point.tensor_proto.string_val[0].decode()) for point in found.Tensors(f"generated/{i}")]
             wanted = [(r["step"], r["generated"][i]) for r in records if r["generated"]]
             self.assertEqual([step for step, _ in texts], list(range(10, 101, 10)))
-            self.assertEqual(texts, [(step, f"**{prompt}**\n\n``````````\n{told['text']}\n``````````\n") for step, told in wanted])
+            self.assertEqual(texts, [(step, f"```\n{prompt}{told['text']}\n```\n") for step, told in wanted])
         self.assertIn('"name": "board"', spec.tensor_proto.string_val[0].decode())
         return records
 

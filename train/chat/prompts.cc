@@ -22,16 +22,17 @@ class Codec final : public PromptCodec {
     if (!chat_) return EncodeText(*opened_.tokenizer, prompt);
     return chat_->NewEncoder()->EncodeQuestion({{ChatRole::kUser, std::string(prompt)}});
   }
-  absl::StatusOr<std::string> Decode(std::span<const int32_t> prompt,
-                                     std::span<const int32_t> written) const override {
-    TextStream stream(*opened_.tokenizer, {prompt.begin(), prompt.end()});
+  std::string Decode(std::span<const int32_t> prompt,
+                     std::span<const int32_t> written) const override {
+    std::optional<TextStream> stream(std::in_place, *opened_.tokenizer,
+                                     std::vector<int32_t>(prompt.begin(), prompt.end()));
     std::string text;
     for (const int32_t id : written) {
-      ASSIGN_OR_RETURN(const std::string more, stream.Add(id));
-      absl::StrAppend(&text, more);
+      const absl::StatusOr<std::string> more = stream->Add(id);
+      absl::StrAppend(&text, more.value_or("\xef\xbf\xbd"));
+      if (!more.ok()) stream.emplace(*opened_.tokenizer, std::vector<int32_t>());
     }
-    ASSIGN_OR_RETURN(const std::string rest, stream.End());
-    return absl::StrCat(text, rest);
+    return absl::StrCat(text, stream->End().value_or(""));
   }
   int64_t vocab() const override { return opened_.tokenizer->vocab(); }
 

@@ -30,9 +30,9 @@ class PromptCodec {
   virtual ~PromptCodec() = default;
   virtual absl::StatusOr<EncodedPrompt> Encode(absl::string_view prompt) const = 0;
   // Returns the text of `written` behind `prompt`, in UTF-8 with '?' for bytes that belong to no
-  // character.
-  virtual absl::StatusOr<std::string> Decode(std::span<const int32_t> prompt,
-                                             std::span<const int32_t> written) const = 0;
+  // character, and U+FFFD for ids that stand for no token.
+  virtual std::string Decode(std::span<const int32_t> prompt,
+                             std::span<const int32_t> written) const = 0;
   virtual int64_t vocab() const = 0;  // Ids are below it.
 };
 

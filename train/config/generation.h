@@ -6,13 +6,14 @@
 
 #include "common/violations.h"
 #include "models/arch/config.h"
+#include "models/program/input.h"
 #include "train/config/job_config.h"
 
 namespace trainyard {
 
-inline constexpr size_t kMostPrompts = 8;
+inline constexpr size_t kMostPrompts = size_t(kMostLastRows);
 inline constexpr size_t kMostPromptBytes = 512;      // Of one prompt.
-inline constexpr size_t kMostGeneratedBytes = 2048;  // Of one text; what is longer is cut.
+inline constexpr size_t kMostGeneratedBytes = 1024;  // Of one text; what is longer is cut.
 
 // Prompts without a tokenizer are encoded by that of the job's chats, or of the imported model.
 void TakeTokenizerForPrompts(JobConfig& job);

@@ -38,26 +38,13 @@ absl::StatusOr<std::vector<InputFingerprint>> FingerprintsOfData(const DataConfi
   return files;
 }
 
-// Where this host lacks the imported model's directory, its tokenizer is that which the job's
-// checkpoints keep. A later check compares the tokenizer with that of earlier attempts.
+// Takes the tokenizer of chats from the job's checkpoints where this host lacks it. A later check
+// compares it with that of earlier attempts.
 DataConfig WithKeptTokenizer(const JobConfig& job, const Roots& roots) {
   DataConfig data = job.data;
-  if (!job.checkpoint || job.model.import_path.empty() || data.source() != &ChatSource()) {
-    return data;
-  }
+  if (data.source() != &ChatSource()) return data;
   std::string& tokenizer = data.As<ChatData>().tokenizer;
-  if (tokenizer != job.model.import_path) return data;
-  if (!absl::IsNotFound(roots.FindDirectory(tokenizer).status())) return data;
-  const auto directory = roots.FindDirectory(job.checkpoint->directory);
-  if (!directory.ok()) return data;
-  const auto checkpoints = LoadableCheckpoints(*directory);
-  for (const ListedCheckpoint& listed : checkpoints.value_or(std::vector<ListedCheckpoint>())) {
-    if (!Exists(KeptPath(listed.path))) continue;
-    tokenizer = KeptPath(listed.path);
-    LogWarning("tokenizer_taken_from_checkpoint",
-               {{"because", absl::StrCat(job.model.import_path, " is gone")}, {"path", tokenizer}});
-    break;
-  }
+  tokenizer = TokenizerOrKept(job, tokenizer, roots);
   return data;
 }
 
@@ -84,6 +71,23 @@ absl::StatusOr<JobData> Open(const JobConfig& job, std::vector<InputSpec> inputs
 }
 
 }  // namespace
+
+std::string TokenizerOrKept(const JobConfig& job, const std::string& tokenizer,
+                            const Roots& roots) {
+  if (!job.checkpoint || tokenizer.empty() || tokenizer != job.model.import_path) return tokenizer;
+  if (!absl::IsNotFound(roots.FindDirectory(tokenizer).status())) return tokenizer;
+  const auto directory = roots.FindDirectory(job.checkpoint->directory);
+  if (!directory.ok()) return tokenizer;
+  const auto checkpoints = LoadableCheckpoints(*directory);
+  for (const ListedCheckpoint& listed : checkpoints.value_or(std::vector<ListedCheckpoint>())) {
+    const std::string kept = KeptPath(listed.path);
+    if (!Exists(kept)) continue;
+    LogWarning("tokenizer_taken_from_checkpoint",
+               {{"because", absl::StrCat(tokenizer, " is gone")}, {"path", kept}});
+    return kept;
+  }
+  return tokenizer;
+}
 
 absl::StatusOr<JobData> OpenJobData(const JobConfig& job, std::vector<InputSpec> inputs,
                                     const Roots& roots, OpenLineEncoding open_lines) {

@@ -42,8 +42,8 @@ absl::StatusOr<StepBatch> ReadStepBatch(const BatchReader& reader, const Sequenc
       numbers.insert(numbers.end(), size_t(part.rows), int32_t(reader.FirstSample(int64_t(i)) + b));
     }
     batch[i][kSampleNumbers] = std::move(numbers);
-    // Any legal row: nobody reads what follows it.
-    batch[i][kLastRows] = std::vector<int32_t>(size_t(reader.micro()));
+    // These rows are legal, and nobody reads their logits.
+    batch[i][kLastRows] = std::vector<int32_t>(size_t(LastRowsOf(reader.micro())));
   }
   return batch;
 }

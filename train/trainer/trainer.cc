@@ -209,15 +209,18 @@ absl::Status RankTrainer::OpenDataset() {
 absl::Status RankTrainer::MakeValidation() {
   if (!job_.validation) return absl::OkStatus();
   ASSIGN_OR_RETURN(validation_,
-                   JobValidation::Create({.job = job_,
-                                          .model = model_,
-                                          .data = data_,
-                                          .shape = shape_,
-                                          .engine = *engine_,
-                                          .everyone = *everyone_,
-                                          .open_prompts = callbacks_.open_prompts,
-                                          .roots = roots_,
-                                          .progress = [this] { Advance("validation", step_); }}));
+                   JobValidation::Create(
+                       {.job = job_,
+                        .model = model_,
+                        .data = data_,
+                        .shape = shape_,
+                        .engine = *engine_,
+                        .everyone = *everyone_,
+                        .open_prompts = callbacks_.open_prompts,
+                        .roots = roots_,
+                        .progress = [this] { Advance("validation", step_); },
+                        .stop = callbacks_.stop_requested,
+                        .leave = [this](const absl::Status& status) { return Leave(status); }}));
   return absl::OkStatus();
 }
 
@@ -465,9 +468,9 @@ Agreement RankTrainer::Attempt(int attempt, const StepBatch& batch, const StepIn
 
 absl::Status RankTrainer::Validate(StepRecord& record) {
   step_clock_.Pause();
-  const absl::Status measured = validation_->Measure(record);
+  RETURN_IF_ERROR(validation_->Measure(record));
   record.phases.validation = step_clock_.Resume();
-  return measured.ok() ? measured : Leave(measured);
+  return absl::OkStatus();
 }
 
 void RankTrainer::NoteHistory(const StepRecord& record) {

@@ -5,16 +5,17 @@
 #include "common/status_macros.h"
 #include "models/arch/registry.h"
 #include "train/data/chat.h"
+#include "train/step/agree.h"
 #include "train/trainer/counted_targets.h"
 #include "train/trainer/recorded_numbers.h"
 
 namespace trainyard {
-
 namespace {
 
 absl::StatusOr<std::unique_ptr<PromptCodec>> OpenCodec(const JobValidation::Options& of) {
   CHECK(of.open_prompts != nullptr) << "nothing encodes prompts";
-  PromptOptions options{.tokenizer = of.job.validation->generate->tokenizer,
+  const std::string& tokenizer = of.job.validation->generate->tokenizer;
+  PromptOptions options{.tokenizer = TokenizerOrKept(of.job, tokenizer, of.roots),
                         .vocab = FactsOf(of.model).vocab,
                         .roots = of.roots};
   if (of.job.data.source() == &ChatSource()) {
@@ -22,8 +23,6 @@ absl::StatusOr<std::unique_ptr<PromptCodec>> OpenCodec(const JobValidation::Opti
     options.chats = true;
     options.format = chat.format;
     options.date = chat.date;
-    // The data know where the tokenizer is if the imported model's directory is gone.
-    if (options.tokenizer == chat.tokenizer) options.tokenizer = of.data.splits.tokenizer;
   }
   absl::StatusOr<std::unique_ptr<PromptCodec>> codec = of.open_prompts(options);
   if (codec.ok()) return codec;
@@ -37,17 +36,24 @@ absl::StatusOr<std::unique_ptr<JobValidation>> JobValidation::Create(const Optio
   CHECK(options.data.splits.validation != nullptr) << "nothing is held out";
   std::unique_ptr<JobValidation> made(new JobValidation(options));
   if (!options.job.validation->generate) return made;
-  ASSIGN_OR_RETURN(made->codec_, OpenCodec(options));
+  absl::Status opened;
+  if (options.everyone.rank() == 0) {
+    absl::StatusOr<std::unique_ptr<PromptCodec>> codec = OpenCodec(options);
+    opened = codec.status();
+    if (codec.ok()) made->codec_ = *std::move(codec);
+  }
+  RETURN_IF_ERROR(AgreeOnStatus(options.everyone, opened));
   ASSIGN_OR_RETURN(made->generator_,
                    TextGenerator::Create({.config = *options.job.validation->generate,
                                           .sequence = options.job.batch.sequence,
                                           .seed = options.job.seed,
-                                          .codec = *made->codec_,
+                                          .codec = made->codec_.get(),
                                           .inputs = options.data.splits.validation->inputs(),
                                           .shape = options.shape,
                                           .engine = options.engine,
                                           .everyone = options.everyone,
-                                          .progress = options.progress}));
+                                          .progress = options.progress,
+                                          .stop = options.stop}));
   return made;
 }
 
@@ -60,21 +66,20 @@ absl::Status JobValidation::Measure(StepRecord& record) {
   ValidationSums sums;
   for (int64_t i = 0; i < batches; ++i) {
     options_.progress();
-    ASSIGN_OR_RETURN(const StepBatch batch,
-                     ReadStepBatch(reader_, engine.part(), i * job.batch.global));
-    const StepState state = engine.runner().Forward(batch, tokens);
+    const absl::StatusOr<StepBatch> batch =
+        ReadStepBatch(reader_, engine.part(), i * job.batch.global);
+    if (!batch.ok()) return options_.leave(batch.status());
+    const StepState state = engine.runner().Forward(*batch, tokens);
     BatchCounts counts;
     if (!splits.validation->counts_all_targets()) {
-      counts = CountBatch(batch, engine.mesh(), engine.part());
+      counts = CountBatch(*batch, engine.mesh(), engine.part());
     }
     sums.Add(state, counts);
   }
   options_.everyone.AllReduceSum(sums.values());
   RETURN_IF_ERROR(CheckCounted(options_.data.field, tokens, sums.uncounted()));
   sums.Record(tokens, job, record);
-  if (!generator_) return absl::OkStatus();
-  ASSIGN_OR_RETURN(record.generated, generator_->Write());
-  if (options_.everyone.rank() != 0) record.generated.clear();
+  if (generator_) record.generated = generator_->Write();
   return absl::OkStatus();
 }
 

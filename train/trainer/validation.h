@@ -33,13 +33,18 @@ class JobValidation {
     OpenPrompts open_prompts;        // For jobs with prompts.
     const Roots& roots;              // Where a tokenizer may lie.
     std::function<void()> progress;  // Called before each forward pass.
+    // TextGenerator::Options::stop.
+    std::function<bool()> stop;
+    // Called with an error of this rank alone, for which the others must not wait; returns it.
+    std::function<absl::Status(const absl::Status&)> leave;
   };
-  // Errors, which name the field: those of open_prompts and of TextGenerator::Create.
+  // All ranks call this together, and all fail if one does. Errors, which name the field: those of
+  // open_prompts and of TextGenerator::Create.
   static absl::StatusOr<std::unique_ptr<JobValidation>> Create(const Options& options);
 
   // All ranks call this after the same step. Sets what the step's record says of the validation;
-  // the texts on rank 0 alone. Errors of reading data are those of this rank alone, and others may
-  // wait for it. OUT_OF_RANGE, on all ranks: no target is counted.
+  // the texts on rank 0 alone. Errors of reading data, after `leave`. OUT_OF_RANGE, on all ranks:
+  // no target is counted.
   absl::Status Measure(StepRecord& record);
 
  private:

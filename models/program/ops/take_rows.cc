@@ -17,7 +17,7 @@ class TakeRowsOp final : public NamedOp<TakeRowsOp> {
     return {.bytes = 2.0 * double(program.info(instance.outputs[kY]).bytes()) +
                      double(program.info(instance.inputs[kRows]).bytes())};
   }
-  // A table whose vocabulary has one id more than the table has rows.
+  // The kernel reads x as a table of which another rank has the last id.
   Call Bind(const Binder& binder, const Instance& instance) const override {
     const Tensor x = binder.tensor(instance.inputs[kX]);
     return binder.Kernel(EmbeddingForwardArgs{.table = x,

@@ -252,16 +252,16 @@ TEST_F(JobServiceTest, WatchStreamsEachChangeUntilTheEndAndResumes) {
   EXPECT_EQ(wrong->Finish().error_code(), grpc::StatusCode::OUT_OF_RANGE);
 }
 
-// Clients take 4 MiB at once. All texts of these steps together have 5.
+// Clients take 4 MiB at once. All texts of these steps together have more.
 TEST_F(JobServiceTest, StepsWithLongTextsComeInSeveralMessages) {
-  constexpr uint64_t kSteps = 320;
+  constexpr uint64_t kSteps = 520;
   const auto worker = Worker("w", 1);
   v1::JobSpec spec = Spec(1, "runs/a");
   spec.set_steps(kSteps + 1);
   const std::string id = MustSubmit(spec);
   worker->AwaitStart();
   worker->Say(id, 1, 0, v1::RANK_STATE_READY);
-  const std::string text(2048, 'x');
+  const std::string text(1024, 'x');
   for (uint64_t step = 1; step <= kSteps; ++step) worker->Step(id, 1, 0, step, text);
   Await(id, [](const v1::Job& job) { return job.progress().step() == kSteps; });
   v1::StreamStepsRequest request;

@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -78,7 +79,8 @@ std::vector<std::string> LastTexts(const std::vector<RankRun>& runs) {
 TEST(Generated, IsThatOfOneRankInEveryLayout) {
   JobConfig job = TextJob("generated_layouts");
   job.checkpoint.reset();
-  job.validation->generate->tokens = 5;
+  job.steps = job.validation->every_steps = 1;
+  job.validation->generate->tokens = 4;
   const std::vector<std::string> alone = LastTexts(RunJob(job, kPrompts));
   ASSERT_EQ(alone.size(), 4);
   for (const LayoutCase& layout : AllLayouts("llama", 4)) {
@@ -145,8 +147,55 @@ TEST(Generated, EndsWhereTheSequenceEnds) {
   EXPECT_EQ(texts[2].size(), 23);
   job.validation->generate->prompts[1] = std::string(24, 'x');
   EXPECT_THAT(RunJob(job, kPrompts)[0].status.ToString(),
-              HasSubstr("validation.generate.prompts[1]: wanted at most 23 tokens, fewer than "
+              HasSubstr("validation.generate.prompts[1]: wanted 1 to 23 tokens, fewer than "
                         "batch.sequence; found 24"));
+}
+
+// Ranks that share a key's head; a tokenizer with fewer ids than the model, of which tensor ranks
+// have none; and more sequences in a micro-batch than texts.
+TEST(Generated, IsThatOfOneRankWhereHeadsAreSharedAndIdsAreFew) {
+  JobConfig job = TextJob("generated_replicas");
+  job.checkpoint.reset();
+  job.model.architecture->fields["kv_heads"] = int64_t{2};
+  job.model.architecture->fields["vocab"] = int64_t{600};
+  job.batch = {.global = 12, .micro = 12, .sequence = 24};
+  const std::vector<std::string> alone = LastTexts(RunJob(job, kPrompts));
+  for (const ParallelismConfig& parallelism :
+       {ParallelismConfig{.tensor = 4}, ParallelismConfig{.tensor = 2, .context = 2}}) {
+    job.parallelism = parallelism;
+    EXPECT_EQ(LastTexts(RunJob(job, Ranks(4))), alone);
+  }
+}
+
+// In halves the ranks' logits differ by rounding. The likeliest token of a trained model does not.
+TEST(Generated, IsWrittenInHalves) {
+  JobConfig job = TextJob("generated_halves");
+  job.precision = PrecisionName::kBF16;
+  job.steps = 30;
+  job.validation->every_steps = 30;
+  job.optimizer.options["learning_rate"] = 0.02;
+  job.validation->generate->temperature = 0;
+  job.validation->generate->tokens = 3;
+  const std::vector<std::string> alone = LastTexts(RunJob(job, kPrompts));
+  for (size_t i = 0; i < alone.size(); ++i) {
+    EXPECT_EQ(alone[i], WrittenLater(job, {.prompt = job.validation->generate->prompts[i]}));
+  }
+}
+
+// Bug it must catch: a rank goes on with a text that the others have ended, and waits for them.
+TEST(Generated, EndsEarlyWhereOneRankIsToStop) {
+  JobConfig job = TextJob("generated_stopped");
+  job.steps = 4;
+  RunOptions options = Ranks(2);
+  std::atomic<bool> validates = false;
+  options.progress = [&](int rank, const char* phase, int64_t) {
+    validates = validates || (rank == 1 && absl::string_view(phase) == "validation");
+  };
+  options.stop = [&](int rank, int64_t) { return rank == 1 && validates; };
+  for (const RankRun& run : RunJob(job, options)) {
+    ASSERT_TRUE(run.status.ok()) << run.status;
+    EXPECT_EQ(run.records.size(), 3);  // The stop is agreed on with the next step.
+  }
 }
 
 TEST(Generated, ChangesNothingThatIsTrained) {

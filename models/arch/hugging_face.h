@@ -108,6 +108,11 @@ struct HfOtherType {
   std::vector<const char*> required = {};
 };
 
+struct HfRenamed {
+  const char* from = nullptr;
+  const char* to = nullptr;
+};
+
 struct HfTable {
   std::string model_type;    // "llama"
   std::string architecture;  // "LlamaForCausalLM"
@@ -124,6 +129,9 @@ struct HfTable {
   // (models/hf/meaningless_keys.h). Any other key is refused, unless its value is null or false.
   std::vector<HfIgnored> ignored = {};
   std::vector<HfTensorRule> tensors = {};
+  // How a name of the directory's tensors continues where `transformers` calls the layer otherwise in
+  // memory, where PEFT looks for names: {".block_sparse_moe.", ".mlp."}. Null: the names are the same.
+  HfRenamed in_memory = {};
   // A directory with a tied head may have the same numbers a second time, as lm_head.weight.
   const char* embedding = "model.embed_tokens.weight";
   // What the names of a directory's tensors may lack at their beginning: some releases were saved

@@ -283,6 +283,24 @@ std::vector<LayoutCase> AdaptedLayouts(const std::string& model, int64_t max_ran
   return cases;
 }
 
+std::vector<LayoutCase> AdaptedExpertsLayouts(const std::string& model, int64_t max_ranks,
+                                              size_t stride) {
+  const std::pair<const char*, LoraConfig> kinds[] = {
+      {"with_experts", {.rank = 2, .alpha = 3, .targets = {"all-linear", "*.experts.*"}}},
+      {"of_first_products", {.rank = 3, .targets = {"*.experts.*up_proj"}, .rslora = true}},
+      {"of_second_products", {.rank = 2, .targets = {"*.experts.down_proj"}}}};
+  std::vector<LayoutCase> cases;
+  if (!FactsOf(FindFamily(model)->defaults).experts) return cases;
+  const std::vector<LayoutCase> all = AllLayouts(model, max_ranks);
+  for (size_t i = 0; i < all.size(); i += stride) {
+    const auto& [name, lora] = kinds[cases.size() % std::size(kinds)];
+    LayoutCase& c = cases.emplace_back(all[i]);
+    c.frozen = absl::StrCat("base_", name);
+    c.job.adapter = AdapterConfig{.lora = lora};
+  }
+  return cases;
+}
+
 std::vector<LayoutCase> OfEveryFamily(
     const std::function<std::vector<LayoutCase>(const std::string& family)>& layouts) {
   std::vector<LayoutCase> cases;

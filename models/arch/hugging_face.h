@@ -108,6 +108,7 @@ struct HfOtherType {
   std::vector<const char*> required = {};
 };
 
+// A part of a name, and what replaces it.
 struct HfRenamed {
   const char* from = nullptr;
   const char* to = nullptr;
@@ -129,8 +130,8 @@ struct HfTable {
   // (models/hf/meaningless_keys.h). Any other key is refused, unless its value is null or false.
   std::vector<HfIgnored> ignored = {};
   std::vector<HfTensorRule> tensors = {};
-  // How a name of the directory's tensors continues where `transformers` calls the layer otherwise in
-  // memory, where PEFT looks for names: {".block_sparse_moe.", ".mlp."}. Null: the names are the same.
+  // What of a tensor's name in the directory `transformers` replaces in memory, where PEFT looks for
+  // names: {".block_sparse_moe.", ".mlp."}. Null: the names are the same.
   HfRenamed in_memory = {};
   // A directory with a tied head may have the same numbers a second time, as lm_head.weight.
   const char* embedding = "model.embed_tokens.weight";

@@ -99,6 +99,7 @@ void ForEachRun(const HfParameter& p, Copy&& copy) {
   const int64_t slice_rows = rows * p.parts;
   if (!p.transposed && p.parts == 1 && p.matrices == 1) return copy(0, 0, rows * columns);
   for (int64_t row = 0; row < rows; ++row) {
+    // The row's place among the parameter's rows in the slice.
     const int64_t own_row = row % (rows / p.matrices) * p.matrices + row / (rows / p.matrices);
     if (p.by_elements) {
       for (int64_t column = 0; column < columns; ++column) {

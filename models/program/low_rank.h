@@ -80,9 +80,10 @@ inline absl::string_view ExpertPartOf(absl::string_view module) {
   return part.size() < module.size() && (part == "*" || is_number) ? part : "";
 }
 
-// Returns the name by which patterns choose the adapter of this layer. Of experts it has no number,
-// because all experts of a layer have an adapter or none has: "model.layers.0.mlp.experts.down_proj"
-// for "model.layers.0.mlp.experts.3.down_proj". Other names stay as they are.
+// Returns the name by which patterns choose the adapter of this layer. A layer of an expert has no
+// number there, because all experts of a layer have an adapter or none has:
+// "model.layers.0.mlp.experts.down_proj" for "model.layers.0.mlp.experts.3.down_proj". Other names
+// stay as they are.
 inline std::string TargetOf(absl::string_view module) {
   const absl::string_view expert = ExpertPartOf(module);
   if (expert.empty()) return std::string(module);

@@ -17,9 +17,9 @@ struct AdaptedRows {
   int64_t outputs = 0;
 };
 
-// Returns the rows of each expert's weights by the weight's name, as checkpoints have both: experts'
-// weights may share an adapter (ParameterSpec::adapted_as). All other weights have an adapter of
-// their own beside their own layer. `model` must be valid.
+// Returns the rows of each expert's weights, by the weight's name in checkpoints. Weights of an
+// expert may share an adapter (ParameterSpec::adapted_as). All other weights have adapters beside
+// their own layers. `model` must be valid.
 std::map<std::string, AdaptedRows> AdaptedRowsOfExperts(const ModelConfig& model);
 
 }  // namespace trainyard

@@ -68,8 +68,8 @@ class ExpertMlpBackwardOp final : public ExpertOp {
                          .outputs = At(kDispatch) + num_memory()};
   }
   bool Overwrites(int input) const override;
-  // Not counted: the forward that further rounds repeat, and the second adapter's narrow rows, which
-  // forward computed, too.
+  // Does not count the forward that further rounds repeat, nor the second adapter's narrow rows,
+  // which forward computed, too.
   Cost CostOf(const Program& program, const Instance& instance) const override;
   std::vector<Communication> CommunicationOf(const Program& program,
                                              const Instance&) const override {

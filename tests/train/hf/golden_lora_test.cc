@@ -1,6 +1,6 @@
 // Proves low-rank adapters against PEFT, in f64, also with magnitudes (DoRA) and dropout, and of
-// experts. Each directory of tests/golden/lora is an adapter that make_lora.py trained on a model of
-// tests/golden/hf. A job with the same adapter, on one rank or divided over four, has the same
+// experts. Each directory of tests/golden/lora is an adapter that make_lora.py trained on a model
+// of tests/golden/hf. A job with the same adapter, on one rank or divided over four, has the same
 // losses, norms and exported adapters after twenty steps with clipping (1e-7), whether its base is
 // a checkpoint or a directory. Its checkpoints have the adapter alone. What it exports is PEFT's
 // directory, whose config.json names the same layers; the model with both merged has PEFT's logits

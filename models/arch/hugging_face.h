@@ -130,8 +130,8 @@ struct HfTable {
   // (models/hf/meaningless_keys.h). Any other key is refused, unless its value is null or false.
   std::vector<HfIgnored> ignored = {};
   std::vector<HfTensorRule> tensors = {};
-  // What of a tensor's name in the directory `transformers` replaces in memory, where PEFT looks for
-  // names: {".block_sparse_moe.", ".mlp."}. Null: the names are the same.
+  // A part of tensors' names in the directory, and what `transformers` calls it in memory, where
+  // PEFT looks for names: {".block_sparse_moe.", ".mlp."}. Null: the names are the same.
   HfRenamed in_memory = {};
   // A directory with a tied head may have the same numbers a second time, as lm_head.weight.
   const char* embedding = "model.embed_tokens.weight";

@@ -1,7 +1,7 @@
 // Proves the experts' op in f64: its output against the formula written out token by token, and
 // every gradient of it (of rows, of their weights, of both products, of biases and adapters)
-// against central differences, with experts that nobody chose, and with rows that take several rounds; that
-// what is frozen has no gradient; and what the products cost.
+// against central differences, with experts that nobody chose, and with rows that take several
+// rounds; that what is frozen has no gradient; and what the products cost.
 #include <cmath>
 
 #include "gmock/gmock.h"

@@ -18,9 +18,7 @@ ModelConfig TinyGptOss() {
 }
 
 std::vector<ModelVariant> Variants() {
-  return {{"capped", Capped(TinyGptOss())},
-          {"in_rounds", TinyGptOss(), 0.3},
-          {.name = "adapted_experts", .config = TinyGptOss(), .adapted_experts = true}};
+  return {{"capped", Capped(TinyGptOss())}, {"in_rounds", TinyGptOss(), 0.3}};
 }
 
 // Fields as in the released config.json files. The active parameters are published without the

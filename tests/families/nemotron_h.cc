@@ -144,8 +144,7 @@ FamilyCase NemotronHCase() {
       .variants =
           [] {
             return std::vector<ModelVariant>{
-                {.name = "adapted", .config = TinyNemotronH(), .adapted = true},
-                {.name = "adapted_experts", .config = TinyNemotronH(), .adapted_experts = true}};
+                {.name = "adapted", .config = TinyNemotronH(), .adapted = true}};
           },
       .published = {Published("nemotron3-nano-30b", 31'577'940'288, 3'580'076'352,
                               "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"),

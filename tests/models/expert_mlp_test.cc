@@ -238,10 +238,11 @@ TEST(StackedParametersTest, AreTensorsOfTheirOwn) {
 }
 
 const Instance& BackwardOf(const Program& program) {
-  for (const Instance& instance : program.instances) {
-    if (instance.op->name() == "expert_mlp_backward") return instance;
-  }
-  LOG(FATAL) << "no backward";
+  const auto backward =
+      std::find_if(program.instances.begin(), program.instances.end(),
+                   [](const Instance& i) { return i.op->name() == "expert_mlp_backward"; });
+  CHECK(backward != program.instances.end());
+  return *backward;
 }
 
 // Bug it must catch: the gradients of frozen experts are computed into memory that nobody reads,

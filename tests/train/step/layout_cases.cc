@@ -259,13 +259,15 @@ std::vector<LayoutCase> FrozenLayouts(const std::string& model, int64_t max_rank
 }
 
 std::vector<LayoutCase> AdaptedLayouts(const std::string& model, int64_t max_ranks, size_t stride) {
+  // Not of experts, whose adapters have neither dropout nor magnitudes (AdaptedExpertsLayouts).
   // Not of rank 1: beside new weights, which are small, the adapters would make all heads parallel,
   // and a norm behind them would leave rounding alone of their gradients.
   const std::pair<const char*, LoraConfig> kinds[] = {
       {"all_linear", {.rank = 2, .alpha = 3}},
       {"of_a_product",
        {.rank = 3,
-        .targets = {"*q_proj", "*.up_proj", "*down_proj", "*c_*", "*to_v", "*in_proj"},
+        .targets = {"*q_proj", "*mlp.up_proj", "*mlp.down_proj", "*mixer.up_proj",
+                    "*mixer.down_proj", "*shared_experts.*", "*c_*", "*to_v", "*in_proj"},
         .rslora = true}},
       {"beside_modules",
        {.rank = 4, .modules_to_save = {"*norm*", "*ln_*", "lm_head", "*conv1d", "*proj_out_2"}}}};

@@ -288,7 +288,7 @@ std::vector<LayoutCase> AdaptedLayouts(const std::string& model, int64_t max_ran
 std::vector<LayoutCase> AdaptedExpertsLayouts(const std::string& model, int64_t max_ranks,
                                               size_t stride) {
   const std::pair<const char*, LoraConfig> kinds[] = {
-      {"with_experts", {.rank = 2, .alpha = 3, .targets = {"all-linear", "*.experts.*"}}},
+      {"with_experts", {.rank = 4, .alpha = 3, .targets = {"all-linear", "*.experts.*"}}},
       {"of_first_products", {.rank = 3, .targets = {"*.experts.*up_proj"}, .rslora = true}},
       {"of_second_products", {.rank = 2, .targets = {"*.experts.down_proj"}}}};
   std::vector<LayoutCase> cases;

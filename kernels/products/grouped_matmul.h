@@ -3,7 +3,9 @@
 //
 //   forward          y[r,:]  = sum_k weight[g,:,k] x[r,k]              for the rows r of each g
 //   input gradient   dx[r,:] = sum_n dy[r,n] weight[g,n,:]
-//   weight gradient  dweight[g,n,k] = (write == kAdd ? dweight[g,n,k] : 0) + sum_r dy[r,n] x[r,k]
+//   weight gradient  dweight[g,n,k] = sum_r dy[r,n] x[r,k]
+//
+// With write == kAdd, the sum is added to what the output holds, and rounded once.
 //
 // Letters: R bound on the rows, G groups, K inputs, N outputs. The offsets are read when the kernel
 // runs. Rows outside the groups are neither read nor written. Offsets that fall or leave [0, R] are
@@ -20,14 +22,16 @@ struct GroupedMatMulForwardArgs {
   ConstTensor x;        // [R, K]     f64 | f32 | bf16
   ConstTensor weight;   // [G, N, K]  dtype of x
   ConstTensor offsets;  // [G+1]      i32
-  Tensor y;             // [R, N]     out, dtype of x
+  Tensor y;             // [R, N]     in/out, dtype of x
+  Write write = Write::kOverwrite;
 };
 
 struct GroupedMatMulInputGradientArgs {
   ConstTensor dy;       // [R, N]     f64 | f32 | bf16
   ConstTensor weight;   // [G, N, K]  dtype of dy
   ConstTensor offsets;  // [G+1]      i32
-  Tensor dx;            // [R, K]     out, dtype of dy
+  Tensor dx;            // [R, K]     in/out, dtype of dy
+  Write write = Write::kOverwrite;
 };
 
 struct GroupedMatMulWeightGradientArgs {

@@ -108,6 +108,12 @@ struct HfOtherType {
   std::vector<const char*> required = {};
 };
 
+// A part of a name, and what replaces it.
+struct HfRenamed {
+  const char* from = nullptr;
+  const char* to = nullptr;
+};
+
 struct HfTable {
   std::string model_type;    // "llama"
   std::string architecture;  // "LlamaForCausalLM"
@@ -124,6 +130,9 @@ struct HfTable {
   // (models/hf/meaningless_keys.h). Any other key is refused, unless its value is null or false.
   std::vector<HfIgnored> ignored = {};
   std::vector<HfTensorRule> tensors = {};
+  // A part of tensors' names in the directory, and what `transformers` calls it in memory, where
+  // PEFT looks for names: {".block_sparse_moe.", ".mlp."}. Null: the names are the same.
+  HfRenamed in_memory = {};
   // A directory with a tied head may have the same numbers a second time, as lm_head.weight.
   const char* embedding = "model.embed_tokens.weight";
   // What the names of a directory's tensors may lack at their beginning: some releases were saved

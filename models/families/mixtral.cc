@@ -59,6 +59,7 @@ HfTable HuggingFace() {
   table.balance = {"router_aux_loss_coef", 1e-3, "output_router_logits"};
   table.rope_keys = {{"rope_theta", "rope_base", 1e6}};
   table.fixed.push_back({"router_jitter_noise", "0.0"});
+  table.in_memory = {".block_sparse_moe.", ".mlp."};
   return table;
 }
 

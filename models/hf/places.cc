@@ -97,9 +97,17 @@ template <typename Copy>
 void ForEachRun(const HfParameter& p, Copy&& copy) {
   const int64_t rows = p.shape[0], columns = p.shape.elements() / rows;
   const int64_t slice_rows = rows * p.parts;
-  if (!p.transposed && p.parts == 1) return copy(0, 0, rows * columns);
+  if (!p.transposed && p.parts == 1 && p.matrices == 1) return copy(0, 0, rows * columns);
   for (int64_t row = 0; row < rows; ++row) {
-    const int64_t slice_row = row * p.parts + p.part;
+    // The row's place among the parameter's rows in the slice.
+    const int64_t own_row = row % (rows / p.matrices) * p.matrices + row / (rows / p.matrices);
+    if (p.by_elements) {
+      for (int64_t column = 0; column < columns; ++column) {
+        copy((own_row * columns + column) * p.parts + p.part, row * columns + column, 1);
+      }
+      continue;
+    }
+    const int64_t slice_row = own_row * p.parts + p.part;
     if (!p.transposed) {
       copy(slice_row * columns, row * columns, columns);
       continue;

@@ -23,6 +23,12 @@ struct HfParameter {
   int64_t parts = 1;  // As in HfTensorRule.
   int64_t part = 0;
   bool mxfp4 = false;
+  // For PutRows alone. The elements of the parts alternate, not their rows: the slice's row has
+  // element 0 of the row of each part, then element 1 of each.
+  bool by_elements = false;
+  // For PutRows alone. The parameter has the rows of so many matrices, one matrix after another,
+  // which alternate in the slice.
+  int64_t matrices = 1;
 };
 
 // A tensor of the directory. Each of its slices, the places in dim 0, has the rows of `parts`

@@ -9,12 +9,14 @@
 namespace trainyard {
 namespace {
 
+Init InitOfDown(int64_t in) { return Init::Uniform(1 / std::sqrt(double(in))); }
+
 ParameterSpec Down(const ParameterSpec& weight, int64_t rank) {
   const int64_t in = weight.shape[1];
   return {.name = absl::StrCat(ModuleOf(weight.name), kLowRankDown),
           .shape = {rank, in},
           .shard = weight.shard.dim == 1 ? weight.shard : Shard::None(),
-          .init = Init::Uniform(1 / std::sqrt(double(in))),
+          .init = InitOfDown(in),
           .decay = true};
 }
 
@@ -134,6 +136,31 @@ Value AdaptedRows(Recorder& recorder, const ParameterSpec& weight, Value x, Valu
     const Value scaled = ops::Scale(recorder, narrow, adapter.scale);
     return ops::Linear(recorder, kPlain, scaled, layer.up(0));
   });
+}
+
+ops::ExpertAdapter AdapterOfExperts(Recorder& recorder, const std::vector<ParameterSpec>& weights) {
+  const ParameterSpec& first = weights.front();
+  if (!recorder.Adapts(first)) return {};
+  const LowRank& adapter = recorder.adapter();
+  CHECK(!adapter.magnitudes && adapter.dropout == 0)
+      << first.name << ": an adapter of experts with magnitudes or dropout";
+  int64_t outputs = 0;
+  for (const ParameterSpec& weight : weights) {
+    CHECK(weight.stacked && AdaptedLayerOf(weight) == AdaptedLayerOf(first))
+        << weight.name << " has no adapter in common with " << first.name;
+    outputs += weight.shape[1];
+  }
+  const int64_t experts = first.shape[0], in = first.shape[2];
+  const auto matrix = [&](const char* ending, const Shape& shape, Init init) {
+    return recorder.Parameter({.name = absl::StrCat(AdaptedLayerOf(first), ending),
+                               .shape = shape,
+                               .shard = first.shard,
+                               .init = init,
+                               .decay = true,
+                               .stacked = true});
+  };
+  return {.down = matrix(kLowRankDown, {experts, adapter.rank, in}, InitOfDown(in)),
+          .up = matrix(kLowRankUp, {experts, outputs, adapter.rank}, Init::Zeros())};
 }
 
 Value AdaptedLinear(Recorder& recorder, Value x, const ParameterSpec& weight, Value bias) {

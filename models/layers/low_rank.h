@@ -1,5 +1,5 @@
-// Low-rank adapters of linear layers (LoRA; Hu et al. 2021, arXiv:2106.09685, section 4.1). Beside
-// a weight w [out, in] that is not trained, two narrow matrices are:
+// Low-rank adapters of linear layers and of experts (LoRA; Hu et al. 2021, arXiv:2106.09685,
+// section 4.1). Beside a weight w [out, in] that is not trained, two narrow matrices are:
 //
 //   y = x w^T + scale (x a^T) b^T,  a [rank, in], b [out, rank]
 //
@@ -20,6 +20,11 @@
 // is made, and keeps its precision where weights are rounded. With dropout, x is what is left of
 // it, and x w^T of the rest is added as it is.
 //
+// Experts: each expert has an a and a b of its own beside each of its two products. Gate and up,
+// which share the first product, share its adapter, too: b [outputs of gate and of up, rank]. This
+// is the form that adapters of experts have in PEFT (target_parameters). There is no dropout and no
+// magnitude. The matrices are divided over ranks as the experts are.
+//
 // Tensor ranks: where w is divided by rows, a is whole and b is divided like w; only the narrow
 // rows x a^T are gathered. Where w is divided by columns, a is divided like w and b is whole; only
 // the narrow sums are scattered, and the squares of the norms are summed over the ranks.
@@ -29,6 +34,7 @@
 #include <functional>
 #include <vector>
 
+#include "models/program/ops/ops.h"
 #include "models/program/parameter.h"
 #include "models/program/recorder.h"
 
@@ -48,6 +54,10 @@ Value AdaptedColumns(Recorder& recorder, const std::vector<ParameterSpec>& weigh
 // that is not divided.
 Value AdaptedRows(Recorder& recorder, const ParameterSpec& weight, Value x, Value bias,
                   const LayerProduct& product);
+
+// Returns the adapter of the experts' product with these weights, which share a storage: all have
+// the same AdaptedLayerOf. The values are invalid if the layer has no adapter.
+ops::ExpertAdapter AdapterOfExperts(Recorder& recorder, const std::vector<ParameterSpec>& weights);
 
 // Returns ops::Linear of a weight that is not divided, with what its adapter changes.
 Value AdaptedLinear(Recorder& recorder, Value x, const ParameterSpec& weight, Value bias = {});

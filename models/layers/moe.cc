@@ -21,6 +21,12 @@ std::vector<std::string> FirstNames(const MoeForm& form) {
   return {form.gate_proj, form.up_proj};
 }
 
+// What `transformers` calls the experts' matrices in memory, and so PEFT their adapters.
+const char* FirstAdapted(const MoeForm& form) {
+  return IsGated(form.activation) ? "gate_up_proj" : "up_proj";
+}
+constexpr char kSecondAdapted[] = "down_proj";
+
 ParameterSpec ExpertBias(const std::string& name, int64_t experts, int64_t width) {
   return {.name = name + ".bias", .shape = {experts, width}, .stacked = true};
 }
@@ -57,11 +63,13 @@ Moe::Moe(const std::string& name, const MoeConfig& c, int64_t width, const MoeIn
   std::vector<LinearPart> shared_up;
   for (const std::string& matrix : FirstNames(form)) {
     gate_up_.push_back(Experts(experts + matrix, {c.experts, c.expert_ffn, inner}, init.in));
+    gate_up_.back().adapted_as = experts + FirstAdapted(form);
     gate_up_bias_.push_back(ExpertBias(experts + matrix, c.experts, c.expert_ffn));
     shared_up.push_back({shared + matrix, c.shared_ffn});
   }
   down_ = Experts(experts + form.down_proj, {c.experts, inner, c.expert_ffn},
                   c.latent > 0 ? init.in : init.out);
+  down_.adapted_as = experts + kSecondAdapted;
   if (c.shared_ffn == 0) return;
   CHECK(!form.bias && form.swiglu_limit == 0) << name << ": shared experts of another form";
   shared_.emplace(
@@ -97,20 +105,23 @@ Value Moe::operator()(Recorder& recorder, Value x, Value& load) const {
     spec.shard = Shard::Rows(recorder.mesh().expert_axes);
     return spec;
   };
-  const auto together = [&](std::vector<ParameterSpec> specs) {
+  const auto all = [&](std::vector<ParameterSpec> specs) {
     for (ParameterSpec& spec : specs) spec = divided(spec);
-    return recorder.Parameters(specs);
+    return specs;
   };
   const bool latent = config_.latent > 0;
   ops::ExpertMlpInputs inputs = {.x = latent ? AdaptedLinear(recorder, x, latent_in_) : x,
                                  .experts = routing.experts,
                                  .weights = routing.weights,
-                                 .gate_up = together(gate_up_),
+                                 .gate_up = recorder.Parameters(all(gate_up_)),
                                  .down = recorder.Parameter(divided(down_)),
                                  .gated = IsGated(form_.activation),
-                                 .swiglu_limit = form_.swiglu_limit};
+                                 .swiglu_limit = form_.swiglu_limit,
+                                 .first_adapter = AdapterOfExperts(recorder, all(gate_up_)),
+                                 .second_adapter = AdapterOfExperts(recorder, all({down_})),
+                                 .adapter_scale = recorder.adapter().scale};
   if (form_.bias) {
-    inputs.gate_up_bias = together(gate_up_bias_);
+    inputs.gate_up_bias = recorder.Parameters(all(gate_up_bias_));
     inputs.down_bias = recorder.Parameter(divided(down_bias_));
   }
   Value y = ops::ExpertMlp(recorder, inputs);

@@ -85,6 +85,11 @@ struct ParameterSpec {
   // Dim 0 numbers tensors that are parameters of their own for users, checkpoints and import. "*"
   // in the name stands for the number. Such a parameter can be divided along dim 0 only.
   bool stacked = false;
+  // The layer beside which the weight's adapter stands, if that is not the weight's own layer. The
+  // experts' gate and up have a joint adapter, whose name this is for both:
+  // "model.layers.0.mlp.experts.*.gate_up_proj". The adapter's outputs are those of all weights of
+  // the storage, in their order.
+  std::string adapted_as = {};
   // Rows of zeroes that memory has after those of `shape`, so that ranks can divide dim 0. No box
   // has these rows, so nobody saves, loads or initialises them. Their gradient must be 0. Each rank
   // must have another row, too.

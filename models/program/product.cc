@@ -29,13 +29,13 @@ Call BindGrouped(const Binder& binder, const Product& p) {
       break;
     case ProductRole::kInputGradient:
       return binder.Kernel(GroupedMatMulInputGradientArgs{
-          .dy = p.a, .weight = p.b, .offsets = p.offsets, .dx = p.out});
+          .dy = p.a, .weight = p.b, .offsets = p.offsets, .dx = p.out, .write = p.write});
     case ProductRole::kWeightGradient:
       return binder.Kernel(GroupedMatMulWeightGradientArgs{
           .dy = p.a, .x = p.b, .offsets = p.offsets, .dweight = p.out, .write = p.write});
   }
-  Call product = binder.Kernel(
-      GroupedMatMulForwardArgs{.x = p.a, .weight = p.b, .offsets = p.offsets, .y = p.out});
+  Call product = binder.Kernel(GroupedMatMulForwardArgs{
+      .x = p.a, .weight = p.b, .offsets = p.offsets, .y = p.out, .write = p.write});
   if (!Has(p.epilogue.bias)) return product;
   Call bias = binder.Kernel(GroupedBiasForwardArgs{
       .bias = p.epilogue.bias, .w = p.epilogue.bias_factor, .offsets = p.offsets, .y = p.out});
@@ -76,7 +76,7 @@ void Check(const Product& p) {
   expect(!Has(epilogue.bias_factor) || (Has(epilogue.bias) && grouped), "a factor of the bias");
   expect(!Has(epilogue.gelu) || (forward && !grouped), "GELU");
   expect(!Has(epilogue.gelu_input) || (input_gradient && !grouped), "GELU's derivative");
-  const bool adds = weight_gradient || (!grouped && !gelu && !Has(epilogue.bias));
+  const bool adds = weight_gradient || (!gelu && !Has(epilogue.bias));
   expect(p.write == Write::kOverwrite || adds, "a sum as its output");
 }
 

@@ -65,11 +65,12 @@ class Recorder {
   const Program& program() const { return program_; }
   const ValueInfo& info(Value value) const { return program_.info(value); }
 
-  // The low-rank adapters of linear layers. None, unless they are set.
+  // The low-rank adapters of layers. None, unless they are set.
   void set_adapter(LowRank adapter) { adapter_ = std::move(adapter); }
   const LowRank& adapter() const { return adapter_; }
   bool Adapts(const ParameterSpec& weight) const {
-    return adapter_.rank > 0 && (!adapter_.adapts || adapter_.adapts(ModuleOf(weight.name)));
+    if (adapter_.rank == 0) return false;
+    return adapter_.adapts ? adapter_.adapts(TargetOf(AdaptedLayerOf(weight))) : !weight.stacked;
   }
 
   // The loss of models of text, of pairs of answers. None, unless it is set.

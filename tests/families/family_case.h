@@ -18,8 +18,9 @@ namespace trainyard::testing {
 struct ModelVariant {
   std::string name;
   ModelConfig config;
-  double expert_rows = 2;  // As RecordOptions::expert_rows.
-  bool adapted = false;    // Every linear layer has an adapter, and nothing else is trained.
+  double expert_rows = 2;        // As RecordOptions::expert_rows.
+  bool adapted = false;          // Every linear layer has an adapter, and nothing else is trained.
+  bool adapted_experts = false;  // The same, and the experts have one, too.
 };
 
 // What a publisher says of a preset.

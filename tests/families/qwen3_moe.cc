@@ -20,7 +20,11 @@ ModelConfig Grouped() {
 std::vector<ModelVariant> Variants() {
   return {{"in_rounds", TinyMoeAs("qwen3_moe"), 0.3},
           {"grouped", Grouped()},
-          {.name = "adapted", .config = TinyMoeAs("qwen3_moe"), .adapted = true}};
+          {.name = "adapted", .config = TinyMoeAs("qwen3_moe"), .adapted = true},
+          {.name = "adapted_experts",
+           .config = TinyMoeAs("qwen3_moe"),
+           .expert_rows = 0.3,
+           .adapted_experts = true}};
 }
 
 MoeConfig& Moe(ModelConfig& config) { return *AsDecoder(config).moe; }

@@ -16,15 +16,20 @@ import transformers
 import yaml
 
 HERE = pathlib.Path(__file__).parent
-# The adapters of make_lora.py as specs, by the base's directory in hf/.
-CASES = {
-    "llama": {"rank": 3, "alpha": 6},
-    "llama_tied": {"rank": 4, "rslora": True, "targets": ["*.q_proj", "*.v_proj", "*.down_proj"]},
-    "gpt3": {"rank": 2, "modules_to_save": ["*.ln_f", "lm_head"]},
-    "qwen3_moe": {"rank": 2},
-    "deepseek_v3": {"rank": 2, "targets": ["*.self_attn.*"]},
-    "gemma3": {"rank": 2, "dora": True},
-}
+# The base's directory in hf/, and the adapter as a spec has it.
+CASES = [
+    ("llama", {"rank": 3, "alpha": 6}),
+    ("llama_tied", {"rank": 4, "rslora": True, "targets": ["*.q_proj", "*.v_proj", "*.down_proj"]}),
+    ("gpt3", {"rank": 2, "modules_to_save": ["*.ln_f", "lm_head"]}),
+    ("qwen3_moe", {"rank": 2}),
+    ("qwen3_moe", {"rank": 2, "targets": ["all-linear", "*.experts.*"]}),
+    ("mixtral", {"rank": 3, "targets": ["*.experts.*"], "modules_to_save": ["lm_head"]}),
+    ("gpt_oss", {"rank": 2, "targets": ["all-linear", "*.experts.*"]}),
+    ("gpt_oss", {"rank": 2, "rslora": True, "targets": ["*.experts.gate_up_proj"]}),
+    ("deepseek_v3", {"rank": 2, "targets": ["*.self_attn.*"]}),
+    ("deepseek_v3", {"rank": 2, "targets": ["*.self_attn.*", "*.experts.*"]}),
+    ("gemma3", {"rank": 2, "dora": True}),
+]
 
 
 def run(programs, directory, *words):
@@ -56,8 +61,8 @@ def check(programs, name, lora):
         difference = (tuned - merged).abs().max().item()
         moved = (tuned - of_base).abs().max().item()
         assert difference < 1e-5 * merged.abs().max().item() + 1e-5 and moved > 1e-3, (name, difference, moved)
-        print(f"{name}: PEFT and the merged model differ by {difference:.1e}, the base by {moved:.1e}")
+        print(f"{name} {lora}: PEFT and the merged model differ by {difference:.1e}, the base by {moved:.1e}")
 
 
-for case, options in CASES.items():
+for case, options in CASES:
     check(pathlib.Path(sys.argv[1]).resolve(), case, options)

@@ -31,6 +31,7 @@ SAMPLES, SEQUENCE, STEPS, VOCABULARY = 4, 9, 20, 13
 # As in make_hf.py.
 RATE, BETAS, EPSILON, DECAY, CLIP = 1e-2, (0.9, 0.95), 1e-3, 0.1, 0.05
 
+EXPERTS = ["experts.gate_up_proj", "experts.down_proj"]
 # Name: the directory of hf/, and the adapter.
 CASES = {
     "llama": ("llama", {"r": 3, "lora_alpha": 6, "target_modules": "all-linear"}),
@@ -46,7 +47,15 @@ CASES = {
     "gpt3_dora": ("gpt3", {"r": 2, "target_modules": "all-linear", "use_dora": True, "use_rslora": True}),
     "deepseek_v3_dora": ("deepseek_v3", {"r": 2, "lora_alpha": 3, "use_dora": True,
                                          "target_modules": r".*self_attn\.(\w+_proj|kv_a_proj_with_mqa)"}),
+    # Experts. Two adapters of a module are nested, one alone is not.
+    "mixtral_experts": ("mixtral", {"r": 2, "lora_alpha": 3, "target_modules": ["q_proj", "v_proj"], "target_parameters": EXPERTS}),
+    "qwen3_moe_experts": ("qwen3_moe", {"r": 3, "target_modules": [], "target_parameters": EXPERTS[:1], "use_rslora": True}),
+    "gpt_oss_experts": ("gpt_oss", {"r": 2, "lora_alpha": 4, "target_modules": [], "target_parameters": EXPERTS}),
+    "deepseek_v3_experts": ("deepseek_v3", {"r": 2, "lora_alpha": 3, "target_modules": ["q_a_proj", "o_proj"],
+                                            "target_parameters": EXPERTS[1:]}),
 }
+# What the names of Mixtral's layers hold on the disk, and in memory.
+MIXTRAL = (".block_sparse_moe.", ".mlp.")
 # Adapters of one product drop the same elements, as the first of these.
 FIRST_OF_PRODUCT = {"k_proj": "q_proj", "v_proj": "q_proj", "up_proj": "gate_proj"}
 
@@ -56,6 +65,13 @@ def first_values(name, shape):
     stream, limit = golden.hash_name(name), 1 / math.sqrt(shape[1])
     values = [limit * (2 * golden.uniform(SEED, stream, i) - 1) for i in range(math.prod(shape))]
     return torch.tensor(values).reshape(shape)
+
+
+def first_values_of_experts(wrapper, name, rank):
+    """The same for all experts of a layer: PEFT has their narrow matrices one after another."""
+    name = name.removeprefix("base_model.model.").replace(".base_layer", "")
+    return torch.cat([first_values(f"{name}.{expert}.{wrapper.parameter_name}.lora_A.weight", (rank, wrapper.in_features))
+                      for expert in range(wrapper.num_experts)])
 
 
 def samples_of(epoch):
@@ -107,6 +123,12 @@ def write(name, base, options):
                 continue
             limit = 1 / math.sqrt(parameter.shape[1])
             assert 0.8 * limit < parameter.abs().max() <= limit, f"{parameter_name}: PEFT draws other values"
+            wrapper_name = parameter_name.removesuffix(".lora_A.default.weight")
+            wrapper = model.get_submodule(wrapper_name)
+            if isinstance(wrapper, peft.tuners.lora.layer.ParamWrapper):
+                on_disk = wrapper_name.replace(*reversed(MIXTRAL)) if base == "mixtral" else wrapper_name
+                parameter.copy_(first_values_of_experts(wrapper, on_disk, options["r"]))
+                continue
             ours = parameter_name.removeprefix("base_model.model.").replace(".default", "")
             parameter.copy_(first_values(ours, tuple(parameter.shape)))
     if "lora_dropout" in options:

@@ -1,8 +1,10 @@
 // Proves the experts' op in f64: its output against the formula written out token by token, and
-// every gradient of it (of rows, of their weights, of both products) against central differences,
-// with experts that nobody chose, and with rows that take several rounds.
+// every gradient of it (of rows, of their weights, of both products, of biases and adapters)
+// against central differences, with experts that nobody chose, and with rows that take several
+// rounds; that what is frozen has no gradient; and what the products cost.
 #include <cmath>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/language_model.h"
 #include "models/program/ops/ops.h"
@@ -13,15 +15,26 @@ namespace trainyard::testing {
 namespace {
 
 constexpr int64_t kTokens = 6, kWidth = 4, kFfn = 3, kExperts = 5, kChoices = 2, kVocab = 7;
+constexpr int64_t kRank = 2;
+constexpr double kScale = 1.5;  // Of what adapters add.
 
 ParameterSpec Matrix(const std::string& name, const Shape& shape, bool stacked = false) {
   return {.name = name, .shape = shape, .init = Init::Normal(0.4), .stacked = stacked};
 }
 
+struct Form {
+  bool gated = true;
+  double expert_rows = 2;
+  bool first_adapter = false, second_adapter = false;
+  bool bias = false;
+
+  int64_t up_width() const { return (gated ? 2 : 1) * kFfn; }
+};
+
 // Embedding, one layer of experts that the host chooses, output projection.
 class ExpertModel final : public LanguageModel {
  public:
-  explicit ExpertModel(bool gated = true) : LanguageModel(kVocab), gated_(gated) {}
+  explicit ExpertModel(const Form& form = {}) : LanguageModel(kVocab), form_(form) {}
   int64_t layers() const override { return 1; }
   int64_t max_sequence() const override { return kTokens; }
   Carried Embed(Recorder& recorder, Value tokens) const override {
@@ -34,21 +47,39 @@ class ExpertModel final : public LanguageModel {
     const Value experts = recorder.Input("experts", {kTokens, kChoices}, DType::kI32, {});
     const Value gate = recorder.Parameter(Matrix("gate", {kChoices, kWidth}));
     std::vector<ParameterSpec> first = {Matrix("e.*.up", {kExperts, kFfn, kWidth}, true)};
-    if (gated_) first.insert(first.begin(), Matrix("e.*.gate", {kExperts, kFfn, kWidth}, true));
-    return ops::ExpertMlp(
-        recorder, {.x = x,
-                   .experts = experts,
-                   .weights = ops::Linear(recorder, ProductKind::kRouter, x, gate),
-                   .gate_up = recorder.Parameters(first),
-                   .down = recorder.Parameter(Matrix("e.*.down", {kExperts, kWidth, kFfn}, true)),
-                   .gated = gated_});
+    if (form_.gated) {
+      first.insert(first.begin(), Matrix("e.*.gate", {kExperts, kFfn, kWidth}, true));
+    }
+    const auto adapter = [&](const std::string& name, int64_t in, int64_t out) {
+      const auto matrix = [&](const char* ending, const Shape& shape) {
+        return recorder.Parameter(Matrix("e.*." + name + ending, shape, true));
+      };
+      return ops::ExpertAdapter{.down = matrix(kLowRankDown, {kExperts, kRank, in}),
+                                .up = matrix(kLowRankUp, {kExperts, out, kRank})};
+    };
+    ops::ExpertMlpInputs inputs{
+        .x = x,
+        .experts = experts,
+        .weights = ops::Linear(recorder, ProductKind::kRouter, x, gate),
+        .gate_up = recorder.Parameters(first),
+        .down = recorder.Parameter(Matrix("e.*.down", {kExperts, kWidth, kFfn}, true)),
+        .gated = form_.gated,
+        .adapter_scale = kScale};
+    if (form_.bias) {
+      inputs.gate_up_bias =
+          recorder.Parameter(Matrix("e.*.up.bias", {kExperts, form_.up_width()}, true));
+      inputs.down_bias = recorder.Parameter(Matrix("e.*.down.bias", {kExperts, kWidth}, true));
+    }
+    if (form_.first_adapter) inputs.first_adapter = adapter("first", kWidth, form_.up_width());
+    if (form_.second_adapter) inputs.second_adapter = adapter("second", kFfn, kWidth);
+    return ops::ExpertMlp(recorder, inputs);
   }
   Projection Head(Recorder& recorder, const Carried& carried) const override {
     return {.x = carried.only(), .weight = recorder.Parameter(Matrix("output", {kVocab, kWidth}))};
   }
 
  private:
-  const bool gated_;
+  const Form form_;
 };
 
 // None chose expert 3.
@@ -80,14 +111,13 @@ std::vector<double> Times(const std::vector<double>& matrix, const std::vector<d
   return y;
 }
 
-struct Form {
-  bool gated;
-  double expert_rows;
-};
+void Add(std::vector<double>& y, const std::vector<double>& more, double factor = 1) {
+  for (size_t i = 0; i < y.size(); ++i) y[i] += factor * more[i];
+}
 
 class ExpertMlpTest : public ::testing::TestWithParam<Form> {
  protected:
-  ExpertModel model{GetParam().gated};
+  ExpertModel model{GetParam()};
   RecordOptions options = Options(GetParam().expert_rows);
 };
 
@@ -106,15 +136,27 @@ TEST_P(ExpertMlpTest, OutputIsTheWeightedSumOfEachTokensExperts) {
     std::vector<double> y(kWidth);
     for (size_t k = 0; k < size_t(kChoices); ++k) {
       const std::string expert = "e." + std::to_string(kChosen[t * kChoices + k]);
-      std::vector<double> hidden = Times(weights[expert + ".up"], x);
+      const auto adapted = [&](const std::string& name, const std::vector<double>& in) {
+        return Times(weights[expert + name + kLowRankUp],
+                     Times(weights[expert + name + kLowRankDown], in));
+      };
+      std::vector<double> first = Times(weights[expert + ".up"], x);
       if (GetParam().gated) {
         const std::vector<double> gate = Times(weights[expert + ".gate"], x);
-        for (size_t f = 0; f < hidden.size(); ++f) hidden[f] *= gate[f] / (1 + std::exp(-gate[f]));
-      } else {
-        for (double& h : hidden) h = h > 0 ? h * h : 0;
+        first.insert(first.begin(), gate.begin(), gate.end());
       }
-      const std::vector<double> out = Times(weights[expert + ".down"], hidden);
-      for (size_t d = 0; d < y.size(); ++d) y[d] += scale[k] * out[d];
+      if (GetParam().bias) Add(first, weights[expert + ".up.bias"]);
+      if (GetParam().first_adapter) Add(first, adapted(".first", x), kScale);
+      std::vector<double> hidden(first.end() - kFfn, first.end());
+      for (size_t f = 0; f < hidden.size(); ++f) {
+        const double gate = first[f];
+        hidden[f] = GetParam().gated ? hidden[f] * gate / (1 + std::exp(-gate))
+                                     : std::pow(std::max(gate, 0.0), 2);
+      }
+      std::vector<double> out = Times(weights[expert + ".down"], hidden);
+      if (GetParam().bias) Add(out, weights[expert + ".down.bias"]);
+      if (GetParam().second_adapter) Add(out, adapted(".second", hidden), kScale);
+      Add(y, out, scale[k]);
     }
     for (const double logit : Times(weights["output"], y)) want.push_back(logit);
   }
@@ -195,10 +237,102 @@ TEST(StackedParametersTest, AreTensorsOfTheirOwn) {
             2 * kVocab * kWidth + kChoices * kWidth + 3 * kExperts * kFfn * kWidth);
 }
 
+const Instance& BackwardOf(const Program& program) {
+  const auto backward =
+      std::find_if(program.instances.begin(), program.instances.end(),
+                   [](const Instance& i) { return i.op->name() == "expert_mlp_backward"; });
+  CHECK(backward != program.instances.end());
+  return *backward;
+}
+
+// Bug it must catch: the gradients of frozen experts are computed into memory that nobody reads,
+// which is as large as the experts.
+TEST(FrozenExpertsTest, HaveNoGradients) {
+  const Form form{.first_adapter = true, .second_adapter = true, .bias = true};
+  const auto outputs = [&](const Recorder::IsFrozen& frozen) {
+    const Program program = RecordTraining(
+        ExpertModel(form), {.record = Options(2), .optimizer = {}, .frozen = frozen});
+    std::vector<Shape> shapes;
+    for (const Value output : BackwardOf(program).outputs) {
+      if (program.info(output).shape[0] == kExperts) shapes.push_back(program.info(output).shape);
+    }
+    return shapes;
+  };
+  const std::vector<Shape> adapters = {{kExperts, kRank, kWidth},
+                                       {kExperts, form.up_width(), kRank},
+                                       {kExperts, kRank, kFfn},
+                                       {kExperts, kWidth, kRank}};
+  std::vector<Shape> all = {{kExperts, form.up_width(), kWidth},
+                            {kExperts, kWidth, kFfn},
+                            {kExperts, form.up_width()},
+                            {kExperts, kWidth}};
+  EXPECT_THAT(outputs([](const ParameterSpec& spec) { return !IsLowRank(spec.name); }),
+              ::testing::ElementsAreArray(adapters));
+  all.insert(all.end(), adapters.begin(), adapters.end());
+  EXPECT_THAT(outputs(nullptr), ::testing::ElementsAreArray(all));
+}
+
+// Bug it must catch: a value that backward replaces by its gradient counts as kept for others.
+TEST(AdaptersTest, BackwardSaysWhatItOverwrites) {
+  const Form form{.first_adapter = true, .second_adapter = true, .bias = true};
+  const Program program =
+      RecordTraining(ExpertModel(form), {.record = Options(2), .optimizer = {}});
+  const Instance& backward = BackwardOf(program);
+  std::vector<std::string> names;
+  for (size_t i = 0; i < backward.inputs.size(); ++i) {
+    if (!backward.op->Overwrites(int(i))) continue;
+    names.push_back(program.info(backward.inputs[i]).name);
+  }
+  using ::testing::EndsWith;
+  EXPECT_THAT(names, ::testing::ElementsAre(EndsWith("rows"), EndsWith("row_weights"),
+                                            EndsWith("up"), EndsWith("first_narrow")));
+}
+
+// Of frozen experts with adapters: forward and backward multiply with each weight once, and with
+// each narrow matrix once and twice. What is recomputed is the first product.
+TEST(FrozenExpertsTest, CountTheirProducts) {
+  const auto flops = [](const Form& form) {
+    const Program program = RecordTraining(
+        ExpertModel(form),
+        {.record = Options(2), .optimizer = {}, .frozen = [](const ParameterSpec& spec) {
+           return spec.stacked && !IsLowRank(spec.name);
+         }});
+    std::vector<double> flops(3);
+    for (const Instance& instance : program.instances) {
+      const double cost = instance.op->CostOf(program, instance).flops;
+      if (instance.op->name() == "expert_mlp_backward") flops[1] += cost;
+      if (instance.op->name() != "expert_mlp") continue;
+      flops[0] += cost;
+      std::vector<bool> read(instance.outputs.size(), true);
+      read[0] = false;  // The sum of the experts' outputs.
+      const Instance again = instance.op->Narrowed(instance, read);
+      CheckOperands(again);
+      flops[2] += again.op->CostOf(program, again).flops;
+    }
+    return flops;
+  };
+  constexpr double kSlots = kTokens * kChoices, kWeights = 2 * kSlots * 3 * kWidth * kFfn;
+  constexpr double kFirst = 2 * kSlots * kRank * (kWidth + 2 * kFfn);
+  constexpr double kSecond = 2 * kSlots * kRank * (kWidth + kFfn);
+  constexpr double kArrival = kWeights * 2 / 3;
+  using ::testing::ElementsAre;
+  EXPECT_THAT(flops({}), ElementsAre(kWeights, kWeights, kArrival));
+  EXPECT_THAT(flops({.first_adapter = true}),
+              ElementsAre(kWeights + kFirst, kWeights + 2 * kFirst, kArrival + kFirst));
+  EXPECT_THAT(flops({.second_adapter = true}),
+              ElementsAre(kWeights + kSecond, kWeights + 2 * kSecond, kArrival));
+}
+
 // All rows at once, and in rounds of 4 and of 1.
 INSTANTIATE_TEST_SUITE_P(Rounds, ExpertMlpTest,
                          ::testing::Values(Form{true, 2}, Form{true, 0.3}, Form{true, 0.01},
                                            Form{false, 2}, Form{false, 0.3}));
+
+INSTANTIATE_TEST_SUITE_P(Adapters, ExpertMlpTest,
+                         ::testing::Values(Form{true, 2, true, true}, Form{true, 0.3, true, true},
+                                           Form{true, 2, true, false}, Form{true, 2, false, true},
+                                           Form{false, 0.3, true, true},
+                                           Form{true, 0.3, true, true, true}));
 
 }  // namespace
 }  // namespace trainyard::testing

@@ -34,8 +34,11 @@ class ArchitectureGradient : public ::testing::TestWithParam<ModelVariant> {
                                           .sequence = kSequence,
                                           .expert_rows = GetParam().expert_rows},
                                .optimizer = {}};
-    if (GetParam().adapted) {
+    if (GetParam().adapted || GetParam().adapted_experts) {
       options.record.adapter = {.rank = 3, .scale = 1.5};
+      if (GetParam().adapted_experts) {
+        options.record.adapter.adapts = [](absl::string_view) { return true; };
+      }
       options.frozen = [](const ParameterSpec& spec) { return !IsLowRank(spec.name); };
     }
     return options;

@@ -44,11 +44,15 @@ TEST_F(ProductDeathTest, NamesWhatNoKernelDoesWithScales) {
 
 TEST_F(ProductDeathTest, NamesTheSumThatNoKernelMakes) {
   using enum ProductRole;
-  EXPECT_DEATH(Check({.role = kForward, .offsets = some_, .write = Write::kAdd}),
-               "forward of groups with a sum as its output");
+  EXPECT_DEATH(
+      Check(
+          {.role = kForward, .offsets = some_, .epilogue = {.bias = some_}, .write = Write::kAdd}),
+      "forward of groups with a sum as its output");
   EXPECT_DEATH(Check({.role = kForward, .epilogue = {.bias = some_}, .write = Write::kAdd}),
                "forward with a sum as its output");
-  Check({.role = kWeightGradient, .offsets = some_, .write = Write::kAdd});
+  for (const ProductRole role : {kForward, kInputGradient, kWeightGradient}) {
+    Check({.role = role, .offsets = some_, .write = Write::kAdd});
+  }
   Check({.role = kInputGradient, .write = Write::kAdd});
 }
 

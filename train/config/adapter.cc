@@ -19,8 +19,9 @@ namespace {
 
 constexpr char kTargets[] = "adapter.lora.targets", kSaved[] = "adapter.lora.modules_to_save";
 
-bool IsAllLinear(const std::vector<std::string>& targets) {
-  return targets.empty() || targets == std::vector<std::string>{kAllLinear};
+// Whether all linear layers are targets. There may be further patterns, for experts.
+bool HasAllLinear(const std::vector<std::string>& targets) {
+  return targets.empty() || std::count(targets.begin(), targets.end(), kAllLinear) > 0;
 }
 
 // Whether one of the patterns matches a name. Copies share the patterns.
@@ -46,18 +47,20 @@ absl::string_view ModuleOfParameter(absl::string_view name) {
 
 // The modules of a model, by what the two lists may name.
 struct Modules {
-  std::vector<std::string> linear;  // May have an adapter.
-  std::vector<std::string> whole;   // May be trained as a whole. Experts, one tensor, may not.
+  std::vector<std::string> linear;   // These and the next may have an adapter.
+  std::vector<std::string> experts;  // Names of all experts of a layer (TargetOf).
+  std::vector<std::string> whole;    // May be trained as a whole. Experts, one tensor, may not.
 };
 
 Modules ModulesOf(const ModelConfig& model) {
   Modules modules;
   std::set<std::string> whole;
-  for (const ParameterStorage& storage : DeclareParameters(*CreateModel(model), {.rank = 1})) {
+  const LowRank of_all{.rank = 1, .adapts = [](absl::string_view) { return true; }};
+  for (const ParameterStorage& storage : DeclareParameters(*CreateModel(model), of_all)) {
     for (const ParameterSpec& spec : storage.parameters) {
       absl::string_view module = spec.name;
       if (absl::ConsumeSuffix(&module, kLowRankDown)) {
-        modules.linear.emplace_back(module);
+        (spec.stacked ? modules.experts : modules.linear).push_back(TargetOf(module));
       } else if (!spec.stacked && !IsLowRank(spec.name)) {
         whole.emplace(ModuleOfParameter(spec.name));
       }
@@ -77,7 +80,7 @@ void CheckMatches(const std::vector<std::string>& patterns, const std::vector<st
         return pattern.Matches(n);
       });
     };
-    if (matches(patterns[i])) continue;
+    if (patterns[i] == kAllLinear || matches(patterns[i])) continue;
     const std::string ending = absl::StrCat("*.", patterns[i]);
     const bool by_ending = ending.size() <= kMaxPatternBytes && matches(ending);
     violations.Add(absl::StrCat(field, "[", i, "]"), absl::StrCat("a pattern that matches ", what),
@@ -86,18 +89,37 @@ void CheckMatches(const std::vector<std::string>& patterns, const std::vector<st
   }
 }
 
+// Experts' adapters have what PEFT has for them. `expert` is one of the targets.
+void CheckAdapterOfExperts(const LoraConfig& lora, const std::string& expert,
+                           Violations& violations) {
+  if (lora.dropout > 0) {
+    violations.Add("adapter.lora.dropout", absl::StrCat("0 for adapters of experts: ", expert),
+                   lora.dropout, 0);
+  }
+  if (lora.dora) {
+    violations.Add("adapter.lora.dora", absl::StrCat("false for adapters of experts: ", expert),
+                   "true", "false");
+  }
+}
+
 void CheckModules(const LoraConfig& lora, const ModelConfig& model, Violations& violations) {
   const Modules modules = ModulesOf(model);
-  if (!IsAllLinear(lora.targets)) {
-    CheckMatches(lora.targets, modules.linear, kTargets,
-                 "a linear layer that is no head, router or expert", violations);
-  }
+  const bool all_linear = HasAllLinear(lora.targets);
+  std::vector<std::string> names = modules.experts;
+  if (!all_linear) names.insert(names.end(), modules.linear.begin(), modules.linear.end());
+  if (names.empty()) names.push_back(kAllLinear);  // The nearest legal value.
+  CheckMatches(lora.targets, names, kTargets,
+               all_linear ? "experts, beside all-linear"
+                          : "a linear layer that is no head or router, or the experts of a layer",
+               violations);
   CheckMatches(lora.modules_to_save, modules.whole, kSaved, "a module of the model", violations);
   const AnyOf target(lora.targets), saved(lora.modules_to_save);
   for (const std::string& module : modules.linear) {
-    if (!saved(module) || !(IsAllLinear(lora.targets) || target(module))) continue;
+    if (!saved(module) || !(all_linear || target(module))) continue;
     return violations.Add(kSaved, "modules that are no targets", Quoted(module));
   }
+  const auto expert = std::find_if(modules.experts.begin(), modules.experts.end(), target);
+  if (expert != modules.experts.end()) CheckAdapterOfExperts(lora, *expert, violations);
 }
 
 }  // namespace
@@ -117,7 +139,11 @@ LowRank AdapterOf(const JobConfig& job) {
                   .scale = numbers->scale(),
                   .dropout = lora.dropout,
                   .magnitudes = numbers->dora};
-  if (!IsAllLinear(lora.targets)) adapter.adapts = AnyOf(lora.targets);
+  if (lora.targets.empty() || lora.targets == std::vector<std::string>{kAllLinear}) return adapter;
+  adapter.adapts = [all_linear = HasAllLinear(lora.targets),
+                    any_of = AnyOf(lora.targets)](absl::string_view target) {
+    return any_of(target) || (all_linear && !IsTargetOfExperts(target));
+  };
   return adapter;
 }
 
@@ -150,9 +176,6 @@ void ValidateAdapter(const JobConfig& job, const ModelConfig* model, Violations&
   if (job.init_from_subset) {
     violations.Add("init_from_subset", "false beside an adapter, whose base must be complete",
                    "true", "false");
-  }
-  if (lora.targets.size() > 1 && std::count(lora.targets.begin(), lora.targets.end(), kAllLinear)) {
-    return violations.Add(kTargets, "patterns of layers, or all-linear alone", "both", kAllLinear);
   }
   const bool legal = CheckPatterns(lora.targets, kTargets, violations) &
                      CheckPatterns(lora.modules_to_save, kSaved, violations);

@@ -47,6 +47,13 @@ HfDType HfDTypeOf(DType dtype) {
   }
 }
 
+TensorWriter::TensorWriter(const Checkpoint& checkpoint, Storage& storage, bool merges)
+    : checkpoint_(checkpoint),
+      storage_(storage),
+      merges_(merges),
+      of_experts_(merges ? AdaptedRowsOfExperts(checkpoint.state().model)
+                         : std::map<std::string, AdaptedRows>()) {}
+
 absl::Status TensorWriter::WriteFile(const std::string& path,
                                      std::span<const ExportTensor> tensors) {
   std::vector<SafetensorsEntry> entries;
@@ -56,7 +63,8 @@ absl::Status TensorWriter::WriteFile(const std::string& path,
   RETURN_IF_ERROR(file->Append(header.data(), header.size()));
   for (const ExportTensor& tensor : tensors) {
     const bool one = tensor.layout.parameters.size() == 1;
-    const bool whole = one && !tensor.layout.parameters.front().transposed;
+    const HfParameter& first = tensor.layout.parameters.front();
+    const bool whole = one && !first.transposed && first.matrices == 1;
     RETURN_IF_ERROR(whole ? WriteWhole(tensor, *file) : WriteSlices(tensor, *file));
   }
   return file->Sync();
@@ -98,17 +106,23 @@ absl::Status TensorWriter::CheckShape(const std::string& name, const Shape& want
                    ", found ", stored == nullptr ? "no such tensor" : ToString(stored->shape)));
 }
 
+AdaptedRows TensorWriter::AdapterOfWeight(const HfParameter& weight) const {
+  const auto found = of_experts_.find(weight.name);
+  if (found != of_experts_.end()) return found->second;
+  return {.layer = std::string(ModuleOf(weight.name)), .outputs = weight.shape[0]};
+}
+
 absl::Status TensorWriter::Merge(const HfParameter& parameter, const Box& box, DType dtype) {
   const LoraNumbers& adapter = *checkpoint_.state().adapter;
-  const std::string module(ModuleOf(parameter.name));
+  const auto [module, first_row, outputs] = AdapterOfWeight(parameter);
   const std::string down_name = module + kLowRankDown, up_name = module + kLowRankUp;
   const int64_t rank = adapter.rank, rows = box.extent[0], columns = box.extent[1];
   RETURN_IF_ERROR(CheckShape(down_name, {rank, parameter.shape[1]}));
-  RETURN_IF_ERROR(CheckShape(up_name, {parameter.shape[0], rank}));
+  RETURN_IF_ERROR(CheckShape(up_name, {outputs, rank}));
   std::vector<double> w, a, b, magnitudes;
   RETURN_IF_ERROR(LoadNumbers(parameter.name, box, w));
   RETURN_IF_ERROR(LoadNumbers(down_name, WholeBox({rank, parameter.shape[1]}), a));
-  RETURN_IF_ERROR(LoadNumbers(up_name, {{box.offset[0], 0}, {rows, rank}}, b));
+  RETURN_IF_ERROR(LoadNumbers(up_name, {{first_row + box.offset[0], 0}, {rows, rank}}, b));
   if (adapter.dora) {
     const std::string offset = module + kMagnitudeOffset;
     RETURN_IF_ERROR(CheckShape(offset, {parameter.shape[0]}));
@@ -155,8 +169,11 @@ absl::Status TensorWriter::LoadMagnitudes(const HfParameter& offset, const Box& 
 absl::Status TensorWriter::Load(const HfParameter& parameter, const Box& box, HfDType dtype) {
   const DType loaded = Loaded(dtype);
   const size_t elements = size_t(box.elements());
-  const std::string adapter = absl::StrCat(ModuleOf(parameter.name), kLowRankDown);
-  if (merges_ && checkpoint_.Find(adapter, TensorKind::kParameter) != nullptr) {
+  const auto merges = [&] {
+    const std::string down = AdapterOfWeight(parameter).layer + kLowRankDown;
+    return merges_ && checkpoint_.Find(down, TensorKind::kParameter) != nullptr;
+  };
+  if (merges()) {
     RETURN_IF_ERROR(Merge(parameter, box, loaded));
   } else if (absl::EndsWith(parameter.name, kMagnitudeOffset)) {
     RETURN_IF_ERROR(LoadMagnitudes(parameter, box, loaded));

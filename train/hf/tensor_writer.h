@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "models/hf/safetensors.h"
 #include "train/checkpoint/load.h"
 #include "train/checkpoint/storage.h"
+#include "train/hf/adapted_rows.h"
 
 namespace trainyard {
 
@@ -30,8 +32,7 @@ class TensorWriter {
   // Both must outlive the writer. `merges`: a weight is written as its low-rank adapter changes it,
   // computed in f64. Otherwise, what training adds to the norms of a weight's rows is written as
   // PEFT has it: added to these norms.
-  TensorWriter(const Checkpoint& checkpoint, Storage& storage, bool merges = false)
-      : checkpoint_(checkpoint), storage_(storage), merges_(merges) {}
+  TensorWriter(const Checkpoint& checkpoint, Storage& storage, bool merges = false);
 
   Storage& storage() const { return storage_; }
 
@@ -48,6 +49,8 @@ class TensorWriter {
                            std::vector<double>& values) const;
   // INVALID_ARGUMENT: the checkpoint's tensor has another shape, or there is none.
   absl::Status CheckShape(const std::string& name, const Shape& wanted) const;
+  // The adapter of a weight, whether or not the checkpoint has it.
+  AdaptedRows AdapterOfWeight(const HfParameter& weight) const;
   absl::Status Merge(const HfParameter& parameter, const Box& box, DType dtype);
   absl::Status LoadMagnitudes(const HfParameter& offset, const Box& box, DType dtype);
   void Keep(const std::vector<double>& values, DType dtype);
@@ -57,6 +60,7 @@ class TensorWriter {
   const Checkpoint& checkpoint_;
   Storage& storage_;
   const bool merges_;
+  const std::map<std::string, AdaptedRows> of_experts_;  // Empty if nothing is merged.
   std::vector<char> values_, slice_;
 };
 

@@ -60,7 +60,8 @@ void GroupedMatMulForward(Exec& exec, const GroupedMatMulForwardArgs& args) {
     Multiply(exec, {.a = RowsOf(args.x, begin, rows),
                     .b = Matrix(args.weight, g),
                     .c = RowsOf(args.y, begin, rows),
-                    .trans_b = true});
+                    .trans_b = true,
+                    .write = args.write});
   });
 }
 
@@ -69,7 +70,8 @@ void GroupedMatMulInputGradient(Exec& exec, const GroupedMatMulInputGradientArgs
     if (rows == 0) return;
     Multiply(exec, {.a = RowsOf(args.dy, begin, rows),
                     .b = Matrix(args.weight, g),
-                    .c = RowsOf(args.dx, begin, rows)});
+                    .c = RowsOf(args.dx, begin, rows),
+                    .write = args.write});
   });
 }
 

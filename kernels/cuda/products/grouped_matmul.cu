@@ -13,13 +13,14 @@
 namespace trainyard::cuda {
 namespace {
 
-// out[r, c] = sum over `depth` of in[r, :] and line c of the group's weight.
+// out[r, c] = or += the sum over `depth` of in[r, :] and line c of the group's weight.
 template <typename T>
 struct Rows {
   const T* in;
   const T* weight;  // Per group: Order::kDeep is [columns, depth], kAlong [depth, columns].
   T* out;
   int64_t depth, columns;
+  bool add;
 };
 
 template <typename Product, typename T, Order kWeight>
@@ -41,9 +42,14 @@ __global__ void __launch_bounds__(Product::kThreads, Product::kBlocks)
     T* out = rows.out + tile.begin * columns + column;
     Product(a, b, depth, shared).ForEachSum([&](int r, int c, auto sums) {
       if (r >= a.lines || c >= b.lines) return;
+      T* const to = out + r * columns + c;
+      if (rows.add) {
+        const auto before = LoadPack<T, kNeighbours>(to);
+        for (int n = 0; n < kNeighbours; ++n) sums.v[n] += Accumulate<T>(before.v[n]);
+      }
       Pack<T, kNeighbours> rounded;
       for (int n = 0; n < kNeighbours; ++n) rounded.v[n] = T(sums.v[n]);
-      StoreRow(out + r * columns + c, rounded);
+      StoreRow(to, rounded);
     });
   }
 }
@@ -134,7 +140,8 @@ void GroupedMatMulForward(Exec& exec, const GroupedMatMulForwardArgs& args) {
                                   .weight = args.weight.as<T>(),
                                   .out = args.y.as<T>(),
                                   .depth = args.x.shape.back(),
-                                  .columns = args.y.shape.back()});
+                                  .columns = args.y.shape.back(),
+                                  .add = args.write == Write::kAdd});
   });
 }
 
@@ -147,7 +154,8 @@ void GroupedMatMulInputGradient(Exec& exec, const GroupedMatMulInputGradientArgs
                                    .weight = args.weight.as<T>(),
                                    .out = args.dx.as<T>(),
                                    .depth = args.dy.shape.back(),
-                                   .columns = args.dx.shape.back()});
+                                   .columns = args.dx.shape.back(),
+                                   .add = args.write == Write::kAdd});
   });
 }
 

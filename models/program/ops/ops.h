@@ -271,6 +271,14 @@ struct LoadBalanceOptions {
 void LoadBalance(Recorder& recorder, Value logits, Value experts,
                  const LoadBalanceOptions& options);
 
+// The low-rank adapter of one of the experts' products, x to y (models/layers/low_rank.h). K inputs
+// and N outputs of the product. Both values are invalid if there is none.
+struct ExpertAdapter {
+  Value down = {};  // [G, rank, K]
+  Value up = {};    // [G, N, rank]
+  bool valid() const { return down.valid(); }
+};
+
 struct ExpertMlpInputs {
   Value x;            // [T, D]
   Value experts;      // [T, K] i32: the experts, of E, that each token chose.
@@ -282,6 +290,9 @@ struct ExpertMlpInputs {
   Value gate_up_bias = {};  // [G, 2F], or [G, F]
   Value down_bias = {};     // [G, D]
   double swiglu_limit = 0;  // As in ScaledSwiGluForwardArgs.
+  // Adapters of the first product, and of the second one.
+  ExpertAdapter first_adapter = {}, second_adapter = {};
+  double adapter_scale = 1;  // What the adapters add is multiplied by it.
 };
 // Returns the weighted sum of the outputs of each token's experts: [T, D]. The experts may be on
 // any rank along the mesh's `expert_axes`.

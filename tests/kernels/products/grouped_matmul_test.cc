@@ -32,7 +32,7 @@ struct Outputs {
   Array<Accumulate<T>> dweight;
 };
 
-// Outputs begin as 3; `passes` of the weight gradient add up.
+// Outputs begin as 3; of several `passes`, all but the first add to them.
 template <typename T>
 Outputs<T> Compute(const Case& c, const Array<double>& x64, const Array<double>& w64,
                    const Array<double>& dy64, int passes = 1) {
@@ -41,15 +41,14 @@ Outputs<T> Compute(const Case& c, const Array<double>& x64, const Array<double>&
   const Array<int32_t> offsets = {{c.groups() + 1}, c.offsets};
   Outputs<T> out{Filled<T>(dy.shape, T(3)), Filled<T>(x.shape, T(3)),
                  Filled<A>(weight.shape, A(3))};
-  Call(GroupedMatMulForwardArgs{.x = x, .weight = weight, .offsets = offsets, .y = out.y});
-  Call(
-      GroupedMatMulInputGradientArgs{.dy = dy, .weight = weight, .offsets = offsets, .dx = out.dx});
   for (int pass = 0; pass < passes; ++pass) {
-    Call(GroupedMatMulWeightGradientArgs{.dy = dy,
-                                         .x = x,
-                                         .offsets = offsets,
-                                         .dweight = out.dweight,
-                                         .write = pass == 0 ? Write::kOverwrite : Write::kAdd});
+    const Write write = pass == 0 ? Write::kOverwrite : Write::kAdd;
+    Call(GroupedMatMulForwardArgs{
+        .x = x, .weight = weight, .offsets = offsets, .y = out.y, .write = write});
+    Call(GroupedMatMulInputGradientArgs{
+        .dy = dy, .weight = weight, .offsets = offsets, .dx = out.dx, .write = write});
+    Call(GroupedMatMulWeightGradientArgs{
+        .dy = dy, .x = x, .offsets = offsets, .dweight = out.dweight, .write = write});
   }
   return out;
 }
@@ -87,14 +86,27 @@ void ExpectProducts(const Case& c) {
   ExpectClose(Converted<double>(got.y).v, want.y.v, Tolerance(dtype, c.k));
   ExpectClose(Converted<double>(got.dx).v, want.dx.v, Tolerance(dtype, c.n));
   ExpectClose(Converted<double>(got.dweight).v, want.dweight.v, Tolerance(accumulate, c.longest()));
+  const auto is_of_group = [&](int64_t r) {
+    return r >= c.offsets.front() && r < c.offsets.back();
+  };
+  const auto twice = Compute<T>(c, x, w, dy, 2);
   for (double& d : want.dweight.v) d *= 2;
-  ExpectClose(Converted<double>(Compute<T>(c, x, w, dy, 2).dweight).v, want.dweight.v,
+  for (int64_t r = 0; r < c.bound; ++r) {
+    if (!is_of_group(r)) continue;
+    for (int64_t n = 0; n < c.n; ++n) want.y.v[size_t(r * c.n + n)] *= 2;
+    for (int64_t k = 0; k < c.k; ++k) want.dx.v[size_t(r * c.k + k)] *= 2;
+  }
+  ExpectClose(Converted<double>(twice.y).v, want.y.v, Tolerance(dtype, c.k));
+  ExpectClose(Converted<double>(twice.dx).v, want.dx.v, Tolerance(dtype, c.n));
+  ExpectClose(Converted<double>(twice.dweight).v, want.dweight.v,
               Tolerance(accumulate, c.longest()));
   // Rows of no group are left alone, exactly.
   for (const int64_t r : {int64_t{0}, c.bound - 1}) {
-    if (r >= c.offsets.front() && r < c.offsets.back()) continue;
-    EXPECT_EQ(double(got.y.v[size_t(r * c.n)]), 3) << r;
-    EXPECT_EQ(double(got.dx.v[size_t(r * c.k)]), 3) << r;
+    if (is_of_group(r)) continue;
+    for (const auto& outputs : {got, twice}) {
+      EXPECT_EQ(double(outputs.y.v[size_t(r * c.n)]), 3) << r;
+      EXPECT_EQ(double(outputs.dx.v[size_t(r * c.k)]), 3) << r;
+    }
   }
 }
 

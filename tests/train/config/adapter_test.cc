@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "models/arch/flops.h"
 #include "train/config/frozen.h"
 #include "train/config/resolve_model.h"
@@ -69,6 +70,70 @@ TEST(Adapter, BelongsToTheLayersThatPatternsMatch) {
   EXPECT_TRUE(adapter.adapts("model.layers.1.mlp.up_proj"));
 }
 
+// The same job of a model with experts.
+absl::StatusOr<JobConfig> WithExperts(absl::string_view more) {
+  return ParseAndValidateJob(
+      absl::StrReplaceAll(Spec(more), {{"family: llama",
+                                        "family: qwen3_moe, moe: {experts: 4, "
+                                        "top_k: 2, expert_ffn: 8}"}}));
+}
+
+// Bug it must catch: a pattern for all layers, or the default, trains other layers than it says.
+TEST(Adapter, OfExpertsIsChosenByTheirNamesInPeft) {
+  const auto trained = [](absl::string_view more) {
+    const absl::StatusOr<JobConfig> job = WithExperts(more);
+    CHECK(job.ok()) << job.status();
+    std::set<std::string> targets;
+    for (const ParameterSpec& spec : TrainedParameters(*job, *ResolveModel(job->model))) {
+      const std::string target = TargetOf(AdaptedModuleOf(spec.name));
+      if (target.starts_with("model.layers.1.")) targets.insert(target.substr(15));
+    }
+    return targets;
+  };
+  const std::set<std::string> linear = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+                                        "self_attn.o_proj"};
+  std::set<std::string> all = linear;
+  EXPECT_EQ(trained(""), linear);
+  EXPECT_EQ(trained("targets: [all-linear]"), linear);
+  all.insert("mlp.experts.down_proj");
+  EXPECT_EQ(trained("targets: [all-linear, '*.experts.down_proj']"), all);
+  all.insert("mlp.experts.gate_up_proj");
+  EXPECT_EQ(trained("targets: ['*']"), all);
+  EXPECT_EQ(trained("targets: ['*.experts.*', all-linear]"), all);
+  EXPECT_EQ(trained("targets: [model.layers.1.mlp.experts.gate_up_proj]"),
+            std::set<std::string>{"mlp.experts.gate_up_proj"});
+}
+
+TEST(Adapter, OfExpertsHasWhatPeftHasForThem) {
+  const auto refusal = [](absl::string_view more) {
+    return std::string(WithExperts(more).status().message());
+  };
+  EXPECT_THAT(refusal("targets: ['*.experts.*'], dropout: 0.1"),
+              HasSubstr("adapter.lora.dropout: wanted 0 for adapters of experts: "
+                        "model.layers.0.mlp.experts.gate_up_proj, found 0.1; nearest 0"));
+  EXPECT_THAT(refusal("targets: ['*'], dora: true"),
+              HasSubstr("adapter.lora.dora: wanted false for adapters of experts: "));
+  EXPECT_EQ(refusal("dropout: 0.1, dora: true"), "") << "not of experts";
+  EXPECT_THAT(refusal("targets: ['*.experts.3.down_proj']"),
+              HasSubstr("or the experts of a layer, found \"*.experts.3.down_proj\""));
+  EXPECT_THAT(refusal("targets: [experts.down_proj]"),
+              HasSubstr("nearest \"*.experts.down_proj\""));
+  EXPECT_THAT(refusal("targets: [all-linear, '*.q_proj']"),
+              HasSubstr("a pattern that matches experts, beside all-linear, found \"*.q_proj\""));
+}
+
+TEST(Adapter, TargetsHaveNoNumbersOfExperts) {
+  EXPECT_EQ(TargetOf("model.layers.3.mlp.experts.12.down_proj"),
+            "model.layers.3.mlp.experts.down_proj");
+  EXPECT_EQ(TargetOf("model.layers.3.mlp.experts.*.down_proj"),
+            "model.layers.3.mlp.experts.down_proj");
+  for (const char* name :
+       {"model.layers.3.mlp.experts.down_proj", "model.layers.3.mlp.shared_experts.down_proj",
+        "model.layers.3.experts.3", "model.layers.3.experts.3x.down_proj", ""}) {
+    EXPECT_EQ(TargetOf(name), name);
+  }
+}
+
 TEST(Adapter, IsTrainedWithTheModulesToSaveAlone) {
   const Recorder::IsFrozen frozen =
       FrozenBy(Job("modules_to_save: [lm_head, '*.input_layernorm']"));
@@ -86,8 +151,9 @@ TEST(Adapter, RefusesPatternsThatMatchNothing) {
   EXPECT_THAT(
       AdapterRefusal("targets: ['*.k_proj', q_proj]"),
       AllOf(HasSubstr(
-                "adapter.lora.targets[1]: wanted a pattern that matches a linear "
-                "layer that is no head, router or expert, found \"q_proj\"; nearest \"*.q_proj\""),
+                "adapter.lora.targets[1]: wanted a pattern that matches a linear layer that is no "
+                "head or router, or the experts of a layer, found \"q_proj\"; nearest "
+                "\"*.q_proj\""),
             ::testing::Not(HasSubstr("targets[0]"))));
   EXPECT_THAT(AdapterRefusal("targets: [model.layers.0.self_attn.qproj]"),
               HasSubstr(absl::StrCat("nearest \"", kQuery, "\"")));
@@ -118,7 +184,8 @@ TEST(Adapter, RefusesContradictions) {
   EXPECT_THAT(AdapterRefusal("", "init_from: base\ninit_from_subset: true"),
               HasSubstr("init_from_subset: wanted false beside an adapter"));
   EXPECT_THAT(AdapterRefusal("targets: [all-linear, '*.q_proj']"),
-              HasSubstr("all-linear alone, found both"));
+              HasSubstr("adapter.lora.targets[1]: wanted a pattern that matches experts, beside "
+                        "all-linear, found \"*.q_proj\"; nearest \"all-linear\""));
   EXPECT_THAT(AdapterRefusal("modules_to_save: ['*.q_proj']"),
               HasSubstr(absl::StrCat("modules that are no targets, found \"", kQuery, "\"")));
 }

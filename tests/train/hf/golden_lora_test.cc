@@ -1,6 +1,6 @@
-// Proves low-rank adapters against PEFT, in f64, also with magnitudes (DoRA) and dropout. Each
-// directory of tests/golden/lora is an adapter that make_lora.py trained on a model of
-// tests/golden/hf. A job with the same adapter, on one rank or divided over four, has the same
+// Proves low-rank adapters against PEFT, in f64, also with magnitudes (DoRA) and dropout, and of
+// experts. Each directory of tests/golden/lora is an adapter that make_lora.py trained on a model
+// of tests/golden/hf. A job with the same adapter, on one rank or divided over four, has the same
 // losses, norms and exported adapters after twenty steps with clipping (1e-7), whether its base is
 // a checkpoint or a directory. Its checkpoints have the adapter alone. What it exports is PEFT's
 // directory, whose config.json names the same layers; the model with both merged has PEFT's logits
@@ -9,6 +9,7 @@
 #include <fstream>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/strip.h"
 #include "gmock/gmock.h"
 #include "models/hf/model.h"
@@ -60,7 +61,19 @@ const LoraCase kCases[] = {
      {.rank = 2,
       .alpha = 3,
       .targets = {"*.self_attn.*_proj", "*.kv_a_proj_with_mqa"},
-      .dora = true}}};
+      .dora = true}},
+    {"mixtral_experts",
+     "mixtral",
+     {.rank = 2, .alpha = 3, .targets = {"*.q_proj", "*.v_proj", "*.experts.*"}}},
+    {"qwen3_moe_experts",
+     "qwen3_moe",
+     {.rank = 3, .targets = {"*.experts.gate_up_proj"}, .rslora = true}},
+    {"gpt_oss_experts", "gpt_oss", {.rank = 2, .alpha = 4, .targets = {"*.experts.*"}}},
+    {"deepseek_v3_experts",
+     "deepseek_v3",
+     {.rank = 2, .alpha = 3, .targets = {"*.q_a_proj", "*.o_proj", "*.experts.down_proj"}}}};
+
+bool IsOfExperts(absl::string_view layer) { return absl::StrContains(layer, ".experts"); }
 
 SafetensorsFile Open(const std::string& path) {
   absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path);
@@ -141,6 +154,20 @@ class GoldenLora : public ::testing::TestWithParam<LoraCase> {
               1e-7);
   }
 
+  // Experts are chosen by the names that they have in memory; PEFT compares the ends of names.
+  void ExpectTheSameParameters(const Json& config, const Json& of_peft) const {
+    const auto ends = of_peft.value("target_parameters", Json());
+    ASSERT_EQ(config.contains("target_parameters"), !ends.empty());
+    if (ends.empty()) return;
+    std::set<std::string> got, wanted;
+    for (const Json& name : config["target_parameters"]) {
+      EXPECT_TRUE(name.get<std::string>().starts_with("model.layers.")) << name;
+      got.insert(name.get<std::string>().substr(name.get<std::string>().find("experts.")));
+    }
+    for (const Json& name : ends) wanted.insert(name.get<std::string>());
+    EXPECT_EQ(got, wanted);
+  }
+
   // The logits of the checkpoint, with its adapter if it has one.
   std::vector<double> Logits(const Checkpoint& checkpoint) const {
     const auto executable =
@@ -186,9 +213,10 @@ TEST_P(GoldenLora, TwentyStepsAreThoseOfPeft) {
   std::set<std::string> layers;
   for (const auto& [name, values] : adapter) {
     absl::string_view layer = name;
-    if (absl::ConsumeSuffix(&layer, ".lora_A.weight")) layers.emplace(layer);
+    if (absl::ConsumeSuffix(&layer, ".lora_A.weight") && !IsOfExperts(layer)) layers.emplace(layer);
   }
   EXPECT_EQ(config.at("target_modules").get<std::set<std::string>>(), layers);
+  ExpectTheSameParameters(config, of_peft);
 
   const std::string merged = scratch_ + "/merged";
   const auto whole = ExportHf(trained, {.to = merged, .merge = true});
@@ -251,10 +279,17 @@ TEST_P(GoldenLora, AnAdapterIsTakenAsItIsOrRefused) {
   EXPECT_THAT(refusal(adapter), HasSubstr("found an adapter: rank "));
   adapter = {.lora = GetParam().lora};
   adapter.lora->dora = !adapter.lora->dora;
-  EXPECT_THAT(refusal(adapter), HasSubstr(GetParam().lora.dora ? ", dora; `" : "dora), found"));
+  if (!std::any_of(adapter.lora->targets.begin(), adapter.lora->targets.end(), IsOfExperts)) {
+    EXPECT_THAT(refusal(adapter), HasSubstr(GetParam().lora.dora ? ", dora; `" : "dora), found"));
+  }
   adapter = {.lora = GetParam().lora};
   adapter.lora->targets = {"*.q_proj", "*.attn.c_attn", "*.q_a_proj"};
-  EXPECT_THAT(refusal(adapter), HasSubstr("which is none of adapter.lora.targets"));
+  const bool of_experts_alone =
+      std::all_of(GetParam().lora.targets.begin(), GetParam().lora.targets.end(), IsOfExperts) &&
+      !GetParam().lora.targets.empty();
+  EXPECT_THAT(refusal(adapter),
+              HasSubstr(of_experts_alone ? "q_proj.lora_A.weight (parameter): wanted"
+                                         : "which is none of adapter.lora.targets"));
 }
 
 // What PEFT would load as something else: adapters of dense layers beside experts, and a trained

@@ -116,6 +116,11 @@ INSTANTIATE_TEST_SUITE_P(Adapters, OrderTest,
                            return Varied(AdaptedLayouts(family, 8, 29));
                          })),
                          NameOf);
+INSTANTIATE_TEST_SUITE_P(AdaptedExperts, OrderTest,
+                         ::testing::ValuesIn(OfEveryFamily([](const std::string& family) {
+                           return Varied(AdaptedExpertsLayouts(family, 8, 61));
+                         })),
+                         NameOf);
 
 // The programs that people run: at their sizes, on their numbers of GPUs.
 TEST(OrderCheckTest, NothingIsLeftToLuckInPublishedRuns) {

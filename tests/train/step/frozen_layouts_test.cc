@@ -43,5 +43,13 @@ INSTANTIATE_TEST_SUITE_P(Adapters, FrozenLayoutsTest,
                          })),
                          NameOf);
 
+// All of up to four ranks for one family with experts.
+INSTANTIATE_TEST_SUITE_P(AdaptedExperts, FrozenLayoutsTest,
+                         ::testing::ValuesIn(OfEveryFamily([](const std::string& family) {
+                           if (family == "qwen3_moe") return AdaptedExpertsLayouts(family, 4, 1);
+                           return AdaptedExpertsLayouts(family, 8, 43);
+                         })),
+                         NameOf);
+
 }  // namespace
 }  // namespace trainyard::testing

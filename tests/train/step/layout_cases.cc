@@ -259,13 +259,15 @@ std::vector<LayoutCase> FrozenLayouts(const std::string& model, int64_t max_rank
 }
 
 std::vector<LayoutCase> AdaptedLayouts(const std::string& model, int64_t max_ranks, size_t stride) {
+  // Not of experts, whose adapters have neither dropout nor magnitudes (AdaptedExpertsLayouts).
   // Not of rank 1: beside new weights, which are small, the adapters would make all heads parallel,
   // and a norm behind them would leave rounding alone of their gradients.
   const std::pair<const char*, LoraConfig> kinds[] = {
       {"all_linear", {.rank = 2, .alpha = 3}},
       {"of_a_product",
        {.rank = 3,
-        .targets = {"*q_proj", "*.up_proj", "*down_proj", "*c_*", "*to_v", "*in_proj"},
+        .targets = {"*q_proj", "*mlp.up_proj", "*mlp.down_proj", "*mixer.up_proj",
+                    "*mixer.down_proj", "*shared_experts.*", "*c_*", "*to_v", "*in_proj"},
         .rslora = true}},
       {"beside_modules",
        {.rank = 4, .modules_to_save = {"*norm*", "*ln_*", "lm_head", "*conv1d", "*proj_out_2"}}}};
@@ -278,6 +280,24 @@ std::vector<LayoutCase> AdaptedLayouts(const std::string& model, int64_t max_ran
     if (cases.size() % 2 == 0 && CaseOf(model).is_decoder) lora.dropout = 0.25;
     LayoutCase& c = cases.emplace_back(all[i]);
     c.frozen = absl::StrCat("base_of_", name, lora.dora ? "_with_magnitudes" : "");
+    c.job.adapter = AdapterConfig{.lora = lora};
+  }
+  return cases;
+}
+
+std::vector<LayoutCase> AdaptedExpertsLayouts(const std::string& model, int64_t max_ranks,
+                                              size_t stride) {
+  const std::pair<const char*, LoraConfig> kinds[] = {
+      {"with_experts", {.rank = 4, .alpha = 3, .targets = {"all-linear", "*.experts.*"}}},
+      {"of_first_products", {.rank = 3, .targets = {"*.experts.*up_proj"}, .rslora = true}},
+      {"of_second_products", {.rank = 2, .targets = {"*.experts.down_proj"}}}};
+  std::vector<LayoutCase> cases;
+  if (!FactsOf(FindFamily(model)->defaults).experts) return cases;
+  const std::vector<LayoutCase> all = AllLayouts(model, max_ranks);
+  for (size_t i = 0; i < all.size(); i += stride) {
+    const auto& [name, lora] = kinds[cases.size() % std::size(kinds)];
+    LayoutCase& c = cases.emplace_back(all[i]);
+    c.frozen = absl::StrCat("base_", name);
     c.job.adapter = AdapterConfig{.lora = lora};
   }
   return cases;

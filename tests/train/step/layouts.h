@@ -66,6 +66,10 @@ std::vector<LayoutCase> FrozenLayouts(const std::string& model, int64_t ranks, s
 // Every `stride`th of AllLayouts with low-rank adapters: in turn of all linear layers, of parts of
 // products, and beside modules that are trained as a whole.
 std::vector<LayoutCase> AdaptedLayouts(const std::string& model, int64_t ranks, size_t stride);
+// The same with adapters of experts: in turn of both products beside all linear layers, and of one
+// product alone. None for a model without experts.
+std::vector<LayoutCase> AdaptedExpertsLayouts(const std::string& model, int64_t ranks,
+                                              size_t stride);
 
 // What `layouts` returns for each family of the registry, one family after another.
 std::vector<LayoutCase> OfEveryFamily(

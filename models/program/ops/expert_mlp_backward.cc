@@ -1,0 +1,228 @@
+#include "models/program/ops/expert_mlp_backward.h"
+
+#include <utility>
+
+#include "kernels/experts/grouped_bias.h"
+#include "models/program/product.h"
+
+namespace trainyard::ops {
+
+using Row = ExpertDispatch::Row;
+
+// An instance's operands, and whether its first round is bound, which overwrites gradients if the
+// instance does. Later rounds add.
+struct ExpertMlpBackwardOp::Operands {
+  const ExpertMlpBackwardOp& op;
+  const Binder& binder;
+  const Instance& instance;
+  bool first_round = true;
+
+  Tensor in(Input input) const { return binder.tensor(instance.inputs[op.At(input)]); }
+  // Without data if the instance has no such input.
+  Tensor optional(Input input) const { return op.Has(input) ? in(input) : Tensor{}; }
+  Tensor out(Output output) const { return binder.tensor(instance.outputs[op.At(output)]); }
+  Write write(Output output) const {
+    return first_round ? binder.write(instance.outputs[op.At(output)]) : Write::kAdd;
+  }
+};
+
+bool ExpertMlpBackwardOp::Has(Input input) const {
+  switch (input) {
+    case kGateUpBias:
+    case kDownBias:
+      return form_.bias;
+    case kFirstDown:
+    case kFirstUp:
+    case kFirstNarrow:
+      return form_.first_adapter;
+    case kSecondDown:
+    case kSecondUp:
+      return form_.second_adapter;
+    default:
+      return true;
+  }
+}
+
+bool ExpertMlpBackwardOp::Has(Output output) const {
+  switch (output) {
+    case kDgateUp:
+      return trainable_.gate_up;
+    case kDdown:
+      return trainable_.down;
+    case kDgateUpBias:
+      return form_.bias && trainable_.gate_up_bias;
+    case kDdownBias:
+      return form_.bias && trainable_.down_bias;
+    case kDfirstDown:
+    case kDfirstUp:
+      return form_.first_adapter;
+    case kDsecondDown:
+    case kDsecondUp:
+    case kSecondNarrow:
+      return form_.second_adapter;
+    default:
+      return true;
+  }
+}
+
+bool ExpertMlpBackwardOp::Overwrites(int input) const {
+  const auto is = [&](Input which) { return Has(which) && size_t(input) == At(which); };
+  return is(kRows) || is(kRowWeights) || is(kUp) || is(kFirstNarrow);
+}
+
+Cost ExpertMlpBackwardOp::CostOf(const Program& program, const Instance& instance) const {
+  Cost cost = Op::CostOf(program, instance);
+  cost.flops = FlopsOf(form_.matrices()) +
+               FlopsOf((trainable_.gate_up ? form_.up_matrices() : 0) + (trainable_.down ? 1 : 0)) +
+               2 * FlopsOfAdapters();
+  return cost;
+}
+
+Call ExpertMlpBackwardOp::Bind(const Binder& binder, const Instance& instance) const {
+  const Operands first_round{*this, binder, instance, true};
+  const Operands later_rounds{*this, binder, instance, false};
+  const std::span<const Value> inputs(instance.inputs), outputs(instance.outputs);
+  const auto dispatch = DispatchOf(binder, inputs.last(num_kept()), outputs.subspan(At(kDispatch)));
+  const Arrival arrival{.x = first_round.in(kX),
+                        .rows = first_round.in(kRows),
+                        .weights = first_round.in(kWeights),
+                        .row_weights = first_round.in(kRowWeights),
+                        .gate_up = first_round.in(kGateUp),
+                        .up = first_round.in(kUp),
+                        .gate_up_bias = first_round.optional(kGateUpBias),
+                        .adapter = FirstAdapter(first_round, *dispatch)};
+  std::vector<Call> arrive = arrival.Calls(binder, *dispatch);
+  std::vector<Call> first = Round(first_round, *dispatch);
+  std::vector<Call> later = Round(later_rounds, *dispatch);
+  return [dispatch, arrive = std::move(arrive), first = std::move(first),
+          later = std::move(later)](Exec& exec) {
+    const int64_t rounds = dispatch->Load(exec);
+    for (int64_t round = 0; round < rounds; ++round) {
+      dispatch->Begin(exec, round);
+      if (rounds > 1) RunAll(arrive, exec);
+      RunAll(round == 0 ? first : later, exec);
+    }
+  };
+}
+
+BoundAdapter ExpertMlpBackwardOp::FirstAdapter(const Operands& operands,
+                                               const ExpertDispatch& dispatch) const {
+  return {.down = operands.optional(kFirstDown),
+          .up = operands.optional(kFirstUp),
+          .narrow = operands.optional(kFirstNarrow),
+          .offsets = dispatch.offsets(),
+          .scale = form_.adapter_scale};
+}
+
+BoundAdapter ExpertMlpBackwardOp::SecondAdapter(const Operands& operands,
+                                                const ExpertDispatch& dispatch) const {
+  return {.down = operands.optional(kSecondDown),
+          .up = operands.optional(kSecondUp),
+          .narrow = form_.second_adapter ? operands.out(kSecondNarrow) : Tensor{},
+          .offsets = dispatch.offsets(),
+          .scale = form_.adapter_scale};
+}
+
+std::vector<Call> ExpertMlpBackwardOp::Round(const Operands& operands,
+                                             ExpertDispatch& dispatch) const {
+  const Binder& binder = operands.binder;
+  const Tensor drows = operands.out(kDrows), row_weights = operands.in(kRowWeights);
+  const Write add = operands.first_round ? Write::kOverwrite : Write::kAdd;
+  std::vector<Call> calls = {dispatch.ToExperts(binder, Row::kToken, operands.in(kDy), drows)};
+  SecondProduct(operands, dispatch, calls);
+  FirstProduct(operands, dispatch, calls);
+  calls.push_back(dispatch.FromExperts(binder, Row::kToken, drows, operands.out(kDx), add));
+  calls.push_back(
+      dispatch.FromExperts(binder, Row::kSlot, row_weights, operands.out(kDweights), add));
+  return calls;
+}
+
+// From the gradients of the experts' results, which drows holds, to those of what the first product
+// gives and of the rows' weights, which replace these.
+void ExpertMlpBackwardOp::SecondProduct(const Operands& operands, ExpertDispatch& dispatch,
+                                        std::vector<Call>& calls) const {
+  const Binder& binder = operands.binder;
+  const auto then = [&](auto args) { calls.push_back(binder.Kernel(args)); };
+  const auto multiply = [&](const Product& p) { calls.push_back(BindProduct(binder, p)); };
+  const Tensor drows = operands.out(kDrows), hidden = operands.out(kDhidden);
+  const Tensor up = operands.in(kUp), row_weights = operands.in(kRowWeights);
+  const Tensor offsets = dispatch.offsets(), count = dispatch.received();
+  const BoundAdapter adapter = SecondAdapter(operands, dispatch);
+  if (trainable_.down || adapter.valid()) {
+    calls.push_back(Activate(binder, up, row_weights, count, hidden));
+  }
+  if (trainable_.down) {
+    multiply({.role = ProductRole::kWeightGradient,
+              .a = drows,
+              .b = hidden,
+              .offsets = offsets,
+              .out = operands.out(kDdown),
+              .write = operands.write(kDdown)});
+  }
+  if (adapter.valid()) {
+    adapter.Narrow(binder, hidden, calls);
+    adapter.Backward(binder, drows, hidden,
+                     {.down = operands.out(kDsecondDown),
+                      .up = operands.out(kDsecondUp),
+                      .write_down = operands.write(kDsecondDown),
+                      .write_up = operands.write(kDsecondUp)},
+                     calls);
+  }
+  if (Has(kDdownBias)) {
+    then(GroupedBiasGradientArgs{.dy = drows,
+                                 .w = row_weights,
+                                 .offsets = offsets,
+                                 .dbias = operands.out(kDdownBias),
+                                 .write = operands.write(kDdownBias)});
+  }
+  multiply({.role = ProductRole::kInputGradient,
+            .a = drows,
+            .b = operands.in(kDown),
+            .offsets = offsets,
+            .out = hidden});
+  if (adapter.valid()) adapter.AddInputGradient(binder, hidden, calls);
+  calls.push_back(ActivateBackward(binder, hidden, up, row_weights, count));
+  if (form_.bias) {
+    // The weight multiplies the second bias, too, so its gradient has a term with that bias.
+    then(GroupedBiasFactorGradientArgs{
+        .dy = drows, .bias = operands.in(kDownBias), .offsets = offsets, .dw = row_weights});
+  }
+}
+
+// From there to the gradients of the rows.
+void ExpertMlpBackwardOp::FirstProduct(const Operands& operands, ExpertDispatch& dispatch,
+                                       std::vector<Call>& calls) const {
+  const Binder& binder = operands.binder;
+  const Tensor drows = operands.out(kDrows), rows = operands.in(kRows), up = operands.in(kUp);
+  const Tensor offsets = dispatch.offsets();
+  const BoundAdapter adapter = FirstAdapter(operands, dispatch);
+  if (Has(kDgateUpBias)) {
+    calls.push_back(binder.Kernel(GroupedBiasGradientArgs{.dy = up,
+                                                          .offsets = offsets,
+                                                          .dbias = operands.out(kDgateUpBias),
+                                                          .write = operands.write(kDgateUpBias)}));
+  }
+  if (trainable_.gate_up) {
+    calls.push_back(BindProduct(binder, {.role = ProductRole::kWeightGradient,
+                                         .a = up,
+                                         .b = rows,
+                                         .offsets = offsets,
+                                         .out = operands.out(kDgateUp),
+                                         .write = operands.write(kDgateUp)}));
+  }
+  calls.push_back(BindProduct(binder, {.role = ProductRole::kInputGradient,
+                                       .a = up,
+                                       .b = operands.in(kGateUp),
+                                       .offsets = offsets,
+                                       .out = drows}));
+  if (!adapter.valid()) return;
+  adapter.Backward(binder, up, rows,
+                   {.down = operands.out(kDfirstDown),
+                    .up = operands.out(kDfirstUp),
+                    .write_down = operands.write(kDfirstDown),
+                    .write_up = operands.write(kDfirstUp)},
+                   calls);
+  adapter.AddInputGradient(binder, drows, calls);
+}
+
+}  // namespace trainyard::ops

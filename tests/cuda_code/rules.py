@@ -38,7 +38,7 @@ ELEMENTWISE = (
     r"gather_rows\.cu GatherKernel<(float|bf16)>",
     r"sum_squares\.cu SumSquaresKernel<\w+, (false)>",
     r"quantize\.cu AmaxKernel<\w+, (false)>",
-    r"quantize\.cu QuantizeKernel<\w+, \w+, (false)>",
+    r"quantize\.cu QuantizeKernel<\w+, \w+, .*, (false)>",
 )
 
 ANY = 1 << 30

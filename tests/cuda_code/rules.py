@@ -28,6 +28,7 @@ ELEMENTWISE = (
     r"mean_square\.cu DifferencesKernel<(1), .*",
     r"cross_entropy\.cu StatisticsKernel<(1), .*",
     r"scaled_(?:squared_relu|swiglu)\.cu (?:Forward|Backward)Kernel<(1), .*",
+    r"loss_and_gradient\.cu LossKernel<(1), .*",
     r"grouped_bias\.cu (?:Forward|Gradient|FactorGradient)Kernel<(1), .*",
     r"embedding\.cu (?:Sum|Long)Kernel<(1), .*",
     r"adamw\.cu UpdateKernel<(1), .*",

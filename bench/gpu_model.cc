@@ -82,25 +82,45 @@ double ProductSeconds(const GpuRates& gpu, double most, const MatMulShape& shape
 
 double MemorySeconds(const GpuRates& gpu, double bytes) { return kKernel + bytes / gpu.memory; }
 
-// Of [T, D] by [V, D], chunk by chunk: logits, their loss, and the two gradients.
+// Of [T, D] by [V, D], chunk by chunk: logits, their loss, and the gradients that are wanted. One
+// kernel gives the loss and the gradient of the logits if both have one dtype. It reads each logit
+// once from memory: what does not fit into shared memory comes from the L2 cache.
 double HeadSeconds(const GpuRates& gpu, const Program& program, const Instance& instance) {
-  const bool gradient = instance.outputs.size() > 2;
+  // By the end of its name, which begins with the part of the model.
+  const auto output = [&](absl::string_view name) -> const ValueInfo* {
+    for (const Value value : instance.outputs) {
+      if (absl::EndsWith(program.info(value).name, name)) return &program.info(value);
+    }
+    return nullptr;
+  };
+  const auto is_sum = [&](Value value) {
+    return program.info(value).kind == ValueKind::kParameterGradient;
+  };
+  const auto dweight = std::find_if(instance.outputs.begin(), instance.outputs.end(), is_sum);
   const auto& x = program.info(instance.inputs[0]);
   const auto& weight = program.info(instance.inputs[1]);
-  const auto& logits = program.info(instance.outputs[gradient ? 2 : 0]);
+  const auto& logits = *output(".logits");
   const int64_t v = weight.shape[0], d = weight.shape[1], c = logits.shape[0];
   const double chunks = std::ceil(double(x.shape.rows()) / double(c));
-  const double compute = double(SizeOf(weight.dtype)), sums = double(SizeOf(logits.dtype));
+  const double compute = double(SizeOf(weight.dtype)), of_logits = double(SizeOf(logits.dtype));
   const double square = double(c * v), rows = double(c * d), columns = double(v * d);
+  const bool gradient = absl::EndsWith(instance.op->name(), "_backward");
+  const bool together = instance.op->name() == "linear_cross_entropy_backward" &&
+                        output(".dlogits") == nullptr && output(".statistics") == nullptr;
   const auto product = [&](const MatMulShape& shape, double bytes) {
     return ProductSeconds(gpu, gpu.products, shape, bytes);
   };
-  double seconds = product({c, v, d}, square * sums + (rows + columns) * compute) +
-                   MemorySeconds(gpu, square * sums);
-  if (gradient) {
-    seconds += MemorySeconds(gpu, square * (sums + compute)) +
-               product({v, d, c}, (square + rows) * compute + 2 * columns * sums) +
-               product({c, d, v}, (square + columns + rows) * compute);
+  double seconds = product({c, v, d}, square * of_logits + (rows + columns) * compute);
+  if (instance.op->name() != "linear_log_probs_backward" && !together) {
+    seconds += MemorySeconds(gpu, square * of_logits);
+  }
+  if (gradient) seconds += MemorySeconds(gpu, square * (of_logits + compute));
+  if (dweight != instance.outputs.end()) {
+    const double sums = 2 * columns * double(SizeOf(program.info(*dweight).dtype));
+    seconds += product({v, d, c}, (square + rows) * compute + sums);
+  }
+  if (output(".dx") != nullptr) {
+    seconds += product({c, d, v}, (square + columns + rows) * compute);
   }
   return chunks * seconds;
 }
@@ -149,7 +169,8 @@ const char* Name(Part part) {
 OpPrediction Predict(const GpuRates& gpu, const Program& program, const Instance& instance) {
   const absl::string_view name = instance.op->name();
   const Cost cost = instance.op->CostOf(program, instance);
-  if (absl::StartsWith(name, "linear_cross_entropy")) {
+  if (absl::StartsWith(name, "linear_cross_entropy") ||
+      absl::StartsWith(name, "linear_log_probs")) {
     return {Part::kHead, HeadSeconds(gpu, program, instance)};
   }
   if (name == "attention" || name == "attention_backward") {

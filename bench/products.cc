@@ -42,14 +42,21 @@ StepProduct WeightGradient(const Shape& dweight, int64_t rows, DType operands, D
 void CountHead(const Program& program, const Instance& instance, Counts& counts) {
   const ValueInfo& x = program.info(instance.inputs[0]);
   const ValueInfo& w = program.info(instance.inputs[1]);
-  const ValueInfo& dw = program.info(instance.outputs[1]);
-  const ValueInfo& logits = program.info(instance.outputs[2]);
-  const int64_t all = x.shape.rows(), chunk = logits.shape[0];
+  const ValueInfo *logits = nullptr, *dw = nullptr;
+  bool dx = false;
+  for (const Value value : instance.outputs) {
+    const ValueInfo& info = program.info(value);
+    if (absl::EndsWith(info.name, ".logits")) logits = &info;
+    if (absl::EndsWith(info.name, ".dx")) dx = true;
+    if (info.kind == ValueKind::kParameterGradient) dw = &info;
+  }
+  CHECK(logits != nullptr) << instance.op->name() << " without logits";
+  const int64_t all = x.shape.rows(), chunk = logits->shape[0];
   for (int64_t begin = 0; begin < all; begin += chunk) {
     const int64_t rows = std::min(chunk, all - begin);
-    ++counts[Forward(x, w, rows, logits.dtype)];
-    ++counts[WeightGradient(dw.shape, rows, x.dtype, dw.dtype, begin > 0)];
-    ++counts[InputGradient(w, rows)];
+    ++counts[Forward(x, w, rows, logits->dtype)];
+    if (dw != nullptr) ++counts[WeightGradient(dw->shape, rows, x.dtype, dw->dtype, begin > 0)];
+    if (dx) ++counts[InputGradient(w, rows)];
   }
 }
 

@@ -21,6 +21,21 @@ void CrossEntropyForward(benchmark::State& state) {
 }
 BENCHMARK(CrossEntropyForward)->UseManualTime()->Unit(benchmark::kMicrosecond);
 
+// The loss and its gradient, which takes the place of the logits.
+void CrossEntropyForwardWithGradient(benchmark::State& state) {
+  Operands o;
+  StepState* const step = o.State({.loss_scale = 1});
+  const Tensor logits = o.Make(DTypeArg(state), {kT, kV});
+  Measure(state,
+          CrossEntropyForwardArgs{.logits = logits,
+                                  .targets = o.Make(DType::kI32, {kT}),
+                                  .lse = o.Make(DType::kF32, {kT}),
+                                  .state = step,
+                                  .dlogits = logits},
+          {.bytes = double(2 * logits.bytes())});
+}
+BENCHMARK(CrossEntropyForwardWithGradient)->Apply(Trained);
+
 void CrossEntropyStatistics(benchmark::State& state) {
   Operands o;
   const Tensor logits = o.Make(DType::kF32, {kT, kV});

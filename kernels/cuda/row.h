@@ -82,6 +82,18 @@ class HeldRow {
       kept_[n] = pack;
     }
   }
+  // Stores pack n to any memory, as it is.
+  __device__ void Save(T* row, int64_t i, int n) const {
+    *reinterpret_cast<Kept*>(row + i) = kept_[n];
+  }
+  // The same to global memory, in one access.
+  __device__ void Store(T* row, int64_t i, int n) const {
+    if constexpr (kPairs) {
+      StoreWords(row + i, kept_[n]);
+    } else {
+      StoreRow(row + i, kept_[n]);
+    }
+  }
   __device__ Accumulate<T> at(int n, int k) const {
     if constexpr (kPairs) {
       const uint32_t word = kept_[n].v[k / 2];

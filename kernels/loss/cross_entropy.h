@@ -11,6 +11,9 @@
 //   log_probs[t] = logits[t, targets[t]] - lse[t], 0 if not counted, in place of the loss
 //   dlogits[t,v] = -dlog_probs[t] * (exp(logits[t,v] - lse[t]) - (v == targets[t])), likewise
 //
+// Training without slices needs the loss and its gradient together. Then one call of forward writes
+// dlogits, too: a GPU reads each logit once, and writes the gradient in its place.
+//
 // If ranks divide the vocabulary, forward has two phases. Each rank first computes the statistics
 // of its columns:
 //
@@ -25,8 +28,8 @@
 //
 // Target -1 is not counted. Any other target outside the whole vocabulary is a programmer error
 // that names it. Rows are reduced in f32 (f64 for f64), and the loss in f64: on the CPU in the
-// order of t, on a GPU in an order that depends only on T. Bitwise deterministic, on the CPU for
-// any thread count.
+// order of t, on a GPU in an order that depends only on T. The formulas hold for the logits as they
+// are given: bf16 logits are exact in f32. Bitwise deterministic, on the CPU for any thread count.
 //
 // Letters: T tokens, V columns of logits: the vocabulary, or this rank's slice of it; n ranks.
 
@@ -38,19 +41,21 @@
 namespace trainyard {
 
 struct CrossEntropyForwardArgs {
-  ConstTensor logits;     // [T, V]  f64 | f32
+  ConstTensor logits;     // [T, V]  f64 | f32 | bf16
   ConstTensor targets;    // [T]     i32
-  Tensor lse;             // [T]     out, dtype of logits; kept for backward
+  Tensor lse;             // [T]     out, f32 (f64 for f64); kept for backward
   StepState* state;       // device memory; `loss` is added to
   VocabSlice slice = {};  // the whole vocabulary, with its padding
-  Tensor log_probs = {};  // [T]     out, dtype of logits; if given, `state` is not used
+  Tensor log_probs = {};  // [T]     out, dtype of lse; if given, `state` is not used
+  Tensor dlogits = {};    // [T, V]  out, as that of backward, if given; not with log_probs. lse of
+                          // rows that are not counted then says nothing.
 };
 
 struct CrossEntropyStatisticsArgs {
-  ConstTensor logits;   // [T, V]  f64 | f32
+  ConstTensor logits;   // [T, V]  f64 | f32 | bf16
   ConstTensor targets;  // [T]     i32
   VocabSlice slice;     // the slice that logits have
-  Tensor statistics;    // [T, 3]  out, dtype of logits
+  Tensor statistics;    // [T, 3]  out, f32 (f64 for f64)
 };
 
 struct CrossEntropyCombineArgs {
@@ -71,31 +76,47 @@ struct CrossEntropyBackwardArgs {
   Tensor dlogits;          // [T, V]  out, dtype of logits, or bf16 if logits are f32; overwritten;
                            // may be logits if of the same dtype
   VocabSlice slice = {};   // the slice that logits have
-  ConstTensor dlog_probs = {};  // [T]  dtype of logits; if given, in place of the loss's gradient
+  ConstTensor dlog_probs = {};  // [T]  dtype of lse; if given, in place of the loss's gradient
 };
 
+// Checks logits [T, V], and returns the dtype of their rows' statistics.
+inline DType ExpectLogits(const ConstTensor& logits) {
+  ExpectColumns("cross_entropy logits", logits);
+  ExpectFloat("cross_entropy logits", logits);
+  ExpectData("cross_entropy logits", logits);
+  return AccumulateOfDType(logits.dtype);
+}
+
+inline void ExpectLogitsGradient(const Tensor& dlogits, const ConstTensor& logits) {
+  const bool f32 = logits.dtype == DType::kF32;
+  ExpectDType("cross_entropy dlogits", dlogits, {logits.dtype, f32 ? DType::kBF16 : logits.dtype});
+  ExpectMatrix("cross_entropy dlogits", dlogits, dlogits.dtype, logits.shape.rows(),
+               logits.shape.back());
+}
+
 inline void Check(const CrossEntropyForwardArgs& args) {
-  ExpectColumns("cross_entropy logits", args.logits);
-  ExpectDType("cross_entropy logits", args.logits, {DType::kF64, DType::kF32});
-  ExpectData("cross_entropy logits", args.logits);
-  ExpectElements("cross_entropy targets", args.targets, DType::kI32, args.logits.shape.rows());
-  ExpectElements("cross_entropy lse", args.lse, args.logits.dtype, args.logits.shape.rows());
+  const DType dtype = ExpectLogits(args.logits);
+  const int64_t t = args.logits.shape.rows();
+  ExpectElements("cross_entropy targets", args.targets, DType::kI32, t);
+  ExpectElements("cross_entropy lse", args.lse, dtype, t);
   if (args.log_probs.data != nullptr) {
-    ExpectElements("cross_entropy log_probs", args.log_probs, args.logits.dtype,
-                   args.logits.shape.rows());
+    ExpectElements("cross_entropy log_probs", args.log_probs, dtype, t);
+  }
+  if (args.dlogits.data != nullptr) {
+    ExpectLogitsGradient(args.dlogits, args.logits);
+    CHECK(args.log_probs.data == nullptr)
+        << "cross_entropy dlogits: that of log-probabilities is not known before they are";
   }
   ExpectSlice("cross_entropy slice", args.slice, args.logits.shape.back());
   CHECK(args.state != nullptr) << "cross_entropy state: none";
 }
 
 inline void Check(const CrossEntropyStatisticsArgs& args) {
-  const int64_t v = ExpectColumns("cross_entropy logits", args.logits);
+  const DType dtype = ExpectLogits(args.logits);
   const int64_t t = args.logits.shape.rows();
-  ExpectDType("cross_entropy logits", args.logits, {DType::kF64, DType::kF32});
-  ExpectData("cross_entropy logits", args.logits);
   ExpectElements("cross_entropy targets", args.targets, DType::kI32, t);
-  ExpectSlice("cross_entropy slice", args.slice, v);
-  ExpectMatrix("cross_entropy statistics", args.statistics, args.logits.dtype, t, 3);
+  ExpectSlice("cross_entropy slice", args.slice, args.logits.shape.back());
+  ExpectMatrix("cross_entropy statistics", args.statistics, dtype, t, 3);
 }
 
 inline void Check(const CrossEntropyCombineArgs& args) {
@@ -118,21 +139,16 @@ inline void Check(const CrossEntropyCombineArgs& args) {
 }
 
 inline void Check(const CrossEntropyBackwardArgs& args) {
-  const int64_t v = ExpectColumns("cross_entropy logits", args.logits);
+  const DType dtype = ExpectLogits(args.logits);
   const int64_t t = args.logits.shape.rows();
-  const DType dtype = args.logits.dtype;
-  ExpectDType("cross_entropy logits", args.logits, {DType::kF64, DType::kF32});
-  ExpectData("cross_entropy logits", args.logits);
   ExpectElements("cross_entropy targets", args.targets, DType::kI32, t);
   ExpectElements("cross_entropy lse", args.lse, dtype, t);
   if (args.dlog_probs.data != nullptr) {
     ExpectElements("cross_entropy dlog_probs", args.dlog_probs, dtype, t);
   }
   CHECK(args.state != nullptr) << "cross_entropy state: none";
-  ExpectDType("cross_entropy dlogits", args.dlogits,
-              {dtype, dtype == DType::kF32 ? DType::kBF16 : dtype});
-  ExpectMatrix("cross_entropy dlogits", args.dlogits, args.dlogits.dtype, t, v);
-  ExpectSlice("cross_entropy slice", args.slice, v);
+  ExpectLogitsGradient(args.dlogits, args.logits);
+  ExpectSlice("cross_entropy slice", args.slice, args.logits.shape.back());
 }
 
 }  // namespace trainyard

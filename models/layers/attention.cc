@@ -27,8 +27,11 @@ Value Attention::operator()(Recorder& recorder, Value x,
                          .value_head_dim = options_.value_head_dim};
   recorder.set_label("attention");
   Value qkv = qkv_(recorder, x);
+  // The table is recorded first, so that norm and rotation can be fused (passes/fuse.cc).
+  ops::Rotation rotation;
+  if (options_.rope) rotation = ops::RopeRotation(recorder, heads, *options_.rope);
   if (options_.qk_norm) qkv = (*options_.qk_norm)(recorder, qkv, heads);
-  if (options_.rope) qkv = ops::Rope(recorder, qkv, heads, *options_.rope);
+  if (options_.rope) qkv = ops::Rope(recorder, qkv, heads, rotation);
   const bool packed = recorder.Declares(kDocumentBegins);
   const ops::AttentionForm form{
       .mask = options_.mask,

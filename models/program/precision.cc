@@ -19,6 +19,7 @@ Precision Everywhere(DType dtype) {
           .moment = dtype,
           .activation = dtype,
           .statistic = dtype,
+          .logits = dtype,
           .layer = formats,
           .plain = formats,
           .experts = formats,
@@ -71,6 +72,7 @@ Precision Precision::BF16() {
           .moment = kF32,
           .activation = kBF16,
           .statistic = kF32,
+          .logits = kF32,
           // In the order forward, input gradient, weight gradient.
           .layer = {kRounded, kRounded, kSums},
           .plain = {kRounded, kRounded, kSums},
@@ -88,6 +90,12 @@ Precision Precision::WithCompactState() const {
   Precision with = *this;
   with.split_masters = true;
   with.moment = DType::kBF16;
+  return with;
+}
+
+Precision Precision::WithRoundedLogits() const {
+  Precision with = *this;
+  with.logits = activation;
   return with;
 }
 

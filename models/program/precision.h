@@ -83,6 +83,9 @@ struct Precision {
   bool split_masters = false;
   DType activation;  // Activations and their gradients.
   DType statistic;   // Statistics of rows, losses, rotations, weights of experts.
+  // The head's logits of which a loss is the cross-entropy. Logits that are outputs, or of which
+  // log-probabilities are taken, have the result of the head's product.
+  DType logits;
   // Products.
   ProductFormats layer, plain, experts, router, head;
 
@@ -100,6 +103,9 @@ struct Precision {
   static Precision F64();
   static Precision F32();
   static Precision BF16();
+  // The same with logits of the loss that are rounded as activations are. GPUs train so: logits are
+  // most of what the head moves in memory (docs/precision.md).
+  Precision WithRoundedLogits() const;
   // Whether state can be compact: forward and backward read weights in bf16, of masters in f32.
   bool CanBeCompact() const;
   // The same with masters that are split and moments in bf16. CHECKs CanBeCompact.

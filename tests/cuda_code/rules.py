@@ -18,7 +18,8 @@ ELEMENTWISE = (
     r".* ElementsKernel<EachPack<(1), .*",
     r".* RowsKernel<(1), .*",
     r".* ColumnsKernel<\w+, (1), .*",
-    r"(?:adaptive|gated|head)_norm\.cu (?:Forward|Backward)Kernel<\w+, (0)>",
+    r"(?:adaptive|gated)_norm\.cu (?:Forward|Backward)Kernel<\w+, (0)>",
+    r"head_norm\.cu (?:Forward|Backward)Kernel<\w+, (0), false>",
     r"(?:rms|layer)_norm\.cu (?:Forward|Backward)Kernel<\w+, (0), 256>",
     r"causal_conv\.cu (?:Forward|Backward)Kernel<\w+, (1), 4>",
     r"gated_add\.cu BackwardKernel<\w+, (0)>",
@@ -27,6 +28,7 @@ ELEMENTWISE = (
     r"latent_heads\.cu (?:Forward|Backward)Kernel<\w+, (1)>",
     r"mean_square\.cu DifferencesKernel<(1), .*",
     r"cross_entropy\.cu StatisticsKernel<(1), .*",
+    r"loss_and_gradient\.cu LossKernel<(1), .*",
     r"scaled_(?:squared_relu|swiglu)\.cu (?:Forward|Backward)Kernel<(1), .*",
     r"grouped_bias\.cu (?:Forward|Gradient|FactorGradient)Kernel<(1), .*",
     r"embedding\.cu (?:Sum|Long)Kernel<(1), .*",
@@ -38,7 +40,7 @@ ELEMENTWISE = (
     r"gather_rows\.cu GatherKernel<(float|bf16)>",
     r"sum_squares\.cu SumSquaresKernel<\w+, (false)>",
     r"quantize\.cu AmaxKernel<\w+, (false)>",
-    r"quantize\.cu QuantizeKernel<\w+, \w+, (false)>",
+    r"quantize\.cu QuantizeKernel<\w+, \w+, .*, (false)>",
 )
 
 ANY = 1 << 30

@@ -21,7 +21,8 @@ CONTEXT = 1  # GiB that each program takes besides its tensors.
 GIB = {"MiB": 1 / 1024, "GiB": 1}
 # The ops for which there is a layer that is no row's.
 OPS = {
-    "qwen3_moe": {"head_norm", "router", "expert_mlp", "expert_mlp_backward"},
+    "qwen3_moe": {"head_norm_rope", "head_norm_rope_backward", "router", "expert_mlp",
+                  "expert_mlp_backward"},
     "deepseek_v3": {"latent_heads", "latent_heads_backward", "attention", "attention_backward",
                     "router", "expert_mlp", "expert_mlp_backward", "load_balance",
                     "load_balance_backward", "balance_bias"},

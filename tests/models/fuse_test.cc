@@ -53,7 +53,30 @@ TEST(FuseTest, ABlocksFirstAddIsFusedWithItsSecondNorm) {
     EXPECT_EQ(fewer(List::kBackwardInput, "add"), layers);
     EXPECT_EQ(fewer(List::kBackwardInput, norm + "_backward"), 0);
     const int gelus = Count(apart, List::kForward, "gelu");
-    EXPECT_EQ(apart.instances.size() - fused.instances.size(), size_t(2 * layers + 2 * gelus));
+    const int head_norms = Count(apart, List::kForward, "head_norm");
+    EXPECT_EQ(apart.instances.size() - fused.instances.size(),
+              size_t(2 * layers + 2 * gelus + 2 * head_norms));
+  }
+}
+
+// Backward is recorded as one pass, too, and reads what forward read.
+TEST(FuseTest, NormalisedHeadsAreRotatedInTheSamePass) {
+  const ModelConfig config = TinyMoe();
+  const Program program = RecordTraining(*CreateModel(config), {.record = {.sequence = 4}});
+  for (const List list : {List::kForward, List::kBackwardInput}) {
+    for (const char* op : {"head_norm", "rope", "head_norm_backward", "rope_backward"}) {
+      EXPECT_EQ(Count(program, list, op), 0) << op;
+    }
+  }
+  for (int block = 1; block <= int(AsDecoder(config).layers); ++block) {
+    const Instance& forward = Find(program, List::kForward, "head_norm_rope", block);
+    const Instance& backward =
+        Find(program, List::kBackwardInput, "head_norm_rope_backward", block);
+    ASSERT_EQ(forward.inputs.size(), 5u);
+    ASSERT_EQ(backward.inputs.size(), 7u);
+    EXPECT_EQ(backward.inputs[1], forward.inputs[0]) << "what was normalised";
+    EXPECT_EQ(backward.inputs[5], forward.inputs[3]) << "cos";
+    EXPECT_EQ(backward.inputs[6], forward.inputs[4]) << "sin";
   }
 }
 
@@ -191,6 +214,27 @@ TEST(FuseTest, AGradientWithTwoReadersStays) {
   }
   Fuse(apart, List::kBackwardInput);
   EXPECT_EQ(Count(apart, List::kBackwardInput, "matmul_gelu_backward"), 0);
+}
+
+// The kernel of both rotates whole heads.
+TEST(FuseTest, HeadsOfWhichAPartIsRotatedStayApart) {
+  constexpr ops::Heads kHeads{.heads = 2, .kv_heads = 1, .head_dim = 4, .sequence = 4};
+  for (const int64_t dims : {4, 2}) {
+    Recorder recorder(Precision::F32(), {}, /*training=*/false);
+    const Value qkv = recorder.Input("qkv", {4, kHeads.columns()}, DType::kF32, {});
+    const auto gain = [&](const char* name) {
+      return recorder.Parameter({.name = name, .shape = {kHeads.head_dim}});
+    };
+    const ops::HeadGains gains{.query = gain("q"), .key = gain("k"), .options = {.eps = 1e-5}};
+    const ops::Rotation rotation =
+        ops::RopeRotation(recorder, kHeads, {.base = 10000, .dims = dims});
+    ops::Rope(recorder, ops::HeadNorm(recorder, qkv, gains, kHeads), kHeads, rotation);
+    Program& program = recorder.mutable_program();
+    Fuse(program, List::kForward);
+    const bool whole = dims == kHeads.head_dim;
+    EXPECT_EQ(Count(program, List::kForward, "head_norm_rope"), whole ? 1 : 0);
+    EXPECT_EQ(Count(program, List::kForward, "rope"), whole ? 0 : 1);
+  }
 }
 
 TEST(FuseTest, BlocksStayApart) {

@@ -2,9 +2,11 @@
 // computed here apart: loss and both gradients, on one rank and with the vocabulary divided; and
 // that a training step's forward pass leaves all of it to backward, validation's gives the loss.
 #include <cmath>
+#include <map>
 #include <mutex>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "models/program/op.h"
 #include "models/program/ops/ops.h"
@@ -162,8 +164,9 @@ TEST_P(LinearCrossEntropyTest, GivesLossAndGradientsOfTheWholeLogits) {
   for (const auto& [precision, tolerance] :
        {std::pair{Precision::F64(), 1e-12},
         std::pair{Precision::F32(), Tolerance(DType::kF32, sizes.tokens * sizes.vocab)},
-        std::pair{Precision::BF16(), Tolerance(DType::kBF16, sizes.vocab)}}) {
-    SCOPED_TRACE(Name(precision.activation));
+        std::pair{Precision::BF16(), Tolerance(DType::kBF16, sizes.vocab)},
+        std::pair{Precision::BF16().WithRoundedLogits(), Tolerance(DType::kBF16, sizes.vocab)}}) {
+    SCOPED_TRACE(absl::StrCat(Name(precision.activation), ", logits ", Name(precision.logits)));
     const auto [got, x, w] = Train(sizes, precision);
     const Result want = OfWholeLogits(sizes, x, w);
     EXPECT_NEAR(got.loss, want.loss, tolerance * want.loss);
@@ -190,6 +193,43 @@ INSTANTIATE_TEST_SUITE_P(Sizes, LinearCrossEntropyTest,
                          ::testing::Values(Sizes{1, 2, 1, 1}, Sizes{7, 12, 1, 7},
                                            Sizes{1201, 12300, 1, 401}, Sizes{6, 4, 2, 6},
                                            Sizes{1202, 4200, 2, 601}, Sizes{1203, 6300, 3, 602}));
+
+// A chunk of rounded logits has more rows, and its gradient takes the memory of the logits.
+TEST(LinearCrossEntropy, RoundedLogitsTakeHalfTheMemoryAndGiveItToTheirGradient) {
+  const Sizes sizes{1300, 12300, 1, 0};
+  const auto shapes = [&](const Precision& precision) {
+    const Program program = Record(sizes, precision, 0);
+    std::map<std::string, std::pair<DType, int64_t>> shapes;
+    for (const Instance& instance : program.instances) {
+      if (instance.op->name() != "linear_cross_entropy_backward") continue;
+      for (const Value value : instance.outputs) {
+        const ValueInfo& info = program.info(value);
+        shapes[info.name.substr(info.name.rfind('.') + 1)] = {info.dtype, info.shape[0]};
+      }
+    }
+    return shapes;
+  };
+  const auto wide = shapes(Precision::BF16());
+  EXPECT_EQ(wide.at("logits"), std::pair(DType::kF32, int64_t{434}));
+  EXPECT_EQ(wide.at("dlogits"), std::pair(DType::kBF16, int64_t{434}));
+  const auto rounded = shapes(Precision::BF16().WithRoundedLogits());
+  EXPECT_EQ(rounded.at("logits"), std::pair(DType::kBF16, int64_t{650}));
+  EXPECT_FALSE(rounded.contains("dlogits"));
+}
+
+// A preference is learnt from differences of log-probabilities, which rounding would hide.
+TEST(LinearCrossEntropy, LogProbabilitiesAreNotRounded) {
+  Recorder recorder(Precision::BF16().WithRoundedLogits(), {}, /*training=*/true);
+  const Value x = recorder.Input("x", {4, 8}, DType::kBF16, {});
+  const Value weight = recorder.Parameter({.name = "weight", .shape = {16, 8}});
+  ops::LinearLogProbs(recorder, x, weight, recorder.Input("targets", {4}, DType::kI32, {}), {});
+  const Program& program = recorder.program();
+  const Instance& instance = program.instances.back();
+  ASSERT_EQ(instance.op->name(), "linear_log_probs");
+  for (const Value value : instance.outputs) {
+    EXPECT_EQ(program.info(value).dtype, DType::kF32) << program.info(value);
+  }
+}
 
 TEST(LinearCrossEntropy, ForwardGivesTheLossInValidationAlone) {
   const Sizes sizes{7, 12, 1, 7};

@@ -19,8 +19,9 @@
 namespace trainyard {
 namespace {
 
-Precision PrecisionOf(const JobConfig& job, const EngineOptions& options) {
+Precision PrecisionOf(const JobConfig& job, DeviceKind device, const EngineOptions& options) {
   Precision precision = options.precision == nullptr ? FormatsOf(job) : *options.precision;
+  if (device == DeviceKind::kCuda) precision = precision.WithRoundedLogits();
   if (job.parallelism.reduction == Reduction::kBF16) precision.reduced = DType::kBF16;
   return precision;
 }
@@ -39,7 +40,7 @@ int64_t LogitsBytesOn(DeviceKind device) {
 
 TrainingOptions OptionsOf(const JobConfig& job, const Layout& layout, DeviceKind device,
                           const EngineOptions& options) {
-  return {.record = {.precision = PrecisionOf(job, options),
+  return {.record = {.precision = PrecisionOf(job, device, options),
                      .micro_batch = job.batch.micro,
                      .sequence = job.batch.sequence,
                      .mesh = layout.mesh,

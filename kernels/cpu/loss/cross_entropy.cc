@@ -26,55 +26,63 @@ struct Softmax {
   A lse() const { return largest + std::log(sum); }
 };
 
-template <typename A>
-Softmax<A> SoftmaxOf(const A* row, int64_t vocab) {
-  A largest = row[0], sum = 0;
+// L: the dtype of logits.
+template <typename L, typename A = Accumulate<L>>
+Softmax<A> SoftmaxOf(const L* row, int64_t vocab) {
+  A largest = A(row[0]), sum = 0;
 #pragma omp simd reduction(max : largest)
-  for (int64_t v = 0; v < vocab; ++v) largest = row[v] > largest ? row[v] : largest;
+  for (int64_t v = 0; v < vocab; ++v) largest = A(row[v]) > largest ? A(row[v]) : largest;
 #pragma omp simd reduction(+ : sum)
-  for (int64_t v = 0; v < vocab; ++v) sum += Exp(row[v] - largest);
+  for (int64_t v = 0; v < vocab; ++v) sum += Exp(A(row[v]) - largest);
   return {largest, sum};
 }
 
-template <typename A>
+template <typename L>
 void Forward(const Exec& exec, const CrossEntropyForwardArgs& args) {
+  using A = Accumulate<L>;
   const int64_t rows = args.logits.shape.rows(), columns = args.logits.shape.back();
   const int64_t ids = IdsOf(args.slice, columns);
-  const A* logits = args.logits.as<A>();
-  A* lse = args.lse.as<A>();
-  ParallelRows(exec, rows, columns, [=](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) lse[t] = SoftmaxOf(logits + t * columns, ids).lse();
-  });
+  const L* logits = args.logits.as<L>();
   const int32_t* targets = args.targets.as<int32_t>();
+  A* lse = args.lse.as<A>();
+  const bool counted_alone = args.dlogits.data != nullptr;
+  ParallelRows(exec, rows, columns, [=](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      lse[t] = 0;
+      if (counted_alone && targets[t] < 0) continue;
+      lse[t] = SoftmaxOf(logits + t * columns, ids).lse();
+    }
+  });
   if (args.log_probs.data != nullptr) {
     A* log_probs = args.log_probs.as<A>();
     for (int64_t t = 0; t < rows; ++t) {
-      log_probs[t] = targets[t] >= 0 ? logits[t * columns + targets[t]] - lse[t] : A(0);
+      log_probs[t] = targets[t] >= 0 ? A(logits[t * columns + targets[t]]) - lse[t] : A(0);
     }
     return;
   }
   double loss = 0;
   for (int64_t t = 0; t < rows; ++t) {
-    if (targets[t] >= 0) loss += double(lse[t]) - double(logits[t * columns + targets[t]]);
+    if (targets[t] >= 0) loss += double(lse[t]) - double(A(logits[t * columns + targets[t]]));
   }
   args.state->loss += args.state->loss_scale * loss;
 }
 
-template <typename A>
+template <typename L>
 void Statistics(const Exec& exec, const CrossEntropyStatisticsArgs& args) {
+  using A = Accumulate<L>;
   const int64_t rows = args.logits.shape.rows(), columns = args.logits.shape.back();
   const int64_t first = args.slice.first, ids = IdsOf(args.slice, columns);
-  const A* logits = args.logits.as<A>();
+  const L* logits = args.logits.as<L>();
   const int32_t* targets = args.targets.as<int32_t>();
   A* statistics = args.statistics.as<A>();
   ParallelRows(exec, rows, columns, [=](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
-      const A* row = logits + t * columns;
+      const L* row = logits + t * columns;
       const auto [largest, sum] = SoftmaxOf(row, ids);
       const int64_t target = targets[t] - first;
       const bool held = target >= 0 && target < ids;
       A* out = statistics + t * 3;
-      out[0] = largest, out[1] = sum, out[2] = held ? row[target] : A(0);
+      out[0] = largest, out[1] = sum, out[2] = held ? A(row[target]) : A(0);
     }
   });
 }
@@ -109,11 +117,12 @@ void Combine(const CrossEntropyCombineArgs& args) {
   if (log_probs == nullptr) args.state->loss += args.state->loss_scale * loss;
 }
 
-template <typename A, typename T>
+template <typename L, typename T>
 void Backward(const Exec& exec, const CrossEntropyBackwardArgs& args) {
+  using A = Accumulate<L>;
   const int64_t rows = args.logits.shape.rows(), columns = args.logits.shape.back();
   const int64_t first = args.slice.first, ids = IdsOf(args.slice, columns);
-  const A* logits = args.logits.as<A>();
+  const L* logits = args.logits.as<L>();
   const A* lse = args.lse.as<A>();
   const int32_t* targets = args.targets.as<int32_t>();
   T* dlogits = args.dlogits.as<T>();
@@ -121,7 +130,7 @@ void Backward(const Exec& exec, const CrossEntropyBackwardArgs& args) {
   const A* const dlog_probs = args.dlog_probs.data == nullptr ? nullptr : args.dlog_probs.as<A>();
   ParallelRows(exec, rows, columns, [=](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
-      const A* row = logits + t * columns;
+      const L* row = logits + t * columns;
       T* out = dlogits + t * columns;
       if (targets[t] < 0) {
         std::fill_n(out, columns, T(A(0)));
@@ -131,9 +140,9 @@ void Backward(const Exec& exec, const CrossEntropyBackwardArgs& args) {
       const int64_t target = targets[t] - first;
       const bool held = target >= 0 && target < ids;
       const A probability =
-          held ? Exp(row[target] - offset) : A(0);  // Before out is written, which may be row.
+          held ? Exp(A(row[target]) - offset) : A(0);  // Before out is written, which may be row.
 #pragma omp simd
-      for (int64_t v = 0; v < ids; ++v) out[v] = T(scale * Exp(row[v] - offset));
+      for (int64_t v = 0; v < ids; ++v) out[v] = T(scale * Exp(A(row[v]) - offset));
       std::fill(out + ids, out + columns, T(A(0)));
       if (held) out[target] = T(scale * (probability - A(1)));
     }
@@ -144,20 +153,19 @@ void Backward(const Exec& exec, const CrossEntropyBackwardArgs& args) {
 
 void CrossEntropyForward(Exec& exec, const CrossEntropyForwardArgs& args) {
   CheckTargets(args.targets, VocabOf(args.slice, args.logits.shape.back()));
-  if (args.logits.dtype == DType::kF64) {
-    Forward<double>(exec, args);
-  } else {
-    Forward<float>(exec, args);
-  }
+  DispatchFloat(args.logits.dtype, [&](auto scalar) { Forward<decltype(scalar)>(exec, args); });
+  if (args.dlogits.data == nullptr) return;
+  CrossEntropyBackward(exec, {.logits = args.logits,
+                              .targets = args.targets,
+                              .lse = args.lse,
+                              .state = args.state,
+                              .dlogits = args.dlogits,
+                              .slice = args.slice});
 }
 
 void CrossEntropyStatistics(Exec& exec, const CrossEntropyStatisticsArgs& args) {
   CheckTargets(args.targets, VocabOf(args.slice, args.logits.shape.back()));
-  if (args.logits.dtype == DType::kF64) {
-    Statistics<double>(exec, args);
-  } else {
-    Statistics<float>(exec, args);
-  }
+  DispatchFloat(args.logits.dtype, [&](auto scalar) { Statistics<decltype(scalar)>(exec, args); });
 }
 
 void CrossEntropyCombine(Exec&, const CrossEntropyCombineArgs& args) {
@@ -170,13 +178,11 @@ void CrossEntropyCombine(Exec&, const CrossEntropyCombineArgs& args) {
 
 void CrossEntropyBackward(Exec& exec, const CrossEntropyBackwardArgs& args) {
   CheckTargets(args.targets, VocabOf(args.slice, args.logits.shape.back()));
-  if (args.logits.dtype == DType::kF64) {
-    Backward<double, double>(exec, args);
-  } else if (args.dlogits.dtype == DType::kF32) {
-    Backward<float, float>(exec, args);
-  } else {
-    Backward<float, bf16>(exec, args);
-  }
+  DispatchFloat(args.logits.dtype, [&](auto scalar) {
+    using L = decltype(scalar);
+    args.dlogits.dtype == args.logits.dtype ? Backward<L, L>(exec, args)
+                                            : Backward<float, bf16>(exec, args);
+  });
 }
 
 }  // namespace trainyard::cpu

@@ -71,7 +71,7 @@ void Backward(Exec& exec, const HeadNormBackwardArgs& args) {
         for (int64_t i = 0; i < d; ++i)
           dx[i] = T(r * (A(dy[i]) * (A(gain[i]) + offset) - A(x[i]) * along));
       }
-      std::copy_n(dy, width - normed * d, dx);
+      if (dy != dx) std::copy_n(dy, width - normed * d, dx);
     }
   };
   SumRows<2, A>(exec, {args.x.shape.rows(), d}, {args.dq_gain.as<A>(), args.dk_gain.as<A>()},
@@ -82,10 +82,16 @@ void Backward(Exec& exec, const HeadNormBackwardArgs& args) {
 
 void HeadNormForward(Exec& exec, const HeadNormForwardArgs& args) {
   DispatchFloat(args.x.dtype, [&](auto scalar) { Forward<decltype(scalar)>(exec, args); });
+  if (args.cos.data != nullptr) Rope(exec, RotationOf(args, args.y, args.y, /*inverse=*/false));
 }
 
 void HeadNormBackward(Exec& exec, const HeadNormBackwardArgs& args) {
-  DispatchFloat(args.x.dtype, [&](auto scalar) { Backward<decltype(scalar)>(exec, args); });
+  HeadNormBackwardArgs of_norm = args;
+  if (args.cos.data != nullptr) {
+    Rope(exec, RotationOf(args, args.dy, args.dx, /*inverse=*/true));
+    of_norm.dy = args.dx;
+  }
+  DispatchFloat(args.x.dtype, [&](auto scalar) { Backward<decltype(scalar)>(exec, of_norm); });
 }
 
 }  // namespace trainyard::cpu

@@ -1,99 +1,54 @@
 // All kernels are bound by memory. Logits are read once for the statistics, by one block per row
 // that updates the largest logit and the sum. They are read once more for the gradient. Without
-// slices of the vocabulary, forward is the case of one slice.
+// slices of the vocabulary, forward is the case of one slice. loss_and_gradient.cu has the loss and
+// its gradient in one kernel.
 
-#include <limits>
+#include <type_traits>
 
 #include "kernels/cuda/context.h"
-#include "kernels/cuda/failure.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/loss/logits.h"
+#include "kernels/cuda/loss/loss_and_gradient.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/loss/cross_entropy.h"
 
 namespace trainyard::cuda {
 namespace {
 
-struct Targets {
-  const int32_t* ids;
-  int64_t first, columns, vocab;  // The slice that logits have.
-  int64_t held;                   // Columns before the padding.
-  Failure fail = {};
-
-  __device__ void Check(int64_t t) const {
-    if (ids[t] >= -1 && ids[t] < vocab) return;
-    fail("cross_entropy targets: target % at %, the vocabulary has % ids", ids[t], t, vocab);
-  }
-};
-
-Targets TargetsOf(const ConstTensor& targets, const VocabSlice& slice, int64_t columns) {
-  return {targets.as<int32_t>(), slice.first, columns, VocabOf(slice, columns),
-          IdsOf(slice, columns)};
-}
-
 template <typename A, typename Tensor>
 A* OrNull(const Tensor& tensor) {
   return tensor.data == nullptr ? nullptr : tensor.template as<std::remove_const_t<A>>();
 }
 
-// Number of loads that a thread has in flight.
-template <typename A>
-constexpr int kAheadOf = 16 / int(sizeof(A));
-
-// Each thread's largest logit begins with a value that is less than any except minus infinity.
-template <int kCount, typename A>
+template <int kCount, typename L>
 __global__ void __launch_bounds__(512)
-    StatisticsKernel(const A* logits, Targets targets, int64_t rows, A* statistics) {
-  constexpr int kAhead = kAheadOf<A>;
-  constexpr A kLeast = std::numeric_limits<A>::lowest();
-  const int64_t held = targets.held, stride = blockDim.x * kCount;
-  const int64_t whole = held / kCount * kCount;  // Columns in packs without padding.
+    StatisticsKernel(const L* logits, Targets targets, int64_t rows, Accumulate<L>* statistics) {
+  using A = Accumulate<L>;
+  const int held = int(targets.held);
   for (int64_t t = blockIdx.x; t < rows; t += gridDim.x) {
     if (threadIdx.x == 0) targets.Check(t);
-    const A* row = logits + t * targets.columns;
-    A largest = kLeast, sum = 0;
-    if (kCount > 1 && threadIdx.x < held - whole) {
-      largest = row[whole + threadIdx.x];
-      sum = 1;
-    }
-    for (int64_t v = threadIdx.x * kCount; v < whole; v += kAhead * stride) {
-      Pack<A, kCount> packs[kAhead];
-#pragma unroll
-      for (int k = 0; k < kAhead; ++k) {
-        for (A& x : packs[k].v) x = -std::numeric_limits<A>::infinity();
-        if (v + k * stride < whole) packs[k] = LoadPack<A, kCount>(row + v + k * stride);
-      }
-      A larger = largest;
-#pragma unroll
-      for (const auto& pack : packs) {
-        for (const A x : pack.v) larger = Max()(larger, x);
-      }
-      sum *= std::exp(largest - larger);
-#pragma unroll
-      for (const auto& pack : packs) {
-        for (const A x : pack.v) sum += std::exp(x - larger);
-      }
-      largest = larger;
-    }
-    const A of_all = BlockReduce(largest, Max(), kLeast);
-    sum = BlockSum(sum * std::exp(largest - of_all));
+    const L* row = logits + t * targets.columns;
+    const auto pass_over = [](int, const RowPack<L, kCount>&) {};
+    const Softmax<L> all = SoftmaxOf<kCount>(row, held, pass_over).OfBlock();
     if (threadIdx.x == 0) {
       const int64_t target = targets.ids[t] - targets.first;
       A* const out = statistics + t * 3;
-      out[0] = of_all;
-      out[1] = sum;
-      out[2] = target >= 0 && target < held ? row[target] : A(0);
+      out[0] = all.largest;
+      out[1] = all.sum;
+      out[2] = target >= 0 && target < held ? A(row[target]) : A(0);
     }
   }
 }
 
-template <typename A>
-void Statistics(Exec& exec, const ConstTensor& logits, const Targets& targets, A* statistics) {
-  const A* data = logits.as<A>();
+template <typename L>
+void Statistics(Exec& exec, const ConstTensor& logits, const Targets& targets,
+                Accumulate<L>* statistics) {
+  const L* data = logits.as<L>();
   const int64_t rows = logits.shape.rows();
-  const bool packed = CanPack<A>(targets.columns, data);
-  const int64_t packs = packed ? targets.columns / kPackOf<A> : targets.columns;
-  Launch(exec, {RowBlocks(rows), RowThreads(CeilDiv(packs, kAheadOf<A>), 512)},
-         packed ? StatisticsKernel<kPackOf<A>, A> : StatisticsKernel<1, A>, data, targets, rows,
+  const bool packed = CanPack<L>(targets.columns, data);
+  const int64_t packs = packed ? targets.columns / kPackOf<L> : targets.columns;
+  Launch(exec, {RowBlocks(rows), RowThreads(CeilDiv(packs, kAheadOf<L>), 512)},
+         packed ? StatisticsKernel<kPackOf<L>, L> : StatisticsKernel<1, L>, data, targets, rows,
          statistics);
 }
 
@@ -142,9 +97,10 @@ void Combine(Exec& exec, const Combination<A>& of) {
 }
 
 // kGiven: the gradient by each log-probability is given. Otherwise it is that of the loss.
-template <typename A, typename T, bool kGiven>
+template <typename L, typename T, bool kGiven>
 struct BackwardBody {
-  const A* logits;
+  using A = Accumulate<L>;
+  const L* logits;
   Targets targets;
   const A* lse;
   const StepState* state;
@@ -157,23 +113,25 @@ struct BackwardBody {
     const int64_t at = t * targets.columns + v;
     Pack<T, kCount> out = {};
     if (targets.ids[t] >= 0) {
-      const auto row = LoadPack<A, kCount>(logits + at);
+      const auto row = LoadPack<L, kCount>(logits + at);
       const A scale = kGiven ? -dlog_probs[t] : A(state->loss_scale);
       const A offset = lse[t];
       const int64_t target = targets.ids[t] - targets.first - v;
       for (int n = 0; n < kCount; ++n) {
-        const A dlogit = scale * (std::exp(row.v[n] - offset) - (n == target ? A(1) : A(0)));
+        const A probability = ExpOf<L>(A(row.v[n]) - offset);
+        const A dlogit = scale * (probability - (n == target ? A(1) : A(0)));
         out.v[n] = T(v + n < targets.held ? dlogit : A(0));
       }
     }
-    StorePack(dlogits + at, out);
+    StoreRow(dlogits + at, out);
   }
 };
 
-template <typename A, typename T, bool kGiven>
+template <typename L, typename T, bool kGiven>
 void BackwardBy(Exec& exec, const CrossEntropyBackwardArgs& args) {
+  using A = Accumulate<L>;
   const int64_t columns = args.logits.shape.back();
-  const BackwardBody<A, T, kGiven> body = {.logits = args.logits.as<A>(),
+  const BackwardBody<L, T, kGiven> body = {.logits = args.logits.as<L>(),
                                            .targets = TargetsOf(args.targets, args.slice, columns),
                                            .lse = args.lse.as<A>(),
                                            .state = args.state,
@@ -183,18 +141,35 @@ void BackwardBy(Exec& exec, const CrossEntropyBackwardArgs& args) {
                        CanPack<T>(columns, body.logits, body.dlogits), body);
 }
 
-template <typename A, typename T>
+template <typename L, typename T>
 void Backward(Exec& exec, const CrossEntropyBackwardArgs& args) {
-  args.dlog_probs.data != nullptr ? BackwardBy<A, T, true>(exec, args)
-                                  : BackwardBy<A, T, false>(exec, args);
+  args.dlog_probs.data != nullptr ? BackwardBy<L, T, true>(exec, args)
+                                  : BackwardBy<L, T, false>(exec, args);
 }
 
-template <typename A>
+// Whether one kernel gives the loss and the gradient. Jobs have no f64 on a GPU.
+bool AtOnce(const CrossEntropyForwardArgs& args) {
+  return args.dlogits.data != nullptr && args.dlogits.dtype == args.logits.dtype &&
+         args.logits.dtype != DType::kF64;
+}
+
+template <typename L>
 void Forward(Exec& exec, const CrossEntropyForwardArgs& args) {
+  using A = Accumulate<L>;
   const int64_t rows = args.logits.shape.rows();
+  const Targets targets = TargetsOf(args.targets, args.slice, args.logits.shape.back());
   A* const statistics = ScratchOf<A>(exec, rows * 3);
-  Statistics(exec, args.logits, TargetsOf(args.targets, args.slice, args.logits.shape.back()),
-             statistics);
+  if constexpr (!std::is_same_v<L, double>) {
+    if (AtOnce(args)) {
+      LossAndGradient<L>(exec, {.logits = args.logits.as<L>(),
+                                .targets = targets,
+                                .rows = rows,
+                                .state = args.state,
+                                .statistics = statistics,
+                                .dlogits = args.dlogits.as<L>()});
+    }
+  }
+  if (!AtOnce(args)) Statistics<L>(exec, args.logits, targets, statistics);
   Combine<A>(exec, {.statistics = statistics,
                     .ranks = 1,
                     .rows = rows,
@@ -206,28 +181,30 @@ void Forward(Exec& exec, const CrossEntropyForwardArgs& args) {
                     .log_probs = OrNull<A>(args.log_probs)});
 }
 
-// Calls f with the scalar of the logits.
-template <typename F>
-void DispatchLogits(DType dtype, const F& f) {
-  dtype == DType::kF64 ? f(double{}) : f(float{});
-}
-
 }  // namespace
 
 void CrossEntropyForward(Exec& exec, const CrossEntropyForwardArgs& args) {
-  DispatchLogits(args.logits.dtype, [&](auto scalar) { Forward<decltype(scalar)>(exec, args); });
+  DispatchFloat(args.logits.dtype, [&](auto scalar) { Forward<decltype(scalar)>(exec, args); });
+  if (args.dlogits.data == nullptr || AtOnce(args)) return;
+  CrossEntropyBackward(exec, {.logits = args.logits,
+                              .targets = args.targets,
+                              .lse = args.lse,
+                              .state = args.state,
+                              .dlogits = args.dlogits,
+                              .slice = args.slice});
 }
 
 void CrossEntropyStatistics(Exec& exec, const CrossEntropyStatisticsArgs& args) {
-  DispatchLogits(args.logits.dtype, [&](auto scalar) {
-    Statistics(exec, args.logits, TargetsOf(args.targets, args.slice, args.logits.shape.back()),
-               args.statistics.as<decltype(scalar)>());
+  DispatchFloat(args.logits.dtype, [&](auto scalar) {
+    using L = decltype(scalar);
+    Statistics<L>(exec, args.logits, TargetsOf(args.targets, args.slice, args.logits.shape.back()),
+                  args.statistics.as<Accumulate<L>>());
   });
 }
 
 void CrossEntropyCombine(Exec& exec, const CrossEntropyCombineArgs& args) {
-  DispatchLogits(args.statistics.dtype, [&](auto scalar) {
-    using A = decltype(scalar);
+  DispatchFloat(args.statistics.dtype, [&](auto scalar) {
+    using A = Accumulate<decltype(scalar)>;
     Combine<A>(exec, {.statistics = args.statistics.as<A>(),
                       .ranks = args.statistics.shape[0],
                       .rows = args.targets.elements(),
@@ -241,13 +218,11 @@ void CrossEntropyCombine(Exec& exec, const CrossEntropyCombineArgs& args) {
 }
 
 void CrossEntropyBackward(Exec& exec, const CrossEntropyBackwardArgs& args) {
-  if (args.logits.dtype == DType::kF64) {
-    Backward<double, double>(exec, args);
-  } else if (args.dlogits.dtype == DType::kF32) {
-    Backward<float, float>(exec, args);
-  } else {
-    Backward<float, bf16>(exec, args);
-  }
+  DispatchFloat(args.logits.dtype, [&](auto scalar) {
+    using L = decltype(scalar);
+    args.dlogits.dtype == args.logits.dtype ? Backward<L, L>(exec, args)
+                                            : Backward<float, bf16>(exec, args);
+  });
 }
 
 }  // namespace trainyard::cuda

@@ -5,12 +5,14 @@
 //                    dlogits,  dw += dlogits^T x,  dx = dlogits w    if gradients are wanted
 //
 // The gradient of the loss needs no other gradient. So a training step does all of this once, at
-// the start of its backward pass; the forward instance runs only in validation. dlogits is gone
+// the start of its backward pass, where one kernel gives loss and dlogits, unless the vocabulary is
+// divided; the forward instance runs only in validation. dlogits is gone
 // when the chunk is done, so the weight's gradient cannot be delayed and is in list kBackwardInput.
 //
 // A loss of whole answers gets the log-probabilities of the targets, and gives their gradient. Then
 // the forward instance runs in training, too, and keeps the statistics; backward makes the logits a
-// second time.
+// second time. These logits are as the head's product gives them, and those of the loss have the
+// precision's dtype for them.
 //
 // With n tensor ranks, x is gathered before the first chunk, the statistics of each chunk are
 // exchanged, and dx is summed and scattered after the last chunk. Letters: T rows of one rank, D
@@ -166,6 +168,8 @@ class LinearCrossEntropyOp final : public Op {
   bool divided() const { return !division_.axes.empty(); }
   bool given_lse() const { return role_ == LossRole::kLogProbsGradient; }
   bool of_log_probs() const { return given_lse() || role_ == LossRole::kLogProbs; }
+  // Whether the kernel of the loss gives its gradient, too.
+  bool together() const { return role_ == LossRole::kGradient && !divided(); }
   // Calls f(begin, rows) for each chunk.
   template <typename F>
   void ForEachChunk(F&& f) const {
@@ -235,16 +239,19 @@ LinearCrossEntropyOp::Tensors LinearCrossEntropyOp::ChunkOf(const Tensors& whole
   return t;
 }
 
-// Adds the chunk's loss, or writes its log-probabilities, and computes lse.
+// Adds the chunk's loss, or writes its log-probabilities, and computes lse, and together() the
+// gradient.
 void LinearCrossEntropyOp::BindLoss(const Binder& binder, const Tensors& chunk,
                                     std::vector<Call>& calls) const {
   if (!divided()) {
-    calls.push_back(binder.Kernel(CrossEntropyForwardArgs{.logits = chunk.logits,
-                                                          .targets = chunk.targets,
-                                                          .lse = chunk.lse,
-                                                          .state = binder.step_state(),
-                                                          .slice = division_.slice,
-                                                          .log_probs = chunk.log_probs}));
+    calls.push_back(
+        binder.Kernel(CrossEntropyForwardArgs{.logits = chunk.logits,
+                                              .targets = chunk.targets,
+                                              .lse = chunk.lse,
+                                              .state = binder.step_state(),
+                                              .slice = division_.slice,
+                                              .log_probs = chunk.log_probs,
+                                              .dlogits = together() ? chunk.dlogits : Tensor{}}));
     return;
   }
   Collective& group = binder.collective(division_.axes);
@@ -284,13 +291,15 @@ Call LinearCrossEntropyOp::Bind(const Binder& binder, const Instance& instance) 
         binder, {.role = ProductRole::kForward, .a = t.x, .b = t.weight, .out = t.logits}));
     if (!given_lse()) BindLoss(binder, t, calls);
     if (!gradient) return;
-    calls.push_back(binder.Kernel(CrossEntropyBackwardArgs{.logits = t.logits,
-                                                           .targets = t.targets,
-                                                           .lse = t.lse,
-                                                           .state = binder.step_state(),
-                                                           .dlogits = t.dlogits,
-                                                           .slice = division_.slice,
-                                                           .dlog_probs = t.log_probs}));
+    if (!together()) {
+      calls.push_back(binder.Kernel(CrossEntropyBackwardArgs{.logits = t.logits,
+                                                             .targets = t.targets,
+                                                             .lse = t.lse,
+                                                             .state = binder.step_state(),
+                                                             .dlogits = t.dlogits,
+                                                             .slice = division_.slice,
+                                                             .dlog_probs = t.log_probs}));
+    }
     if (wanted_.weight) {
       const Value dw = instance.outputs[At(kDweight)];
       calls.push_back(BindProduct(binder, {.role = ProductRole::kWeightGradient,
@@ -312,6 +321,12 @@ Call LinearCrossEntropyOp::Bind(const Binder& binder, const Instance& instance) 
   return InOrder(std::move(calls));
 }
 
+// The dtype of the role's logits.
+DType LogitsOf(const Precision& precision, LossRole role) {
+  const bool of_loss = role == LossRole::kLoss || role == LossRole::kGradient;
+  return of_loss ? precision.logits : precision.product(kHeadForward).result;
+}
+
 // Records an instance of the role. Returns its outputs.
 std::vector<Value> Emit(Recorder& recorder, LossRole role, const Division& division,
                         const Wanted& wanted, const std::vector<Value>& inputs) {
@@ -319,7 +334,8 @@ std::vector<Value> Emit(Recorder& recorder, LossRole role, const Division& divis
   const Value of_weight = inputs[Op::kWeight];
   const ValueInfo x = recorder.info(inputs[Op::kX]), weight = recorder.info(of_weight);
   const DType statistic = recorder.precision().statistic;
-  const DType logits = FormatOf(recorder, kHeadForward, inputs[Op::kX], of_weight).result;
+  FormatOf(recorder, kHeadForward, inputs[Op::kX], of_weight);  // CHECKs the operands.
+  const DType logits = LogitsOf(recorder.precision(), role);
   const DType dlogits = recorder.precision().product(kHeadInputGradient).a.dtype;
   const int64_t chunk = division.chunk, columns = weight.shape[0];
   const int64_t ranks = recorder.mesh().size(division.axes);
@@ -360,7 +376,10 @@ std::vector<Value> LinearCrossEntropyOp::Backward(Recorder& recorder, const Inst
   return {wanted.x ? grads[kDx] : Value{}, {}, {}};
 }
 
-Division DivisionOf(const Recorder& recorder, Value x, Value weight, Value targets, AxisSet axes) {
+// Of the roles of a loss of targets, or of their log-probabilities.
+Division DivisionOf(const Recorder& recorder, LossRole role, const std::vector<Value>& inputs,
+                    AxisSet axes) {
+  const Value x = inputs[0], weight = inputs[1], targets = inputs[2];
   const ValueInfo info = recorder.info(x), w = recorder.info(weight), t = recorder.info(targets);
   const Mesh& mesh = recorder.mesh();
   axes = axes & mesh.active();
@@ -372,8 +391,7 @@ Division DivisionOf(const Recorder& recorder, Value x, Value weight, Value targe
   CHECK((axes - info.varying).empty())
       << "gradients of " << info << " do not vary along " << axes << ", over which it is sent";
   const int64_t columns = w.shape[0];
-  const int64_t row_bytes =
-      columns * int64_t(SizeOf(recorder.precision().product(kHeadForward).result));
+  const int64_t row_bytes = columns * int64_t(SizeOf(LogitsOf(recorder.precision(), role)));
   const ParameterSpec& spec = recorder.program().storage(weight).parameters.front();
   return {.axes = axes,
           .slice = SliceOf(spec, mesh.coordinate(axes) * columns, columns),
@@ -384,15 +402,16 @@ Division DivisionOf(const Recorder& recorder, Value x, Value weight, Value targe
 }  // namespace
 
 void LinearCrossEntropy(Recorder& recorder, Value x, Value weight, Value targets, AxisSet axes) {
+  const std::vector<Value> inputs = {x, weight, targets};
   recorder.set_when(When::kValidation);
-  Emit(recorder, LossRole::kLoss, DivisionOf(recorder, x, weight, targets, axes), {},
-       {x, weight, targets});
+  Emit(recorder, LossRole::kLoss, DivisionOf(recorder, LossRole::kLoss, inputs, axes), {}, inputs);
   recorder.set_when(When::kAlways);
 }
 
 Value LinearLogProbs(Recorder& recorder, Value x, Value weight, Value targets, AxisSet axes) {
-  return Emit(recorder, LossRole::kLogProbs, DivisionOf(recorder, x, weight, targets, axes), {},
-              {x, weight, targets})[0];
+  constexpr LossRole kRole = LossRole::kLogProbs;
+  const std::vector<Value> inputs = {x, weight, targets};
+  return Emit(recorder, kRole, DivisionOf(recorder, kRole, inputs, axes), {}, inputs)[0];
 }
 
 }  // namespace trainyard::ops

@@ -137,8 +137,10 @@ struct Rotation {
   Value sin;
 };
 Rotation RopeRotation(Recorder& recorder, int64_t sequence, int64_t width, const RopeTable& table);
+// The rotation of heads by a table.
+Rotation RopeRotation(Recorder& recorder, const Heads& heads, const RopeTable& table);
 // Rotates the query and key heads of qkv [T, (a+2g)d].
-Value Rope(Recorder& recorder, Value qkv, const Heads& heads, const RopeTable& table);
+Value Rope(Recorder& recorder, Value qkv, const Heads& heads, const Rotation& rotation);
 
 // The operands of multi-head latent attention's heads (kernels/attention/latent_heads.h). r is the
 // width with rotary positions, of the head dim d; e the value width.
@@ -335,6 +337,8 @@ Instance AddLayerNorm(const Instance& add, const Instance& norm);
 Instance MatMulGelu(const Instance& product, const Instance& gelu);
 // The gradient of GELU's output is not written.
 Instance MatMulGeluBackward(const Instance& input_gradient, const Instance& gelu_backward);
+// The rotation must be of whole heads. What is only normalised is not written.
+Instance HeadNormRope(const Instance& norm, const Instance& rope);
 
 // y[i,:] = x[rows[i],:], x [T, D], rows [P] i32 below T; zeros where rows[i] is T. Has no gradient.
 Value TakeRows(Recorder& recorder, Value x, Value rows);

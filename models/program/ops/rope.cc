@@ -117,15 +117,18 @@ Rotation RopeRotation(Recorder& recorder, int64_t sequence, int64_t width, const
   return {.cos = rows_at(rotation[0]), .sin = rows_at(rotation[1])};
 }
 
-Value Rope(Recorder& recorder, Value qkv, const Heads& heads, const RopeTable& table) {
+Rotation RopeRotation(Recorder& recorder, const Heads& heads, const RopeTable& table) {
+  const int64_t dims = table.dims == 0 ? heads.head_dim : table.dims;
+  CHECK(dims % 2 == 0 && dims <= heads.head_dim)
+      << "rope: " << dims << " rotated dims of " << heads.head_dim;
+  return RopeRotation(recorder, heads.sequence, dims, table);
+}
+
+Value Rope(Recorder& recorder, Value qkv, const Heads& heads, const Rotation& rotation) {
   const ValueInfo info = recorder.info(qkv);
   CHECK(info.shape.back() == heads.columns())
       << "rope: " << info << " for " << heads.heads << " heads and " << heads.kv_heads
       << " key/value heads of " << heads.head_dim;
-  const int64_t dims = table.dims == 0 ? heads.head_dim : table.dims;
-  CHECK(dims % 2 == 0 && dims <= heads.head_dim)
-      << "rope: " << dims << " rotated dims of " << heads.head_dim;
-  const Rotation rotation = RopeRotation(recorder, heads.sequence, dims, table);
   return recorder.Emit(std::make_shared<RopeOp>(heads, /*inverse=*/false),
                        {qkv, rotation.cos, rotation.sin},
                        {{.shape = info.shape, .dtype = info.dtype, .name = "rotated"}})[0];

@@ -17,7 +17,14 @@ struct Fusion {
   absl::string_view before;  // Names of ops.
   absl::string_view after;
   Instance (*fused)(const Instance& before, const Instance& after);
+  // Null: all pairs of these ops can be fused.
+  bool (*fits)(const Program& program, const Instance& before, const Instance& after) = nullptr;
 };
+
+bool RotatesWholeHeads(const Program& program, const Instance& norm, const Instance& rope) {
+  const int64_t pairs = program.info(rope.inputs[1]).shape.back();
+  return 2 * pairs == program.info(norm.inputs[1]).shape.back();
+}
 
 // To add a fusion: a row here, a function in ops.h, and an op.
 constexpr Fusion kFusions[] = {
@@ -25,6 +32,7 @@ constexpr Fusion kFusions[] = {
     {"add", "layer_norm", ops::AddLayerNorm},
     {"matmul", "gelu", ops::MatMulGelu},
     {"matmul_input_gradient", "gelu_backward", ops::MatMulGeluBackward},
+    {"head_norm", "rope", ops::HeadNormRope, RotatesWholeHeads},
 };
 
 // Returns null if the two instances are not a pair of the table.
@@ -79,8 +87,10 @@ void Fuse(Program& program, List list, const RecomputeOptions& recompute) {
     if (at < 0) return -1;
     Instance& before = fused[size_t(at)];
     const Fusion* const fusion = FindFusion(before, instance);
-    if (fusion == nullptr || before.list != list || before.block != instance.block ||
-        before.when != instance.when || stay_apart(before, instance)) {
+    if (fusion == nullptr ||
+        (fusion->fits != nullptr && !fusion->fits(program, before, instance)) ||
+        before.list != list || before.block != instance.block || before.when != instance.when ||
+        stay_apart(before, instance)) {
       return -1;
     }
     const bool last = std::all_of(instance.inputs.begin(), instance.inputs.end(),

@@ -4,6 +4,7 @@
 #include "kernels/loss/cross_entropy.h"
 
 #include <cmath>
+#include <type_traits>
 
 #include "tests/kernels/call.h"
 #include "tests/testing/numeric_grad.h"
@@ -21,19 +22,20 @@ Array<int32_t> Targets(int64_t tokens, int64_t vocab) {
   return targets;
 }
 
-template <typename A, typename T>
+// L: the dtype of logits, T: that of their gradient.
+template <typename L, typename T>
 struct Outputs {
   double loss;
-  Array<A> lse;
+  Array<Accumulate<L>> lse;
   Array<T> dlogits;
 };
 
-template <typename A, typename T>
-Outputs<A, T> Compute(const Array<double>& logits64, const Array<int32_t>& targets,
+template <typename L, typename T>
+Outputs<L, T> Compute(const Array<double>& logits64, const Array<int32_t>& targets,
                       int threads = 2) {
-  const auto logits = Converted<A>(logits64);
+  const auto logits = Converted<L>(logits64);
   StepState state{.loss_scale = kScale};
-  Outputs<A, T> out{0, Poison<A>({logits.shape[0]}), Poison<T>(logits.shape)};
+  Outputs<L, T> out{0, Poison<Accumulate<L>>({logits.shape[0]}), Poison<T>(logits.shape)};
   Call(
       CrossEntropyForwardArgs{
           .logits = logits, .targets = targets, .lse = out.lse, .state = &state},
@@ -48,20 +50,46 @@ Outputs<A, T> Compute(const Array<double>& logits64, const Array<int32_t>& targe
   return out;
 }
 
+// The same by one call. The gradient takes the place of logits of its dtype. Logits that are not
+// counted are NaN, since nobody may read them.
+template <typename L, typename T>
+Outputs<L, T> ComputeTogether(const Array<double>& logits64, const Array<int32_t>& targets,
+                              const VocabSlice& slice = {}) {
+  auto logits = Converted<L>(logits64);
+  const int64_t columns = logits.shape[1];
+  for (int64_t i = 0; i < logits.shape.elements(); ++i) {
+    if (targets.v[i / columns] < 0) logits.v[i] = L(NAN);
+  }
+  StepState state{.loss_scale = kScale};
+  Outputs<L, T> out{0, Poison<Accumulate<L>>({logits.shape[0]}), Poison<T>(logits.shape)};
+  constexpr bool kInPlace = std::is_same_v<L, T>;
+  Tensor dlogits = out.dlogits;
+  if (kInPlace) dlogits = logits;
+  Call(CrossEntropyForwardArgs{.logits = logits,
+                               .targets = targets,
+                               .lse = out.lse,
+                               .state = &state,
+                               .slice = slice,
+                               .dlogits = dlogits});
+  if constexpr (kInPlace) out.dlogits = logits;
+  out.loss = state.loss;
+  return out;
+}
+
 // The same by ranks that each hold a slice of the columns. The loss is the sum of theirs, dlogits
 // stand side by side.
-template <typename A, typename T>
-Outputs<A, T> ComputeSliced(const Array<double>& logits64, const Array<int32_t>& targets,
+template <typename L, typename T, typename A = Accumulate<L>>
+Outputs<L, T> ComputeSliced(const Array<double>& logits64, const Array<int32_t>& targets,
                             int64_t ranks) {
   const int64_t rows = logits64.shape[0], vocab = logits64.shape[1];
   const auto first = [&](int64_t rank) { return vocab * rank / ranks; };
-  std::vector<Array<A>> logits;
+  std::vector<Array<L>> logits;
   auto statistics = Poison<A>({ranks, rows, 3});
   for (int64_t rank = 0; rank < ranks; ++rank) {
     const int64_t columns = first(rank + 1) - first(rank);
-    logits.push_back(Poison<A>({rows, columns}));
+    logits.push_back(Poison<L>({rows, columns}));
     for (int64_t i = 0; i < rows * columns; ++i) {
-      logits[rank].v[i] = A(logits64.v[i / columns * vocab + first(rank) + i % columns]);
+      logits[rank].v[i] = L(logits64.v[i / columns * vocab + first(rank) + i % columns]);
     }
     auto mine = Poison<A>({rows, 3});
     Call(CrossEntropyStatisticsArgs{.logits = logits[rank],
@@ -70,7 +98,7 @@ Outputs<A, T> ComputeSliced(const Array<double>& logits64, const Array<int32_t>&
                                     .statistics = mine});
     std::copy(mine.v.begin(), mine.v.end(), statistics.v.begin() + rank * rows * 3);
   }
-  Outputs<A, T> all{0, {}, Poison<T>(logits64.shape)};
+  Outputs<L, T> all{0, {}, Poison<T>(logits64.shape)};
   for (int64_t rank = 0; rank < ranks; ++rank) {
     StepState state{.loss_scale = kScale};
     all.lse = Poison<A>({rows});
@@ -176,32 +204,54 @@ TEST_P(CrossEntropyTest, LogProbabilitiesAndTheirGradientAreThoseOfTheLoss) {
   EXPECT_EQ(dlogits.v, loss.dlogits.v);
 }
 
-template <typename T>
+template <typename L>
+constexpr DType kStatistic = DTypeOf<Accumulate<L>>::value;
+
+// By two calls, and by one. Statistics of bf16 logits are f32's.
+template <typename L, typename T>
 void ExpectAgreesWithF64(const Array<double>& exact, const Array<int32_t>& targets) {
-  const auto logits = RoundedTo<float>(exact);
-  const auto got = Compute<float, T>(logits, targets);
+  const auto logits = RoundedTo<L>(exact);
   const auto want = Compute<double, double>(logits, targets);
   const int64_t vocab = logits.shape[1];
-  EXPECT_NEAR(got.loss, want.loss, Tolerance(DType::kF32, vocab) * std::abs(want.loss));
-  ExpectClose(Converted<double>(got.lse).v, want.lse.v, Tolerance(DType::kF32, vocab));
-  ExpectClose(Converted<double>(got.dlogits).v, want.dlogits.v,
-              Tolerance(DTypeOf<T>::value, vocab));
+  const double sums = Tolerance(kStatistic<L>, vocab);
+  const auto expect_gradient = [&](const Outputs<L, T>& got) {
+    EXPECT_NEAR(got.loss, want.loss, sums * std::abs(want.loss));
+    ExpectClose(Converted<double>(got.dlogits).v, want.dlogits.v,
+                Tolerance(DTypeOf<T>::value, vocab));
+  };
+  const auto got = Compute<L, T>(logits, targets);
+  ExpectClose(Converted<double>(got.lse).v, want.lse.v, sums);
+  expect_gradient(got);
+  expect_gradient(ComputeTogether<L, T>(logits, targets));
 }
 
 TEST_P(CrossEntropyTest, LowerPrecisionsAgreeWithF64) {
-  ExpectAgreesWithF64<float>(logits, targets);
-  ExpectAgreesWithF64<bf16>(logits, targets);
+  ExpectAgreesWithF64<float, float>(logits, targets);
+  ExpectAgreesWithF64<float, bf16>(logits, targets);
+  ExpectAgreesWithF64<bf16, bf16>(logits, targets);
 }
 
-template <typename A, typename T>
+TEST_P(CrossEntropyTest, OneCallGivesLossAndGradient) {
+  const auto want = Compute<double, double>(logits, targets);
+  const auto got = ComputeTogether<double, double>(logits, targets);
+  EXPECT_NEAR(got.loss, want.loss, 1e-13 * want.loss);
+  ExpectClose(got.dlogits.v, want.dlogits.v, 1e-13);
+  const int64_t vocab = GetParam().v;
+  for (size_t i = 0; i < got.dlogits.v.size(); ++i) {
+    if (targets.v[i / size_t(vocab)] >= 0) continue;
+    EXPECT_EQ(got.dlogits.v[i], 0) << i;
+  }
+}
+
+template <typename L, typename T>
 void ExpectSlicesAddUp(const Array<double>& exact, const Array<int32_t>& targets) {
-  const auto logits = RoundedTo<A>(exact);
+  const auto logits = RoundedTo<L>(exact);
   const auto want = Compute<double, double>(logits, targets);
   const int64_t vocab = logits.shape[1];
-  const double sums = Tolerance(DTypeOf<A>::value, vocab);
+  const double sums = Tolerance(kStatistic<L>, vocab);
   for (int64_t ranks = 1; ranks <= std::min<int64_t>(4, vocab); ++ranks) {
     SCOPED_TRACE(ranks);
-    const auto got = ComputeSliced<A, T>(logits, targets, ranks);
+    const auto got = ComputeSliced<L, T>(logits, targets, ranks);
     EXPECT_NEAR(got.loss, want.loss, sums * std::abs(want.loss));
     ExpectClose(Converted<double>(got.lse).v, want.lse.v, sums);
     ExpectClose(Converted<double>(got.dlogits).v, want.dlogits.v,
@@ -214,6 +264,7 @@ TEST_P(CrossEntropyTest, SlicesOfTheVocabularyAddUpToTheWhole) {
   ExpectSlicesAddUp<double, double>(logits, targets);
   ExpectSlicesAddUp<float, float>(logits, targets);
   ExpectSlicesAddUp<float, bf16>(logits, targets);
+  ExpectSlicesAddUp<bf16, bf16>(logits, targets);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, CrossEntropyTest,
@@ -227,8 +278,24 @@ TEST(CrossEntropy, WideAndManyRowsGiveLossAndGradient) {
     const auto logits = Normal<double>({tokens, vocab}, 1);
     const auto targets = Targets(tokens, vocab);
     ExpectTheScaledSumOfCountedTokens(logits, targets);
-    ExpectAgreesWithF64<float>(logits, targets);
-    ExpectAgreesWithF64<bf16>(logits, targets);
+    ExpectAgreesWithF64<float, float>(logits, targets);
+    ExpectAgreesWithF64<float, bf16>(logits, targets);
+    ExpectAgreesWithF64<bf16, bf16>(logits, targets);
+  }
+}
+
+// Rows that are longer than a GPU's shared memory by fewer packs than a block has threads, and by
+// several for each thread. Targets lie at the border, and behind it.
+TEST(CrossEntropy, OneCallTakesRowsOfAnyLength) {
+  for (const int64_t vocab : {60'008, 115'720, 160'008}) {
+    SCOPED_TRACE(vocab);
+    const auto logits = RoundedTo<bf16>(Normal<double>({4, vocab}, 1));
+    const Array<int32_t> targets = {
+        {4}, {int32_t(std::min<int64_t>(vocab, 115'712)) - 1, -1, int32_t(vocab) - 3, 8}};
+    const auto want = Compute<double, double>(logits, targets);
+    const auto got = ComputeTogether<bf16, bf16>(logits, targets);
+    EXPECT_NEAR(got.loss, want.loss, Tolerance(DType::kF32, vocab) * want.loss);
+    ExpectClose(Converted<double>(got.dlogits).v, want.dlogits.v, Tolerance(DType::kBF16, vocab));
   }
 }
 
@@ -255,18 +322,30 @@ TEST(CrossEntropy, GradientMayReplaceTheLogits) {
 }
 
 // The columns' content must not matter, so it is NaN. Packs of a GPU end within the padding, too.
-template <typename A, typename T>
+template <typename L, typename T>
 void ExpectPaddingIsNotThere(int64_t tokens, int64_t vocab, int64_t padding) {
-  const auto exact = RoundedTo<A>(Normal<double>({tokens, vocab}, 1));
+  using A = Accumulate<L>;
+  const auto exact = RoundedTo<L>(Normal<double>({tokens, vocab}, 1));
   const auto targets = Targets(tokens, vocab);
-  const auto want = Compute<A, T>(exact, targets);
+  const auto want = Compute<L, T>(exact, targets);
   const int64_t columns = vocab + padding;
-  auto logits = Poison<A>({tokens, columns});
-  for (int64_t i = 0; i < tokens * columns; ++i) {
-    const int64_t v = i % columns;
-    logits.v[i] = v < vocab ? A(exact.v[i / columns * vocab + v]) : A(NAN);
-  }
   const VocabSlice slice = {.padding = padding};
+  auto padded = Filled<double>({tokens, columns}, NAN);
+  for (int64_t i = 0; i < tokens * vocab; ++i) {
+    padded.v[i / vocab * columns + i % vocab] = exact.v[i];
+  }
+  const auto expect = [&](double loss, const Array<T>& dlogits) {
+    EXPECT_NEAR(loss, want.loss, Tolerance(kStatistic<L>, vocab) * std::abs(want.loss));
+    for (int64_t i = 0; i < tokens * columns; ++i) {
+      const int64_t t = i / columns, v = i % columns;
+      if (v >= vocab) {
+        EXPECT_EQ(double(dlogits.v[i]), 0) << t << ", " << v;
+      } else {
+        EXPECT_NEAR(double(dlogits.v[i]), double(want.dlogits.v[t * vocab + v]), 1e-3);
+      }
+    }
+  };
+  const auto logits = Converted<L>(padded);
   StepState state{.loss_scale = kScale};
   auto lse = Poison<A>({tokens});
   auto dlogits = Poison<T>({tokens, columns});
@@ -281,15 +360,9 @@ void ExpectPaddingIsNotThere(int64_t tokens, int64_t vocab, int64_t padding) {
                                 .state = &state,
                                 .dlogits = dlogits,
                                 .slice = slice});
-  EXPECT_NEAR(state.loss, want.loss, Tolerance(DTypeOf<A>::value, vocab) * std::abs(want.loss));
-  for (int64_t i = 0; i < tokens * columns; ++i) {
-    const int64_t t = i / columns, v = i % columns;
-    if (v >= vocab) {
-      EXPECT_EQ(double(dlogits.v[i]), 0) << t << ", " << v;
-    } else {
-      EXPECT_NEAR(double(dlogits.v[i]), double(want.dlogits.v[t * vocab + v]), 1e-3);
-    }
-  }
+  expect(state.loss, dlogits);
+  const auto together = ComputeTogether<L, T>(padded, targets, slice);
+  expect(together.loss, together.dlogits);
   for (int64_t t = 0; t < tokens; ++t) {
     EXPECT_NEAR(double(statistics.v[t * 3] + std::log(statistics.v[t * 3 + 1])),
                 double(want.lse.v[t]), 1e-5 * std::abs(double(want.lse.v[t])));
@@ -302,6 +375,7 @@ TEST(CrossEntropy, PaddingHasNoProbabilityAndNoGradient) {
     ExpectPaddingIsNotThere<double, double>(5, vocab, padding);
     ExpectPaddingIsNotThere<float, float>(5, vocab, padding);
     ExpectPaddingIsNotThere<float, bf16>(5, vocab, padding);
+    ExpectPaddingIsNotThere<bf16, bf16>(5, vocab, padding);
   }
 }
 
@@ -311,6 +385,11 @@ TEST(CrossEntropy, LargeLogitsDoNotOverflow) {
   const double want = kScale * (1 + std::log1p(std::exp(-1.0)));
   EXPECT_NEAR((Compute<float, float>(logits, {{1}, {1}}).loss), want, 1e-4);
   EXPECT_NEAR((ComputeSliced<float, float>(logits, {{1}, {1}}, 3).loss), want, 1e-4);
+  EXPECT_NEAR((ComputeTogether<float, float>(logits, {{1}, {1}}).loss), want, 1e-4);
+  // bf16 has no 499, but 500 and 498.
+  const Array<double> rounded = {{1, 8}, {500, 498, -500, -500, -500, -500, -500, -500}};
+  EXPECT_NEAR((ComputeTogether<bf16, bf16>(rounded, {{1}, {1}}).loss),
+              kScale * (2 + std::log1p(std::exp(-2.0))), 1e-4);
 }
 
 TEST(CrossEntropy, LogitsThatAreNotFiniteMakeTheLossNotFinite) {
@@ -318,6 +397,8 @@ TEST(CrossEntropy, LogitsThatAreNotFiniteMakeTheLossNotFinite) {
     const Array<double> logits = {{1, 3}, {1, bad, 2}};
     EXPECT_FALSE(std::isfinite((Compute<float, float>(logits, {{1}, {0}}).loss)));
     EXPECT_FALSE(std::isfinite((ComputeSliced<float, float>(logits, {{1}, {0}}, 3).loss)));
+    EXPECT_FALSE(std::isfinite((ComputeTogether<float, float>(logits, {{1}, {0}}).loss)));
+    EXPECT_FALSE(std::isfinite((ComputeTogether<bf16, bf16>(logits, {{1}, {0}}).loss)));
   }
 }
 
@@ -335,6 +416,9 @@ TEST(CrossEntropyDeathTest, NamesATargetOutOfRange) {
   EXPECT_DEATH((Compute<float, float>(logits, {{2}, {0, 3}})),
                "target 3 at 1, the vocabulary has 3");
   EXPECT_DEATH((Compute<float, float>(logits, {{2}, {-2, 0}})), "target -2 at 0");
+  EXPECT_DEATH((ComputeTogether<bf16, bf16>(logits, {{2}, {0, 3}})),
+               "target 3 at 1, the vocabulary has 3");
+  EXPECT_DEATH((ComputeTogether<bf16, bf16>(logits, {{2}, {-2, 0}})), "target -2 at 0");
 }
 
 TEST(CrossEntropyDeathTest, ChecksTargetsAgainstTheWholeVocabulary) {
@@ -377,6 +461,19 @@ TEST(CrossEntropyDeathTest, NamesTheArgumentOfWrongShape) {
   EXPECT_DEATH(Call(CrossEntropyForwardArgs{
                    .logits = logits, .targets = targets, .lse = lse, .state = &state}),
                "cross_entropy lse: wanted f32 with 2 elements");
+}
+
+TEST(CrossEntropyDeathTest, HasNoGradientOfLogProbabilitiesYet) {
+  auto logits = Zeros<float>({2, 3}), lse = Zeros<float>({2}), log_probs = lse;
+  const Array<int32_t> targets = {{2}, {0, 1}};
+  StepState state;
+  EXPECT_DEATH(Call(CrossEntropyForwardArgs{.logits = logits,
+                                            .targets = targets,
+                                            .lse = lse,
+                                            .state = &state,
+                                            .log_probs = log_probs,
+                                            .dlogits = logits}),
+               "dlogits: that of log-probabilities is not known before they are");
 }
 
 }  // namespace

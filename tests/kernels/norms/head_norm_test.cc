@@ -3,6 +3,9 @@
 
 #include "kernels/norms/head_norm.h"
 
+#include <cmath>
+
+#include "kernels/attention/rope.h"
 #include "kernels/norms/rms_norm.h"
 #include "tests/kernels/call.h"
 #include "tests/testing/numeric_grad.h"
@@ -160,6 +163,114 @@ INSTANTIATE_TEST_SUITE_P(Sizes, HeadNormTest,
                                            Size{1300, 5, 1, 128}, Size{2, 1, 1, 512},
                                            Size{2200, 2, 1, 5}, Size{3, 2, 1, 1030}));
 
+// y and dx of heads that are normalised and rotated: by one call, or by two calls each.
+template <typename T>
+struct Rotated {
+  Array<T> y, dx;
+  Array<Accumulate<T>> dq_gain, dk_gain;
+};
+
+template <typename T>
+Rotated<T> Rotate(const Inputs& in, Size size, int64_t sequence, bool at_once) {
+  using A = Accumulate<T>;
+  const auto x = Converted<T>(in.x), dy = Converted<T>(in.dy);
+  const auto q_gain = Converted<T>(in.q_gain), k_gain = Converted<T>(in.k_gain);
+  auto cos = Zeros<A>({sequence + 1, size.d / 2}), sin = cos;
+  for (size_t i = 0; i < cos.v.size(); ++i) {
+    cos.v[i] = A(std::cos(0.37 * double(i))), sin.v[i] = A(std::sin(0.37 * double(i)));
+  }
+  Rotated<T> out{Poison<T>(x.shape), Poison<T>(x.shape), Poison<A>({size.d}), Poison<A>({size.d})};
+  auto rstd = Poison<A>({size.t, size.a + size.g});
+  const auto rope = [&](const Array<T>& from, Array<T>& to, bool inverse) {
+    Call(RopeArgs{.x = from,
+                  .cos = cos,
+                  .sin = sin,
+                  .heads = size.a,
+                  .kv_heads = size.g,
+                  .head_dim = size.d,
+                  .sequence = sequence,
+                  .y = to,
+                  .inverse = inverse});
+  };
+  HeadNormForwardArgs forward{.x = x,
+                              .q_gain = q_gain,
+                              .k_gain = k_gain,
+                              .heads = size.a,
+                              .kv_heads = size.g,
+                              .eps = 1e-5,
+                              .y = out.y,
+                              .rstd = rstd};
+  auto dy_normed = dy;
+  HeadNormBackwardArgs backward{.dy = dy_normed,
+                                .x = x,
+                                .q_gain = q_gain,
+                                .k_gain = k_gain,
+                                .rstd = rstd,
+                                .heads = size.a,
+                                .kv_heads = size.g,
+                                .dx = out.dx,
+                                .dq_gain = out.dq_gain,
+                                .dk_gain = out.dk_gain,
+                                .write = Write::kOverwrite};
+  if (at_once) {
+    forward.cos = backward.cos = cos, forward.sin = backward.sin = sin;
+    forward.sequence = backward.sequence = sequence;
+  }
+  Call(forward);
+  if (!at_once) rope(out.y, out.y, /*inverse=*/false);
+  if (!at_once) rope(dy, dy_normed, /*inverse=*/true);
+  Call(backward);
+  return out;
+}
+
+template <typename T>
+void ExpectOneCallDoesBoth(const Inputs& in, Size size, int64_t sequence) {
+  SCOPED_TRACE(DTypeOf<T>::value);
+  const auto got = Rotate<T>(in, size, sequence, true), want = Rotate<T>(in, size, sequence, false);
+  const double tolerance = Tolerance(DTypeOf<T>::value, 1);
+  ExpectClose(Converted<double>(got.y).v, Converted<double>(want.y).v, tolerance);
+  ExpectClose(Converted<double>(got.dx).v, Converted<double>(want.dx).v, tolerance);
+  ExpectClose(Converted<double>(got.dq_gain).v, Converted<double>(want.dq_gain).v, tolerance);
+  ExpectClose(Converted<double>(got.dk_gain).v, Converted<double>(want.dk_gain).v, tolerance);
+}
+
+// Heads whose pairs a GPU's lanes hold, and others; sequences that end within a block.
+TEST(HeadNorm, OneCallNormalisesAndRotates) {
+  for (const Size& size : {Size{7, 2, 1, 16}, Size{9, 4, 2, 64}, Size{1300, 5, 1, 128},
+                           Size{11, 2, 2, 256}, Size{6, 2, 1, 96}, Size{5, 1, 2, 6}}) {
+    for (const int64_t sequence : {int64_t{1}, int64_t{3}, size.t}) {
+      SCOPED_TRACE(size.d);
+      const Inputs in = Make(size);
+      ExpectOneCallDoesBoth<double>(in, size, sequence);
+      ExpectOneCallDoesBoth<float>(in, size, sequence);
+      ExpectOneCallDoesBoth<bf16>(in, size, sequence);
+    }
+  }
+}
+
+// As a pass lays out memory.
+TEST(HeadNorm, TheGradientMayTakeThePlaceOfTheOutputs) {
+  for (const Size& size : {Size{9, 4, 2, 64}, Size{5, 1, 2, 6}}) {
+    const Inputs in = Make(size);
+    const auto want = Compute<float>(in, size);
+    auto dy = Converted<float>(in.dy);
+    auto dq_gain = Poison<float>({size.d}), dk_gain = dq_gain;
+    Call(HeadNormBackwardArgs{.dy = dy,
+                              .x = Converted<float>(in.x),
+                              .q_gain = Converted<float>(in.q_gain),
+                              .k_gain = Converted<float>(in.k_gain),
+                              .rstd = want.rstd,
+                              .heads = size.a,
+                              .kv_heads = size.g,
+                              .dx = dy,
+                              .dq_gain = dq_gain,
+                              .dk_gain = dk_gain,
+                              .write = Write::kOverwrite});
+    EXPECT_EQ(dy.v, want.dx.v);
+    EXPECT_EQ(dq_gain.v, want.dq_gain.v);
+  }
+}
+
 TEST(HeadNorm, GainGradientsOfALaterMicroBatchAreAdded) {
   const Size size = {3, 4, 2, 8};
   const Inputs in = Make(size);
@@ -215,6 +326,9 @@ TEST(HeadNormDeathTest, NamesTheArgumentOfWrongShape) {
   Inputs in = Make(size);
   EXPECT_DEATH(Compute<double>(in, {3, 4, 3, 8}),
                "head_norm x: \\[3, 64\\] for 4 query and 3 key/value heads");
+  EXPECT_DEATH(Rotate<double>(in, size, 0, true), "head_norm sequence: 0 with a table of 1");
+  const Size odd = {3, 2, 1, 5};
+  EXPECT_DEATH(Rotate<double>(Make(odd), odd, 3, true), "a rotation of heads of 5 dims");
   in.k_gain = Zeros<double>({4});
   EXPECT_DEATH(Compute<double>(in, size), "head_norm k_gain: wanted f64 with 8 elements");
 }

@@ -138,6 +138,15 @@ unsigned __match_any_sync(unsigned mask, T x) {
   return cuda_emulation::Match(mask, &x, sizeof(T));
 }
 
+// Byte i of the result is the byte of y:x whose number is hexadecimal digit i of `selector`.
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
+  unsigned bytes = 0;
+  for (int i = 0; i < 4; ++i) {
+    const uint64_t both = uint64_t{y} << 32 | x;
+    bytes |= unsigned(both >> (selector >> 4 * i & 7) * 8 & 0xff) << 8 * i;
+  }
+  return bytes;
+}
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(unsigned(x)); }

@@ -1,10 +1,11 @@
-// Proves low-rank adapters against PEFT, in f64, also with magnitudes (DoRA) and dropout. Each
-// directory of tests/golden/lora is an adapter that make_lora.py trained on a model of
-// tests/golden/hf. A job with the same adapter, on one rank or divided over four, has the same
-// losses, norms and exported adapters after twenty steps with clipping (1e-7), whether its base is
-// a checkpoint or a directory. Its checkpoints have the adapter alone. What it exports is PEFT's
-// directory, whose config.json names the same layers; the model with both merged has PEFT's logits
-// (1e-8). Another base or another adapter is refused.
+// Proves low-rank adapters against PEFT, in f64, also with magnitudes (DoRA), dropout, and a base
+// in NF4 (QLoRA), whose numbers are those of bitsandbytes. Each directory of tests/golden/lora is
+// an adapter that make_lora.py trained on a model of tests/golden/hf or nf4. A job with the same
+// adapter, on one rank or divided over four, has the same losses, norms and exported adapters after
+// twenty steps with clipping (1e-7), whether its base is a checkpoint or a directory. Its
+// checkpoints have the adapter alone. What it exports is PEFT's directory, whose config.json names
+// the same layers; the model with both merged has PEFT's logits (1e-8). Another base or another
+// adapter is refused.
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -35,6 +36,8 @@ using Json = nlohmann::json;
 constexpr int64_t kSamples = 4, kSequence = 9, kSteps = 20;
 constexpr char kPrefix[] = "base_model.model.";
 
+constexpr char kNf4Base[] = "../nf4/base";
+
 struct LoraCase {
   const char* name;
   const char* base;
@@ -60,7 +63,9 @@ const LoraCase kCases[] = {
      {.rank = 2,
       .alpha = 3,
       .targets = {"*.self_attn.*_proj", "*.kv_a_proj_with_mqa"},
-      .dora = true}}};
+      .dora = true}},
+    {"llama_nf4", kNf4Base, {.rank = 3, .alpha = 6, .base = LoraBase::kNf4}},
+    {"llama_nf4_dora", kNf4Base, {.rank = 2, .dora = true, .base = LoraBase::kNf4}}};
 
 SafetensorsFile Open(const std::string& path) {
   absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path);
@@ -252,6 +257,11 @@ TEST_P(GoldenLora, AnAdapterIsTakenAsItIsOrRefused) {
   adapter = {.lora = GetParam().lora};
   adapter.lora->dora = !adapter.lora->dora;
   EXPECT_THAT(refusal(adapter), HasSubstr(GetParam().lora.dora ? ", dora; `" : "dora), found"));
+  if (GetParam().lora.base == LoraBase::kNf4) {
+    adapter = {.lora = GetParam().lora};
+    adapter.lora->base = LoraBase::kAsComputed;
+    EXPECT_THAT(refusal(adapter), HasSubstr(", base in NF4 for f64; `"));
+  }
   adapter = {.lora = GetParam().lora};
   adapter.lora->targets = {"*.q_proj", "*.attn.c_attn", "*.q_a_proj"};
   EXPECT_THAT(refusal(adapter), HasSubstr("which is none of adapter.lora.targets"));

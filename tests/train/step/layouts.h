@@ -67,8 +67,8 @@ std::vector<LayoutCase> FrozenLayouts(const std::string& model, int64_t ranks, s
 // products, and beside modules that are trained as a whole.
 std::vector<LayoutCase> AdaptedLayouts(const std::string& model, int64_t ranks, size_t stride);
 
-// Every `stride`th of AllLayouts with adapters beside a base in NF4. Each rank has whole blocks, and
-// parts of weights that have several groups. For decoders.
+// Every `stride`th of AllLayouts with adapters beside a base in NF4, for decoders. Ranks have whole
+// blocks, and parts of weights of several groups.
 std::vector<LayoutCase> Nf4Layouts(const std::string& model, int64_t ranks, size_t stride);
 
 // What `layouts` returns for each family of the registry, one family after another.

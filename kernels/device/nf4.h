@@ -76,9 +76,9 @@ TRAINYARD_HOST_DEVICE inline float Nf4Scale(float mapped, float group, float mea
 #ifdef __CUDA_ARCH__
   return __fadd_rn(__fmul_rn(mapped, group), mean);
 #else
-  // An f64 holds the product exactly, and a sum so nearly that rounding it again is harmless.
-  const float product = float(double(mapped) * double(group));
-  return float(double(product) + double(mean));
+  float product = mapped * group;
+  asm("" : "+x"(product));  // The compiler must not fuse what it cannot see through.
+  return product + mean;
 #endif
 }
 

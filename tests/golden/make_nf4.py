@@ -77,7 +77,7 @@ def huge(attempt):
 
 
 CASES = {"normal": lambda attempt: normal(GROUP + 3, attempt), "adversarial": adversarial, "huge": huge,
-         "one_block": lambda attempt: normal(1, attempt)}
+         "two_blocks": lambda attempt: normal(2, attempt)}
 
 
 def write_blocks():

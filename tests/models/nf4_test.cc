@@ -97,7 +97,7 @@ TEST_P(GoldenNf4, NumbersAreThoseOfBitsandbytes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, GoldenNf4,
-                         ::testing::Values("normal", "adversarial", "huge", "one_block"),
+                         ::testing::Values("normal", "adversarial", "huge", "two_blocks"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(Nf4, ValuesAndMapAreInOrder) {
@@ -199,7 +199,8 @@ TEST(Nf4Program, MakesEachWeightOnceInEachDirection) {
       if (instance.op->name() != "dequantize_nf4") continue;
       ++made[{instance.list, program.info(instance.inputs[0]).name}];
     }
-    EXPECT_EQ(made.size(), 16u);
+    // The input of the first layer has no gradient, so only forward reads the weights there.
+    EXPECT_EQ(made.size(), recompute.blocks > 0 ? 16u : 15u);
     for (const auto& [what, count] : made) {
       EXPECT_EQ(count, 1) << Name(what.first) << " " << what.second;
       EXPECT_TRUE(what.first == List::kForward || what.first == List::kBackwardInput);

@@ -134,7 +134,8 @@ absl::Status Checkpoint::FindNf4() {
       return WithPath(base_->path, absl::DataLossError(absl::StrCat(
                                        spec.name, ": its parts in NF4 do not fit together")));
     }
-    in_nf4_[spec.name] = {.name = spec.name, .dtype = *state().adapter->nf4, .shape = spec.shape};
+    in_nf4_[spec.name] = {
+        .name = spec.name, .dtype = *state().adapter->nf4, .shape = spec.shape, .boxes = {}};
   }
   return absl::OkStatus();
 }

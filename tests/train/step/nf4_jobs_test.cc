@@ -9,10 +9,15 @@
 #include "models/program/nf4.h"
 #include "tests/models/hf/files.h"
 #include "tests/train/step/run_job.h"
+#include "train/config/resolve_model.h"
 #include "train/hf/export.h"
+#include "train/step/memory_limit.h"
 
 namespace trainyard::testing {
 namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 // 512 and 256 blocks: two groups and one.
 constexpr char kUp[] = "model.layers.1.mlp.up_proj.weight";
@@ -148,6 +153,24 @@ TEST_F(Nf4Jobs, ARunGoesOnFromItsBaseAsItIs) {
     ExpectSame(PartsOf(Newest(next.checkpoint->directory), name, shape),
                PartsOf(Newest(whole.checkpoint->directory), name, shape));
   }
+}
+
+TEST_F(Nf4Jobs, IsAdvisedWhereTheBaseDoesNotFit) {
+  const auto advice = [](const JobConfig& job) {
+    const auto model = ResolveModel(job.model);
+    CHECK(model.ok()) << model.status();
+    MemoryPlan plan;
+    plan.flat_bytes[size_t(FlatBuffer::kFrozen)] = size_t{1} << 40;
+    return std::string(
+        CheckMemory(plan, {.kind = DeviceKind::kCuda, .bytes = size_t{8} << 30}, job, *model)
+            .message());
+  };
+  JobConfig job = Adapted("large", "base");
+  EXPECT_THAT(advice(job), Not(HasSubstr("adapter.lora.base")));
+  job.adapter->lora->base = LoraBase::kAsComputed;
+  EXPECT_THAT(advice(job), HasSubstr("adapter.lora.base NF4"));
+  job.model.architecture->fields["hidden"] = 96;
+  EXPECT_THAT(advice(job), Not(HasSubstr("adapter.lora.base")));
 }
 
 TEST_F(Nf4Jobs, RandomBytesAreABaseToMeasureWith) {

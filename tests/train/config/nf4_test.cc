@@ -85,7 +85,7 @@ TEST(Nf4Job, IsRefusedWhereRanksWouldDivideBlocks) {
 TEST(Nf4Job, OtherNamesAreRefused) {
   EXPECT_THAT(
       std::string(ParseAndValidateJob("name: a\nadapter: {lora: {base: INT8}}").status().message()),
-      HasSubstr("adapter.lora.base: wanted AS_COMPUTED or NF4"));
+      HasSubstr("adapter.lora.base: wanted one of AS_COMPUTED, NF4"));
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ INSTANTIATE_TEST_SUITE_P(Adapters, FrozenLayoutsTest,
 // All of up to four ranks for one family. The base's bytes are compared, too.
 INSTANTIATE_TEST_SUITE_P(Nf4, FrozenLayoutsTest, ::testing::ValuesIn([] {
                            std::vector<LayoutCase> cases = Nf4Layouts("llama", 4, 1);
-                           for (const char* family : {"gpt3", "qwen3_moe", "gemma3"}) {
+                           for (const char* family : {"gpt3", "qwen3_moe", "qwen2"}) {
                              for (LayoutCase& c : Nf4Layouts(family, 8, 47)) {
                                cases.push_back(std::move(c));
                              }

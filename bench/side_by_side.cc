@@ -168,6 +168,7 @@ double Distance(DType dtype, Bytes got, Bytes want, Bytes base) {
     case DType::kE4M3:
     case DType::kE5M2:
     case DType::kI16:
+    case DType::kU8:
       break;
   }
   const size_t size = SizeOf(dtype), n = got.size() / size;

@@ -85,6 +85,7 @@ JobConfig JobOf(const StepCase& step) {
   job.optimizer.options = OptimizerOptions(*FindOptimizer(step.optimizer));
   if (step.state == kCompact) job.optimizer.options["state"] = double(OptimizerState::kCompact);
   if (step.lora > 0) job.adapter.emplace().lora = {.rank = step.lora, .alpha = 16};
+  if (step.nf4 && job.adapter) job.adapter->lora->base = LoraBase::kNf4;
   job.devices = 1;
   return job;
 }
@@ -130,6 +131,7 @@ void AddOptions(CLI::App& app, StepCase& step) {
       ->check(CLI::IsMember(std::vector<std::string>{"F32", kCompact}));
   app.add_option("--lora", step.lora, "The rank of adapters: they alone are trained")
       ->check(CLI::Range(int64_t{1}, kMaxLoraRank));
+  app.add_flag("--nf4", step.nf4, "With --lora: the base's linear layers are in NF4");
   app.add_option("--deterministic", step.deterministic, "As a job's `deterministic`");
 }
 

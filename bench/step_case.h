@@ -28,6 +28,7 @@ struct StepCase {
   std::string optimizer = "adamw";  // With the standard options, but for its state.
   std::string state = "F32";        // As in a job: F32 or, of AdamW, COMPACT.
   int64_t lora = 0;                 // The rank of adapters of all linear layers; 0: none.
+  bool nf4 = false;                 // Their base is in NF4.
 };
 
 // --case, --precision, --micro ...

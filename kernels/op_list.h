@@ -32,6 +32,7 @@
   X(CrossEntropyCombine) \
   X(CrossEntropyForward) \
   X(CrossEntropyStatistics) \
+  X(DequantizeNf4) \
   X(Dropout) \
   X(EmbeddingBackward) \
   X(EmbeddingForward) \

@@ -50,6 +50,7 @@
 #include "kernels/optimizer/muon.h"
 #include "kernels/optimizer/split_master.h"
 #include "kernels/products/amax_history.h"
+#include "kernels/products/dequantize_nf4.h"
 #include "kernels/products/grouped_matmul.h"
 #include "kernels/products/low_rank_squares.h"
 #include "kernels/products/matmul.h"

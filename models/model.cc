@@ -64,7 +64,7 @@ void RecordForward(Recorder& recorder, const Model& model, const RecordOptions& 
   for (const ParameterStorage& storage : program.storages) {
     for (const ParameterSpec& spec : storage.parameters) {
       if (spec.is_history()) continue;
-      program.num_parameters += spec.shape.elements();
+      program.num_parameters += spec.numbers();
     }
   }
 }

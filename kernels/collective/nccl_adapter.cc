@@ -41,6 +41,7 @@ ncclDataType_t NcclType(DType dtype) {
     case DType::kE4M3:
     case DType::kE5M2:
     case DType::kI16:
+    case DType::kU8:
       break;  // Nothing is reduced in them.
   }
   CHECK(false) << "dtype " << int(dtype);

@@ -18,7 +18,8 @@
 
 namespace trainyard {
 
-enum class DType : uint8_t { kF64, kF32, kBF16, kI32, kI64, kE4M3, kE5M2, kI16 };
+// u8 is for codes of a few bits each (kernels/device/nf4.h), with which nothing is computed.
+enum class DType : uint8_t { kF64, kF32, kBF16, kI32, kI64, kE4M3, kE5M2, kI16, kU8 };
 
 constexpr size_t SizeOf(DType dtype) {
   switch (dtype) {
@@ -33,6 +34,7 @@ constexpr size_t SizeOf(DType dtype) {
       return 2;
     case DType::kE4M3:
     case DType::kE5M2:
+    case DType::kU8:
       return 1;
   }
   return 0;
@@ -57,6 +59,8 @@ constexpr const char* Name(DType dtype) {
       return "e5m2";
     case DType::kI16:
       return "i16";
+    case DType::kU8:
+      return "u8";
   }
   return "?";
 }
@@ -121,6 +125,10 @@ struct DTypeOf<bf16> {
 template <>
 struct DTypeOf<int16_t> {
   static constexpr DType value = DType::kI16;
+};
+template <>
+struct DTypeOf<uint8_t> {
+  static constexpr DType value = DType::kU8;
 };
 template <>
 struct DTypeOf<int32_t> {

@@ -13,7 +13,7 @@
 
 namespace trainyard {
 
-// The sum of a value's 32-bit words. The 16 bits of a bf16 or of an integer count as one word.
+// The sum of a value's 32-bit words. The bits of a shorter value count as one word.
 TRAINYARD_HOST_DEVICE inline uint32_t WordSum(float x) { return std::bit_cast<uint32_t>(x); }
 TRAINYARD_HOST_DEVICE inline uint32_t WordSum(double x) {
   const uint64_t words = std::bit_cast<uint64_t>(x);
@@ -21,20 +21,23 @@ TRAINYARD_HOST_DEVICE inline uint32_t WordSum(double x) {
 }
 TRAINYARD_HOST_DEVICE inline uint32_t WordSum(bf16 x) { return x.bits; }
 TRAINYARD_HOST_DEVICE inline uint32_t WordSum(int16_t x) { return uint16_t(x); }
+TRAINYARD_HOST_DEVICE inline uint32_t WordSum(uint8_t x) { return x; }
 
 struct SumWordsArgs {
-  ConstTensor x;     // any shape, f64 | f32 | bf16 | i16
+  ConstTensor x;     // any shape, f64 | f32 | bf16 | i16 | u8
   StepState* state;  // device memory
 };
 
 // Calls f(T{}) with the type of a tensor's elements.
 template <typename F>
 void DispatchSummed(DType dtype, F&& f) {
+  if (dtype == DType::kU8) return f(uint8_t{});
   dtype == DType::kI16 ? f(int16_t{}) : DispatchFloat(dtype, f);
 }
 
 inline void Check(const SumWordsArgs& args) {
-  ExpectDType("sum_words x", args.x, {DType::kF64, DType::kF32, DType::kBF16, DType::kI16});
+  ExpectDType("sum_words x", args.x,
+              {DType::kF64, DType::kF32, DType::kBF16, DType::kI16, DType::kU8});
   ExpectData("sum_words x", args.x);
   CHECK(args.state != nullptr) << "sum_words state: none";
 }

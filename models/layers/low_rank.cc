@@ -57,7 +57,7 @@ struct Layer {
   Value up(size_t i) const { return recorder.Parameter(Up(weights[i], adapter().rank)); }
   Value WithMagnitudes(Value z) const {
     ops::AdaptedWeight of = {};
-    of.weight = recorder.Parameters(weights);
+    of.weight = ops::Weight(recorder, weights, z);
     of.down = recorder.Parameters(down());
     std::vector<ParameterSpec> offsets;
     for (size_t i = 0; i < weights.size(); ++i) {
@@ -165,7 +165,7 @@ ops::ExpertAdapter AdapterOfExperts(Recorder& recorder, const std::vector<Parame
 
 Value AdaptedLinear(Recorder& recorder, Value x, const ParameterSpec& weight, Value bias) {
   return AdaptedRows(recorder, weight, x, bias, [&](Value input, Value added, ProductKind kind) {
-    return ops::Linear(recorder, kind, input, recorder.Parameter(weight), added);
+    return ops::Linear(recorder, kind, input, ops::Weight(recorder, {weight}, input), added);
   });
 }
 

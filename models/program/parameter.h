@@ -27,17 +27,30 @@
 namespace trainyard {
 
 struct Init {
-  enum class Kind : uint8_t { kZeros, kOnes, kNormal, kUniform, kLogIndex, kTimeStep };
+  enum class Kind : uint8_t {
+    kZeros,
+    kOnes,
+    kConstant,
+    kNormal,
+    kUniform,
+    kLogIndex,
+    kTimeStep,
+    kBytes,
+  };
   Kind kind = Kind::kZeros;
-  double scale = 0;      // kNormal: standard deviation. kUniform: values are in [-scale, scale].
+  // kConstant: the value. kNormal: standard deviation. kUniform: values are in [-scale, scale].
+  double scale = 0;
   StepRange steps = {};  // For kTimeStep.
 
   static constexpr Init Zeros() { return {}; }
   static constexpr Init Ones() { return {.kind = Kind::kOnes}; }
+  static constexpr Init Constant(double value) { return {.kind = Kind::kConstant, .scale = value}; }
   static constexpr Init Normal(double deviation) {
     return {.kind = Kind::kNormal, .scale = deviation};
   }
   static constexpr Init Uniform(double limit) { return {.kind = Kind::kUniform, .scale = limit}; }
+  // Random bytes, for packed parts.
+  static constexpr Init Bytes() { return {.kind = Kind::kBytes}; }
   // Element i of a vector is log(i + 1).
   static constexpr Init LogIndex() { return {.kind = Kind::kLogIndex}; }
   // The inverse of softplus of random steps (kernels/state_space/state_init.h).
@@ -70,6 +83,13 @@ struct StateRule {
   bool operator==(const StateRule&) const = default;
 };
 
+// The format of a parameter that is a part of a frozen weight in fewer bits (nf4.h).
+struct PackedPart {
+  DType dtype = DType::kU8;
+  int64_t numbers = 0;  // Of the weight, that an element has.
+  bool operator==(const PackedPart&) const = default;
+};
+
 // The declaration. Matrices are [out, in] with contiguous rows.
 struct ParameterSpec {
   std::string name;  // The public checkpoint's name; global, unique.
@@ -94,7 +114,11 @@ struct ParameterSpec {
   // has these rows, so nobody saves, loads or initialises them. Their gradient must be 0. Each rank
   // must have another row, too.
   int64_t padding = 0;
+  // The parameter is always frozen. Absent: it has the precision's format.
+  std::optional<PackedPart> packed = {};
 
+  // How many numbers of the model it holds.
+  int64_t numbers() const { return shape.elements() * (packed ? packed->numbers : 1); }
   bool is_history() const { return state && state->kind == StateRule::Kind::kAmaxHistory; }
   bool operator==(const ParameterSpec&) const = default;
 };

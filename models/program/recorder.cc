@@ -110,7 +110,7 @@ Value Recorder::Parameters(const std::vector<ParameterSpec>& specs) {
     const Shape local = LocalShape(spec, mesh());
     CHECK(local.rank() == shape.rank() && local.With(joined, 1) == shape.With(joined, 1) &&
           spec.decay == first.decay && spec.stacked == first.stacked &&
-          spec.unrounded == first.unrounded)
+          spec.unrounded == first.unrounded && spec.packed == first.packed)
         << spec.name << ' ' << local << " cannot share a storage with " << name << ' ' << shape;
     const bool is_new = storage_of_.emplace(spec.name, int(program_.storages.size())).second;
     CHECK(is_new) << spec.name << " is declared twice";
@@ -119,9 +119,10 @@ Value Recorder::Parameters(const std::vector<ParameterSpec>& specs) {
   shape = shape.With(joined, rows);
 
   ValueInfo info{.shape = shape,
-                 .dtype = first.unrounded ? precision().master
-                          : frozen        ? precision().frozen
-                                          : precision().weight,
+                 .dtype = first.packed      ? first.packed->dtype
+                          : first.unrounded ? precision().master
+                          : frozen          ? precision().frozen
+                                            : precision().weight,
                  .kind = ValueKind::kParameter,
                  .block = block_,
                  .storage = int(program_.storages.size()),

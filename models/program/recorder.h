@@ -73,6 +73,9 @@ class Recorder {
     return adapter_.adapts ? adapter_.adapts(TargetOf(AdaptedLayerOf(weight))) : !weight.stacked;
   }
 
+  // Whether a linear layer keeps this weight in NF4 (ops::Weight).
+  bool IsInNf4(const ParameterSpec& weight) const { return adapter_.nf4 && Frozen(weight); }
+
   // The loss of models of text, of pairs of answers. None, unless it is set.
   void set_preference(const std::optional<PreferenceOptions>& options) { preference_ = options; }
   const std::optional<PreferenceOptions>& preference() const { return preference_; }
@@ -105,6 +108,7 @@ class Recorder {
   Value Parameters(const std::vector<ParameterSpec>& specs);
   Value Parameter(const ParameterSpec& spec) { return Parameters({spec}); }
   bool Frozen(const ParameterSpec& spec) const {
+    if (spec.packed) return true;
     return is_frozen_ && !spec.is_history() && is_frozen_(spec);
   }
   // Returns the gradient of a trainable parameter storage.
@@ -135,6 +139,9 @@ class Recorder {
   // By history and by the value that it is of: the value's greatest number in this micro-batch,
   // which RecordBackward adds to the history.
   std::map<std::pair<Value, Value>, Value>& amax_of_history() { return amax_of_history_; }
+
+  // The weights that were made of parts in NF4 in each block, by the first one's name.
+  std::map<std::pair<int, std::string>, Value>& dequantized() { return dequantized_; }
 
   void set_block(int block) { block_ = block; }
   void set_label(absl::string_view label) { label_ = std::string(label); }
@@ -172,6 +179,7 @@ class Recorder {
   std::map<std::string, std::vector<Value>> constants_;  // By op, attributes and shapes.
   std::vector<Quantized> quantized_;
   std::map<std::pair<Value, Value>, Value> amax_of_history_;
+  std::map<std::pair<int, std::string>, Value> dequantized_;
 };
 
 }  // namespace trainyard

@@ -15,7 +15,7 @@ from local_service import BIN, SPEC, LocalService  # noqa: E402
 # What a user of each recipe sets, beside the model.
 FILES = {
     "sft": "data.chat.path=chats.jsonl", "lora": "data.chat.path=chats.jsonl", "rslora": "data.chat.path=chats.jsonl",
-    "lora-fp8": "data.chat.path=chats.jsonl", "segments": "data.chat.path=segments.jsonl", "documents": "data.indexed.prefix=documents",
+    "lora-fp8": "data.chat.path=chats.jsonl", "qlora": "data.chat.path=chats.jsonl", "segments": "data.chat.path=segments.jsonl", "documents": "data.indexed.prefix=documents",
     "dpo": "data.chat.path=pairs.jsonl",
 }
 CHATML = "data.chat.format=chatml"  # The model has no chat template.

@@ -5,7 +5,7 @@
 
 tests/train/hf/golden_lora_test.cc runs whatever is there.
 
-pip install "peft==0.21.2" "transformers==5.24.0" "torch==2.15.0" "safetensors==0.8.0"
+pip install "peft==0.21.2" "transformers==5.24.0" "torch==2.15.0" "safetensors==0.8.0"   # and "bitsandbytes==0.50.2" for ..._nf4...
 make_lora.py [CASE...]
 """
 import math
@@ -17,6 +17,15 @@ import golden
 import safetensors.torch  # Before torch's types are replaced.
 import torch
 
+HERE = pathlib.Path(__file__).parent
+# The base of these cases, in NF4 (make_nf4.py): what bitsandbytes makes of the weights in f32, by name.
+NF4_BASE = "../nf4/base"
+NF4_CASES = {"llama_nf4", "llama_nf4_dora"}
+nf4_weights = {}
+if NF4_CASES & set(sys.argv[1:] or NF4_CASES):
+    import make_nf4
+    nf4_weights = make_nf4.dequantized(HERE / "hf" / NF4_BASE)
+
 # What that code takes in f32 (norms, softmax, rotary tables, the routers' scores) is taken in f64 here.
 torch.float32 = torch.float = torch.float64
 torch.Tensor.float = torch.Tensor.double
@@ -25,7 +34,6 @@ torch.set_default_dtype(torch.float64)
 import peft  # noqa: E402
 import transformers  # noqa: E402
 
-HERE = pathlib.Path(__file__).parent
 SEED = 11  # Of the job whose first values the adapters have.
 SAMPLES, SEQUENCE, STEPS, VOCABULARY = 4, 9, 20, 13
 # As in make_hf.py.
@@ -53,6 +61,8 @@ CASES = {
     "gpt_oss_experts": ("gpt_oss", {"r": 2, "lora_alpha": 4, "target_modules": [], "target_parameters": EXPERTS}),
     "deepseek_v3_experts": ("deepseek_v3", {"r": 2, "lora_alpha": 3, "target_modules": ["q_a_proj", "o_proj"],
                                             "target_parameters": EXPERTS[1:]}),
+    "llama_nf4": (NF4_BASE, {"r": 3, "lora_alpha": 6, "target_modules": "all-linear"}),
+    "llama_nf4_dora": (NF4_BASE, {"r": 2, "target_modules": "all-linear", "use_dora": True}),
 }
 # What the names of Mixtral's layers hold on the disk, and in memory.
 MIXTRAL = (".block_sparse_moe.", ".mlp.")
@@ -111,7 +121,11 @@ class Dropout(torch.nn.Module):
 def write(name, base, options):
     path = HERE / "lora" / name
     shutil.rmtree(path, ignore_errors=True)
-    model = transformers.AutoModelForCausalLM.from_pretrained(HERE / "hf" / base, attn_implementation="eager").eval()
+    model = transformers.AutoModelForCausalLM.from_pretrained(HERE / "hf" / base, attn_implementation="eager",
+                                                              dtype=torch.float64).eval()
+    if base == NF4_BASE:
+        for parameter_name, value in nf4_weights.items():
+            model.get_parameter(parameter_name).data.copy_(value)
     assert model.dtype == torch.float64
     model.config._experts_implementation = "eager"
     model = peft.get_peft_model(model, peft.LoraConfig(**options, task_type="CAUSAL_LM"), autocast_adapter_dtype=False)

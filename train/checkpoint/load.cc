@@ -2,13 +2,18 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/canonical.h"
 #include "common/check.h"
 #include "common/files.h"
 #include "common/sha256.h"
 #include "common/status_macros.h"
+#include "kernels/device/nf4.h"
+#include "models/program/nf4.h"
 #include "train/checkpoint/paths.h"
 #include "train/checkpoint/read_box.h"
 
@@ -62,6 +67,7 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& path, const Roots
   Checkpoint checkpoint;
   ASSIGN_OR_RETURN(checkpoint.own_, OpenPart(found));
   if (checkpoint.state().base) RETURN_IF_ERROR(checkpoint.OpenBase(roots));
+  RETURN_IF_ERROR(checkpoint.FindNf4());
   return checkpoint;
 }
 
@@ -107,9 +113,71 @@ absl::Status Checkpoint::OpenBase(const Roots& roots) {
   return absl::OkStatus();
 }
 
+absl::Status Checkpoint::FindNf4() {
+  if (!base_ || !state().adapter || !state().adapter->nf4) return absl::OkStatus();
+  const Manifest& base = base_->manifest;
+  for (const StoredTensor& codes : base.tensors) {
+    absl::string_view name = codes.name;
+    if (!absl::ConsumeSuffix(&name, kNf4Codes)) continue;
+    const bool matrix = codes.shape.rank() == 2 && codes.dtype == DType::kU8 &&
+                        codes.shape[1] * kNf4PerByte % kNf4Block == 0;
+    const ParameterSpec spec = {
+        .name = std::string(name),
+        .shape = matrix ? Shape({codes.shape[0], codes.shape[1] * kNf4PerByte}) : Shape({1, 64})};
+    bool fits = matrix;
+    const Nf4Parts parts = PartsInNf4(spec);
+    for (const ParameterSpec& part : {parts.scales, parts.groups}) {
+      const StoredTensor* const found = base.Find(part.name, TensorKind::kParameter);
+      fits &= found != nullptr && found->shape == part.shape && found->dtype == part.packed->dtype;
+    }
+    if (!fits) {
+      return WithPath(base_->path, absl::DataLossError(absl::StrCat(
+                                       spec.name, ": its parts in NF4 do not fit together")));
+    }
+    in_nf4_[spec.name] = {
+        .name = spec.name, .dtype = *state().adapter->nf4, .shape = spec.shape, .boxes = {}};
+  }
+  return absl::OkStatus();
+}
+
 const StoredTensor* Checkpoint::Find(absl::string_view name, TensorKind kind) const {
-  const StoredTensor* const own = manifest().Find(name, kind);
-  return own != nullptr || !base_ ? own : base_->manifest.Find(name, kind);
+  const StoredTensor* found = manifest().Find(name, kind);
+  if (found == nullptr && base_) found = base_->manifest.Find(name, kind);
+  if (found != nullptr || kind != TensorKind::kParameter) return found;
+  const auto weight = in_nf4_.find(name);
+  return weight == in_nf4_.end() ? nullptr : &weight->second;
+}
+
+absl::Status Checkpoint::ReadNf4(const StoredTensor& weight, const Box& box, char* data,
+                                 DataFiles& files) const {
+  // All columns of the box's rows.
+  const int64_t first = box.offset[0], rows = box.extent[0], in = weight.shape[1];
+  const auto read = [&](const char* ending, const Box& part, auto& values) {
+    values.resize(size_t(part.elements()));
+    const std::string name = absl::StrCat(weight.name, ending);
+    return FillBox(*base_->manifest.Find(name, TensorKind::kParameter), part,
+                   reinterpret_cast<char*>(values.data()), files);
+  };
+  Nf4Tensor parts;
+  const int64_t groups = Nf4GroupsOf(weight.shape.elements());
+  RETURN_IF_ERROR(read(kNf4Codes, {{first, 0}, {rows, in / kNf4PerByte}}, parts.codes));
+  RETURN_IF_ERROR(read(kNf4Scales, {{first, 0}, {rows, in / kNf4Block}}, parts.scales));
+  RETURN_IF_ERROR(read(kNf4Groups, WholeBox({groups + 1}), parts.groups));
+  std::vector<float> numbers(size_t(rows * in));
+  DequantizeNf4({.codes = parts.codes,
+                 .scales = parts.scales,
+                 .groups = parts.groups,
+                 .first_block = first * in / kNf4Block},
+                numbers);
+  const size_t element = SizeOf(weight.dtype);
+  std::vector<char> rounded(numbers.size() * element);
+  ConvertNumbers({numbers.data(), DType::kF32}, {rounded.data(), weight.dtype}, rows * in);
+  const Box all = {{first, 0}, {rows, in}};
+  return ForEachSharedRun(all, box, [&](int64_t from, int64_t to, int64_t count) {
+    std::copy_n(rounded.data() + size_t(from) * element, size_t(count) * element,
+                data + size_t(to) * element);
+    return absl::OkStatus();
+  });
 }
 
 // Calls f(part, files) for the checkpoint's own part and for its base.
@@ -172,6 +240,13 @@ absl::Status Checkpoint::Load(std::span<const TargetBox> boxes, const BoxCopy& t
   return ForEachPart([&](const Part& part, DataFiles& files) -> absl::Status {
     for (const TargetBox& target : boxes) {
       const StoredTensor* tensor = part.manifest.Find(target.name, target.kind);
+      const auto in_nf4 = in_nf4_.find(target.name);
+      if (tensor == nullptr && in_nf4 != in_nf4_.end() && &part != &own_ &&
+          target.kind == TensorKind::kParameter) {
+        RETURN_IF_ERROR(FillTarget(target, in_nf4->second.dtype, to_device, [&](char* data) {
+          return ReadNf4(in_nf4->second, target.box, data, files);
+        }));
+      }
       if (tensor == nullptr) continue;
       RETURN_IF_ERROR(FillTarget(target, tensor->dtype, to_device, [&](char* data) {
         return FillBox(*tensor, target.box, data, files);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -19,6 +20,8 @@
 #include "train/checkpoint/target_box.h"
 
 namespace trainyard {
+
+class DataFiles;
 
 // A checkpoint that was opened. Immutable, thread-safe.
 class Checkpoint {
@@ -38,7 +41,8 @@ class Checkpoint {
   const RunState& state() const { return manifest().state; }
   // The manifest of the base; null if there is no base.
   const Manifest* base() const { return base_ ? &base_->manifest : nullptr; }
-  // Returns null if neither the checkpoint nor its base has the tensor.
+  // Returns null if neither the checkpoint nor its base has the tensor. A weight that the base has
+  // in NF4 (models/program/nf4.h) is a tensor of the numbers that training used, without boxes.
   const StoredTensor* Find(absl::string_view name, TensorKind kind) const;
 
   // Reads everything. DATA_LOSS: names the first damaged file and tensor.
@@ -77,11 +81,17 @@ class Checkpoint {
   static absl::StatusOr<Part> OpenPart(const std::string& path);
   static absl::Status CheckSame(const Manifest& base, const BaseReference& wanted);
   absl::Status OpenBase(const Roots& roots);
+  // Finds the weights that the base has in NF4. DATA_LOSS: their parts do not fit together.
+  absl::Status FindNf4();
+  // Writes the box of such a weight, in the dtype that Find says, to `data`.
+  absl::Status ReadNf4(const StoredTensor& weight, const Box& box, char* data,
+                       DataFiles& files) const;
   template <typename F>
   absl::Status ForEachPart(F&& f) const;
 
   Part own_;
   std::optional<Part> base_;
+  std::map<std::string, StoredTensor, std::less<>> in_nf4_;  // By the weight's name.
 };
 
 struct ListedCheckpoint {

@@ -20,9 +20,9 @@
 
 namespace trainyard {
 
-// Version 2 is written, 3 if the checkpoint names a base, or 4 if it has an adapter. Version 1,
-// without pieces, is read.
-inline constexpr int64_t kCheckpointVersion = 4;
+// Version 2 is written, 3 if the checkpoint names a base, 4 if it has an adapter, or 5 if weights
+// are in NF4. Version 1, without pieces, is read.
+inline constexpr int64_t kCheckpointVersion = 5;
 inline constexpr char kManifestName[] = "manifest.json";
 inline constexpr uint64_t kManifestLimitBytes = 256 << 20;
 

@@ -1,6 +1,7 @@
 // The text of manifest.json. The first line has the SHA-256 of everything after that line, so that
 // damage is found before any value is used. The values are then checked like any other input.
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/escaping.h"
@@ -23,8 +24,8 @@ constexpr absl::string_view kFirstLine = "{\"manifest_sha256\": \"";
 constexpr absl::string_view kFirstLineEnd = "\",\n";
 constexpr size_t kHexBytes = 64;
 
-// Programs from before there were bases, or adapters, read these versions.
-constexpr int64_t kVersionWithoutBase = 2, kVersionWithoutAdapter = 3;
+// Programs from before there were bases, adapters, or weights in NF4, read these versions.
+constexpr int64_t kVersionWithoutBase = 2, kVersionWithoutAdapter = 3, kVersionWithoutNf4 = 4;
 constexpr absl::string_view kToJobDirectory = "../../";
 
 struct Contents {
@@ -62,7 +63,7 @@ static void VisitFields(auto& v, StoredTensor& tensor) {
   v("name", tensor.name);
   v.Named("kind", tensor.kind,
           {TensorKind::kParameter, TensorKind::kFirstMoment, TensorKind::kSecondMoment});
-  v.Named("dtype", tensor.dtype, {DType::kF64, DType::kF32, DType::kBF16});
+  v.Named("dtype", tensor.dtype, {DType::kF64, DType::kF32, DType::kBF16, DType::kU8});
   v("shape", tensor.shape), v("boxes", tensor.boxes);
 }
 
@@ -88,9 +89,27 @@ static void VisitFields(V& v, BaseReference& base) {
   }
 }
 
-static void VisitFields(auto& v, LoraNumbers& adapter) {
+namespace {
+
+// LoraNumbers::nf4.
+struct BaseInNf4 {
+  DType rounded_to = DType::kBF16;
+};
+
+}  // namespace
+
+static void VisitFields(auto& v, BaseInNf4& base) {
+  v.Named("rounded_to", base.rounded_to, {DType::kF64, DType::kF32, DType::kBF16});
+}
+
+template <typename V>
+static void VisitFields(V& v, LoraNumbers& adapter) {
   v.Whole("rank", adapter.rank), v("alpha", adapter.alpha), v("rslora", adapter.rslora);
   v.Later("dora", adapter.dora);  // Earlier adapters have none.
+  std::optional<BaseInNf4> nf4;
+  if (adapter.nf4) nf4 = BaseInNf4{*adapter.nf4};
+  v("nf4", nf4);
+  if constexpr (V::kReads) adapter.nf4 = nf4 ? std::optional(nf4->rounded_to) : std::nullopt;
 }
 
 static void VisitFields(auto& v, Contents& contents) {
@@ -104,9 +123,15 @@ static void VisitFields(auto& v, Contents& contents) {
 
 std::string ToJson(const Manifest& manifest) {
   OrderedJson json;
-  json["version"] = manifest.state.adapter ? kCheckpointVersion
-                    : manifest.state.base  ? kVersionWithoutAdapter
-                                           : kVersionWithoutBase;
+  const RunState& state = manifest.state;
+  const bool packed = std::any_of(
+      manifest.tensors.begin(), manifest.tensors.end(),
+      [](const StoredTensor& tensor) { return tensor.dtype == DType::kU8; });  // Of a base.
+  const bool nf4 = packed || (state.adapter && state.adapter->nf4);
+  json["version"] = nf4             ? kCheckpointVersion
+                    : state.adapter ? kVersionWithoutNf4
+                    : state.base    ? kVersionWithoutAdapter
+                                    : kVersionWithoutBase;
   WriteFields(json, Contents{manifest.state, ToJson(manifest.state.model), manifest.tensors});
   // The opening brace is on the first line, which is not hashed. Text that is not UTF-8 is
   // replaced, because the library would throw.

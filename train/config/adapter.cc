@@ -13,6 +13,7 @@
 #include "train/config/fields.h"
 #include "train/config/name_pattern.h"
 #include "train/config/patterns.h"
+#include "train/config/precision.h"
 
 namespace trainyard {
 namespace {
@@ -124,11 +125,17 @@ void CheckModules(const LoraConfig& lora, const ModelConfig& model, Violations& 
 
 }  // namespace
 
+bool IsBaseInNf4(const JobConfig& job) {
+  return job.adapter && job.adapter->lora && job.adapter->lora->base == LoraBase::kNf4;
+}
+
 std::optional<LoraNumbers> LoraNumbersOf(const JobConfig& job) {
   if (!job.adapter || !job.adapter->lora) return std::nullopt;
   const LoraConfig& lora = *job.adapter->lora;
-  return LoraNumbers{
+  LoraNumbers numbers = {
       .rank = lora.rank, .alpha = lora.alpha, .rslora = lora.rslora, .dora = lora.dora};
+  if (IsBaseInNf4(job)) numbers.nf4 = RowOf(job.precision).formats.frozen;
+  return numbers;
 }
 
 LowRank AdapterOf(const JobConfig& job) {
@@ -138,7 +145,8 @@ LowRank AdapterOf(const JobConfig& job) {
   LowRank adapter{.rank = numbers->rank,
                   .scale = numbers->scale(),
                   .dropout = lora.dropout,
-                  .magnitudes = numbers->dora};
+                  .magnitudes = numbers->dora,
+                  .nf4 = numbers->nf4.has_value()};
   if (lora.targets.empty() || lora.targets == std::vector<std::string>{kAllLinear}) return adapter;
   adapter.adapts = [all_linear = HasAllLinear(lora.targets),
                     any_of = AnyOf(lora.targets)](absl::string_view target) {

@@ -19,6 +19,9 @@ namespace trainyard {
 inline constexpr char kAllLinear[] = "all-linear";
 inline constexpr int64_t kMaxLoraRank = DeclaredAt("adapter.lora.rank").whole->most;
 
+// Whether the job keeps frozen weights in NF4.
+bool IsBaseInNf4(const JobConfig& job);
+
 // Nullopt if the job has no adapter. `job` must be valid.
 std::optional<LoraNumbers> LoraNumbersOf(const JobConfig& job);
 

@@ -137,6 +137,9 @@ struct ProfileConfig {
   bool nccl_trace = false;          // NCCL's own log, for the whole attempt.
 };
 
+// The format of the frozen weights of linear layers.
+enum class LoraBase : uint8_t { kAsComputed, kNf4 };
+
 // Low-rank adapters, with PEFT's defaults (adapter.h).
 struct LoraConfig {
   int64_t rank = Standard<int64_t>("adapter.lora.rank");
@@ -144,6 +147,7 @@ struct LoraConfig {
   std::vector<std::string> targets = {};  // Patterns of layers' names; none: kAllLinear.
   bool rslora = false;                    // Scaled by alpha / sqrt(rank) instead.
   bool dora = false;                      // The norms of the weights' rows are trained, too.
+  LoraBase base = LoraBase::kAsComputed;
   double dropout = 0;  // Probability with which training drops an element of an adapter's input.
   std::vector<std::string> modules_to_save = {};  // Patterns; trained as a whole.
 };

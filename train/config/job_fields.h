@@ -185,6 +185,9 @@ void VisitAdapter(Visitor& fields, AdapterConfig& out) {
     f.Field("targets", lora.targets);
     f.Field("rslora", lora.rslora);
     f.Field("dora", lora.dora);
+    f.template EnumField<LoraBase>(
+        "base", "LORA_BASE_", {{"AS_COMPUTED", LoraBase::kAsComputed}, {"NF4", LoraBase::kNf4}},
+        lora.base);
     f.Field("dropout", lora.dropout);
     f.Field("modules_to_save", lora.modules_to_save);
   });

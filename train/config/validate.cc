@@ -18,6 +18,7 @@
 #include "train/config/frozen.h"
 #include "train/config/generation.h"
 #include "train/config/inputs.h"
+#include "train/config/nf4.h"
 #include "train/config/parse.h"
 #include "train/config/precision.h"
 #include "train/config/resolve_model.h"
@@ -262,6 +263,7 @@ void Validate(const JobConfig& job, Violations& violations) {
   CheckNumbers(job, violations);
   CheckOptimizerState(job, violations);
   ValidateFp8(job, model ? &*model : nullptr, violations);
+  ValidateNf4(job, model ? &*model : nullptr, violations);
 }
 
 JobConfig ParseAndValidateSpec(const YamlNode& document, Violations& violations) {

@@ -109,7 +109,8 @@ absl::Status CheckTaken(const InitFrom& from, const Checkpoint& checkpoint) {
 std::string ToString(const std::optional<LoraNumbers>& adapter) {
   if (!adapter) return "none";
   return absl::StrCat("rank ", adapter->rank, ", alpha ", adapter->alpha,
-                      adapter->rslora ? ", rslora" : "", adapter->dora ? ", dora" : "");
+                      adapter->rslora ? ", rslora" : "", adapter->dora ? ", dora" : "",
+                      adapter->nf4 ? absl::StrCat(", base in NF4 for ", Name(*adapter->nf4)) : "");
 }
 
 // A job must not leave out what the checkpoint adds to the base: its adapter has the same numbers

@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/bytes.h"
+#include "train/config/adapter.h"
+#include "train/config/nf4.h"
 #include "train/config/precision.h"
 
 namespace trainyard {
@@ -21,6 +23,15 @@ bool HasCompactState(const JobConfig& job) {
       [](const OptimizerOption& option) { return absl::string_view(option.name) == "state"; });
   return has_forms && chosen.state() == OptimizerState::kF32 && !job.adapter &&
          RowOf(job.precision).formats.CanBeCompact();
+}
+
+// Whether the base of the job's adapter can be in NF4, and is not.
+bool CanBeInNf4(JobConfig job, const ModelConfig& model) {
+  if (!job.adapter || !job.adapter->lora || IsBaseInNf4(job)) return false;
+  job.adapter->lora->base = LoraBase::kNf4;
+  Violations violations;
+  ValidateNf4(job, &model, violations);
+  return violations.empty();
 }
 
 // If one part alone is too large, only a change that makes this part smaller can be enough.
@@ -49,6 +60,7 @@ std::vector<std::string> Advice(const MemoryPlan& plan, size_t limit_bytes, cons
       advice.push_back(
           absl::StrCat("optimizer.", job.optimizer.options.optimizer().name, ".state COMPACT"));
     }
+    if (CanBeInNf4(job, model)) advice.push_back("adapter.lora.base NF4");
     advice.push_back(absl::StrCat("parallelism.pipeline more than ", p.pipeline));
     if (facts.experts) advice.push_back(absl::StrCat("parallelism.expert more than ", p.expert));
     if (p.zero != Zero::kFull) advice.push_back("more devices with parallelism.zero FULL");

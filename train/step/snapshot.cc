@@ -13,6 +13,7 @@
 #include "train/checkpoint/remove.h"
 #include "train/hf/load.h"
 #include "train/step/agree.h"
+#include "train/step/load_nf4.h"
 
 namespace trainyard {
 namespace {
@@ -219,11 +220,27 @@ void BeginHistories(const Checkpoint& checkpoint, Executable& executable) {
 absl::Status LoadSnapshot(const Checkpoint& checkpoint, LoadWhat what, Executable& executable,
                           std::set<std::string>* absent) {
   if (what == LoadWhat::kEverything) BeginHistories(checkpoint, executable);
-  return checkpoint.Load(TargetBoxes(executable, what, &checkpoint), ToDevice(executable), absent);
+  const BoxCopy to_device = ToDevice(executable);
+  std::vector<TargetBox> boxes = TargetBoxes(executable, what, &checkpoint);
+  const auto load = [&](std::span<const TargetBox> some, const BoxCopy& copy) {
+    return checkpoint.Load(some, copy, absent);
+  };
+  if (what == LoadWhat::kEverything) return load(boxes, to_device);
+  const auto has = [&](const std::string& name) {
+    return checkpoint.Find(name, TensorKind::kParameter) != nullptr;
+  };
+  return LoadQuantizing(std::move(boxes), ShapesInNf4(executable.program()), {has, load},
+                        to_device);
 }
 
 absl::Status LoadImported(const HfModel& model, Executable& executable) {
-  return LoadHf(model, TargetBoxes(executable, LoadWhat::kBase, nullptr), ToDevice(executable));
+  const auto load = [&](std::span<const TargetBox> some, const BoxCopy& copy) {
+    return LoadHf(model, some, copy);
+  };
+  const auto has_no_parts = [](const std::string& /*name*/) { return false; };
+  return LoadQuantizing(TargetBoxes(executable, LoadWhat::kBase, nullptr),
+                        ShapesInNf4(executable.program()), {has_no_parts, load},
+                        ToDevice(executable));
 }
 
 }  // namespace trainyard

@@ -44,7 +44,8 @@ absl::StatusOr<BaseReference> SaveBase(const std::string& directory, RunState st
                                        Storage& storage);
 
 enum class LoadWhat {
-  kParameters,  // By name, also from another dtype: widened, or rounded if frozen.
+  kParameters,  // By name, also from another dtype: widened, or rounded if frozen; weights in NF4
+                // are quantised if they are not in NF4 there.
   kBase,        // The same without low-rank adapters, which keep their values.
   kEverything,  // Also the optimizer's state, and those histories of greatest values that the
                 // checkpoint has. All bits are the same, but for moments of another dtype, which

@@ -6,6 +6,13 @@
 namespace trainyard::cpu {
 
 void RandomValues(Exec& exec, const RandomValuesArgs& args) {
+  if (args.distribution == Distribution::kBytes) {
+    const int64_t columns = args.y.shape.back();
+    uint8_t* y = args.y.as<uint8_t>();
+    return ParallelElements(exec, args.y.elements(), [=, &args](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) y[i] = RandomByte(args, columns, i);
+    });
+  }
   DispatchFloat(args.y.dtype, [&](auto scalar) {
     using T = decltype(scalar);
     const int64_t columns = args.y.shape.back();

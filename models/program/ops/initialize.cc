@@ -69,6 +69,11 @@ class FillFrozenOp final : public Op {
   double value_;
 };
 
+Distribution DistributionOf(const Init& init) {
+  if (init.kind == Init::Kind::kBytes) return Distribution::kBytes;
+  return init.kind == Init::Kind::kUniform ? Distribution::kUniform : Distribution::kNormal;
+}
+
 // Values depend only on the parameter's global name and each element's global index.
 class RandomValuesOp final : public Op {
  public:
@@ -86,9 +91,7 @@ class RandomValuesOp final : public Op {
     y.shape = box_.shape;
     return binder.Kernel(RandomValuesArgs{.y = y,
                                           .stream = HashName(box_.name.c_str()),
-                                          .distribution = box_.init.kind == Init::Kind::kUniform
-                                                              ? Distribution::kUniform
-                                                              : Distribution::kNormal,
+                                          .distribution = DistributionOf(box_.init),
                                           .scale = box_.init.scale,
                                           .global_columns = box_.global_shape.back(),
                                           .state = binder.step_state(),
@@ -144,12 +147,13 @@ class CastOp final : public Op {
 
 void InitializeBox(Recorder& recorder, const ParameterBox& parameter) {
   const PlacedBox box(recorder.program(), parameter);
-  if (box.init.kind == Init::Kind::kNormal || box.init.kind == Init::Kind::kUniform) {
+  if (box.init.kind == Init::Kind::kNormal || box.init.kind == Init::Kind::kUniform ||
+      box.init.kind == Init::Kind::kBytes) {
     recorder.EmitEffect(std::make_shared<RandomValuesOp>(box), List::kInit);
   } else if (box.init.kind == Init::Kind::kLogIndex || box.init.kind == Init::Kind::kTimeStep) {
     recorder.EmitEffect(std::make_shared<StateInitOp>(box), List::kInit);
   } else {
-    const double value = box.init.kind == Init::Kind::kOnes ? 1 : 0;
+    const double value = box.init.kind == Init::Kind::kOnes ? 1 : box.init.scale;
     if (!box.frozen) return FillFlat(recorder, box.place.buffer, box.place.range, value);
     recorder.EmitEffect(std::make_shared<FillFrozenOp>(box, value), List::kInit);
   }

@@ -65,6 +65,7 @@ struct LayoutKey {
   int block;
   List list;  // For windowed storages.
   bool gain;
+  DType dtype;  // Of frozen storages: those of one dtype lie together, for one gather.
   auto operator<=>(const LayoutKey&) const = default;
 
   // Whether the two storages may share a bucket.
@@ -91,7 +92,8 @@ LayoutKey KeyOf(const Program& program, const ParameterStorage& storage, const U
             .sums = {},
             .block = storage.block,
             .list = List::kForward,
-            .gain = false};
+            .gain = false,
+            .dtype = *storage.frozen};
   }
   const bool unrounded = storage.parameters.front().unrounded;
   // A storage that several blocks or stages use would have to be whole for longer.
@@ -106,7 +108,8 @@ LayoutKey KeyOf(const Program& program, const ParameterStorage& storage, const U
           .sums = unrounded ? storage.ReduceAxes(storage.parameters.front()) : AxisSet{},
           .block = storage.block,
           .list = windowed ? *uses.writers.begin() : List::kBackwardWeight,
-          .gain = !storage.decay};
+          .gain = !storage.decay,
+          .dtype = DType::kF32};
 }
 
 // A small model uses smaller buckets than asked for: with few buckets, little of the backward pass

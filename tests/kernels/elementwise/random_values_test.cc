@@ -53,6 +53,23 @@ TEST(RandomValues, HasTheValuesOfTheGeneratorOnAnyDevice) {
   ExpectTheGeneratorsValues<bf16>();
 }
 
+// A shard of rows has its part of the whole.
+TEST(RandomValues, AreBytesIfAskedFor) {
+  const StepState state{.seed = 7};
+  auto y = Zeros<uint8_t>({30, 20});
+  Call(RandomValuesArgs{.y = y,
+                        .stream = kStream,
+                        .distribution = Distribution::kBytes,
+                        .global_columns = 24,
+                        .state = &state,
+                        .first_row = 5,
+                        .first_column = 3});
+  for (int64_t i = 0; i < 600; ++i) {
+    const auto index = uint64_t((5 + i / 20) * 24 + 3 + i % 20);
+    ASSERT_EQ(y.v[size_t(i)], RandomBits(7, kStream, index) >> 56) << i;
+  }
+}
+
 // The ends of the interval lie `scale` from the mean; all of it is as likely.
 TEST(RandomValues, AreUniformIfAskedFor) {
   const StepState state{.seed = 7};

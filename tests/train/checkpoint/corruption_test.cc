@@ -166,8 +166,8 @@ struct Lie {
 TEST_F(SignedManifest, ThatContradictsItselfIsRefused) {
   ASSERT_TRUE(Open(json_).ok()) << Open(json_);
   for (const Lie& lie : {
-           Lie{"/version", "5", "wanted version 1 to 4, found 5"},
-           Lie{"/version", "0", "wanted version 1 to 4, found 0"},
+           Lie{"/version", "6", "wanted version 1 to 5, found 6"},
+           Lie{"/version", "0", "wanted version 1 to 5, found 0"},
            Lie{"/version", "\"1\"", "version: wanted"},
            Lie{"/step", "-1", "step: wanted"},
            Lie{"/step", "1.5", "step: wanted"},

@@ -62,6 +62,13 @@ TEST(SaveLoad, AnAdapterIsInTheManifestWithAVersionOfItsOwn) {
   EXPECT_THAT(ToJson(*saved), HasSubstr("\"version\": 4"));
   EXPECT_EQ(Checkpoint::Open(directory + "/epoch-1/step-1")->state().adapter, state.adapter);
 
+  // Those of before there was NF4 would find no base for the adapted layers.
+  state.adapter->nf4 = DType::kBF16;
+  const auto in_nf4 = SaveCheckpoint(directory, state, {&down, 1}, LocalStorage());
+  ASSERT_TRUE(in_nf4.ok()) << in_nf4.status();
+  EXPECT_THAT(ToJson(*in_nf4), HasSubstr("\"version\": 5"));
+  EXPECT_EQ(Checkpoint::Open(directory + "/epoch-1/step-1")->state().adapter, state.adapter);
+
   // The first adapters had no magnitudes, and their manifests say nothing of them.
   auto json = nlohmann::ordered_json::parse(ToJson(*saved));
   json.erase("manifest_sha256");
@@ -70,6 +77,7 @@ TEST(SaveLoad, AnAdapterIsInTheManifestWithAVersionOfItsOwn) {
   ASSERT_TRUE(earlier.ok()) << earlier.status();
   EXPECT_EQ(earlier->state.adapter->rslora, true);
   EXPECT_EQ(earlier->state.adapter->dora, false);
+  EXPECT_EQ(earlier->state.adapter->nf4, std::nullopt);
 
   state.adapter.reset();
   EXPECT_THAT(Text(SaveCheckpoint(directory, state, {&down, 1}, LocalStorage()).status()),

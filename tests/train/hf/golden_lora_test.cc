@@ -1,10 +1,11 @@
-// Proves low-rank adapters against PEFT, in f64, also with magnitudes (DoRA) and dropout, and of
-// experts. Each directory of tests/golden/lora is an adapter that make_lora.py trained on a model
-// of tests/golden/hf. A job with the same adapter, on one rank or divided over four, has the same
-// losses, norms and exported adapters after twenty steps with clipping (1e-7), whether its base is
-// a checkpoint or a directory. Its checkpoints have the adapter alone. What it exports is PEFT's
-// directory, whose config.json names the same layers; the model with both merged has PEFT's logits
-// (1e-8). Another base or another adapter is refused.
+// Proves low-rank adapters against PEFT, in f64, also with magnitudes (DoRA), dropout, of experts,
+// and beside a base in NF4 (QLoRA), whose numbers are those of bitsandbytes. Each directory of
+// tests/golden/lora is an adapter that make_lora.py trained on a model of tests/golden/hf or nf4. A
+// job with the same adapter, on one rank or divided over four, has the same losses, norms and
+// exported adapters after twenty steps with clipping (1e-7), whether its base is a checkpoint or a
+// directory. Its checkpoints have the adapter alone. What it exports is PEFT's directory, whose
+// config.json names the same layers; the model with both merged has PEFT's logits (1e-8). Another
+// base or another adapter is refused.
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -35,6 +36,8 @@ using Json = nlohmann::json;
 // As in make_lora.py.
 constexpr int64_t kSamples = 4, kSequence = 9, kSteps = 20;
 constexpr char kPrefix[] = "base_model.model.";
+
+constexpr char kNf4Base[] = "../nf4/base";
 
 struct LoraCase {
   const char* name;
@@ -71,7 +74,9 @@ const LoraCase kCases[] = {
     {"gpt_oss_experts", "gpt_oss", {.rank = 2, .alpha = 4, .targets = {"*.experts.*"}}},
     {"deepseek_v3_experts",
      "deepseek_v3",
-     {.rank = 2, .alpha = 3, .targets = {"*.q_a_proj", "*.o_proj", "*.experts.down_proj"}}}};
+     {.rank = 2, .alpha = 3, .targets = {"*.q_a_proj", "*.o_proj", "*.experts.down_proj"}}},
+    {"llama_nf4", kNf4Base, {.rank = 3, .alpha = 6, .base = LoraBase::kNf4}},
+    {"llama_nf4_dora", kNf4Base, {.rank = 2, .dora = true, .base = LoraBase::kNf4}}};
 
 bool IsOfExperts(absl::string_view layer) { return absl::StrContains(layer, ".experts"); }
 
@@ -219,7 +224,8 @@ TEST_P(GoldenLora, TwentyStepsAreThoseOfPeft) {
   ExpectTheSameParameters(config, of_peft);
 
   const std::string merged = scratch_ + "/merged";
-  const auto whole = ExportHf(trained, {.to = merged, .merge = true});
+  // The bases in NF4 come from a directory in bf16.
+  const auto whole = ExportHf(trained, {.to = merged, .dtype = HfDType::kF64, .merge = true});
   ASSERT_TRUE(whole.ok()) << whole.status();
   ASSERT_TRUE(ImportHf({merged, scratch_ + "/again"}).ok());
   const Tensors wanted = {{"logits", Read<double>(golden_, "logits")}};
@@ -279,8 +285,16 @@ TEST_P(GoldenLora, AnAdapterIsTakenAsItIsOrRefused) {
   EXPECT_THAT(refusal(adapter), HasSubstr("found an adapter: rank "));
   adapter = {.lora = GetParam().lora};
   adapter.lora->dora = !adapter.lora->dora;
+  const char* const base = GetParam().lora.base == LoraBase::kNf4 ? ", base in NF4 for f64" : "";
   if (!std::any_of(adapter.lora->targets.begin(), adapter.lora->targets.end(), IsOfExperts)) {
-    EXPECT_THAT(refusal(adapter), HasSubstr(GetParam().lora.dora ? ", dora; `" : "dora), found"));
+    EXPECT_THAT(refusal(adapter),
+                HasSubstr(GetParam().lora.dora ? absl::StrCat(", dora", base, "; `")
+                                               : absl::StrCat("dora", base, "), found")));
+  }
+  if (GetParam().lora.base == LoraBase::kNf4) {
+    adapter = {.lora = GetParam().lora};
+    adapter.lora->base = LoraBase::kAsComputed;
+    EXPECT_THAT(refusal(adapter), HasSubstr(", base in NF4 for f64; `"));
   }
   adapter = {.lora = GetParam().lora};
   adapter.lora->targets = {"*.q_proj", "*.attn.c_attn", "*.q_a_proj"};

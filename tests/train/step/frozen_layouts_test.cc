@@ -51,5 +51,17 @@ INSTANTIATE_TEST_SUITE_P(AdaptedExperts, FrozenLayoutsTest,
                          })),
                          NameOf);
 
+// All of up to four ranks for one family. The base's bytes are compared, too.
+INSTANTIATE_TEST_SUITE_P(Nf4, FrozenLayoutsTest, ::testing::ValuesIn([] {
+                           std::vector<LayoutCase> cases = Nf4Layouts("llama", 4, 1);
+                           for (const char* family : {"gpt3", "qwen3_moe", "qwen2"}) {
+                             for (LayoutCase& c : Nf4Layouts(family, 8, 47)) {
+                               cases.push_back(std::move(c));
+                             }
+                           }
+                           return cases;
+                         }()),
+                         NameOf);
+
 }  // namespace
 }  // namespace trainyard::testing

@@ -303,6 +303,26 @@ std::vector<LayoutCase> AdaptedExpertsLayouts(const std::string& model, int64_t 
   return cases;
 }
 
+std::vector<LayoutCase> Nf4Layouts(const std::string& model, int64_t max_ranks, size_t stride) {
+  const std::vector<LayoutCase> all = AllLayouts(model, max_ranks);
+  std::vector<LayoutCase> cases;
+  for (size_t i = 0; i < all.size(); i += stride) {
+    LayoutCase& c = cases.emplace_back(all[i]);
+    DecoderConfig& decoder = AsDecoder(c.model);
+    const int64_t tensor = c.job.parallelism.tensor;
+    decoder.hidden = 128;
+    decoder.head_dim = 32;  // Two heads of each tensor rank are a block.
+    if (decoder.ffn > 0) decoder.ffn = 192 * tensor;
+    if (decoder.moe && decoder.moe->shared_experts > 0) decoder.moe->shared_ffn = 64 * tensor;
+    LoraConfig lora = {.rank = 2, .alpha = 3, .base = LoraBase::kNf4};
+    lora.dora = cases.size() % 2 == 0;
+    if (cases.size() % 3 == 0) lora.dropout = 0.25;
+    c.frozen = absl::StrCat("base_in_nf4", lora.dora ? "_with_magnitudes" : "");
+    c.job.adapter = AdapterConfig{.lora = lora};
+  }
+  return cases;
+}
+
 std::vector<LayoutCase> OfEveryFamily(
     const std::function<std::vector<LayoutCase>(const std::string& family)>& layouts) {
   std::vector<LayoutCase> cases;

@@ -263,8 +263,16 @@ class Rank {
     }
     for (const ParameterBox& box : executable().program().FrozenParameters()) {
       const Tensor values = executable().frozen(box);
-      const double* const first = values.as<double>();
-      assembly.Add(box, std::vector<double>(first, first + values.elements()));
+      const auto add = [&](const auto* first) {
+        assembly.Add(box, std::vector<double>(first, first + values.elements()));
+      };
+      if (values.dtype == DType::kU8) {
+        add(values.as<uint8_t>());
+      } else if (values.dtype == DType::kF32) {
+        add(values.as<float>());
+      } else {
+        add(values.as<double>());
+      }
     }
   }
 

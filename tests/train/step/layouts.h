@@ -71,6 +71,10 @@ std::vector<LayoutCase> AdaptedLayouts(const std::string& model, int64_t ranks, 
 std::vector<LayoutCase> AdaptedExpertsLayouts(const std::string& model, int64_t ranks,
                                               size_t stride);
 
+// Every `stride`th of AllLayouts with adapters beside a base in NF4, for decoders. Ranks have whole
+// blocks, and parts of weights of several groups.
+std::vector<LayoutCase> Nf4Layouts(const std::string& model, int64_t ranks, size_t stride);
+
 // What `layouts` returns for each family of the registry, one family after another.
 std::vector<LayoutCase> OfEveryFamily(
     const std::function<std::vector<LayoutCase>(const std::string& family)>& layouts);

@@ -1,0 +1,190 @@
+// Proves jobs whose base is in NF4, in bf16: the base has the parts of its numbers, whatever the
+// layout; who reads the checkpoint gets the numbers that training used; a run goes on from its base
+// as it is, also under another job; and random bytes stand for a base that nothing gives.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "models/program/nf4.h"
+#include "tests/models/hf/files.h"
+#include "tests/train/step/run_job.h"
+#include "train/config/resolve_model.h"
+#include "train/hf/export.h"
+#include "train/step/memory_limit.h"
+
+namespace trainyard::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// 512 and 256 blocks: two groups and one.
+constexpr char kUp[] = "model.layers.1.mlp.up_proj.weight";
+constexpr char kQuery[] = "model.layers.0.self_attn.q_proj.weight";
+const std::map<std::string, Shape> kWeights = {{kUp, {256, 128}}, {kQuery, {128, 128}}};
+
+class Nf4Jobs : public ::testing::Test {
+ protected:
+  JobConfig Job(const std::string& name) const {
+    JobConfig job = TinyJob(absl::StrCat(scratch_, "/", name));
+    auto& fields = job.model.architecture->fields;
+    fields["hidden"] = 128;
+    fields["ffn"] = 256;
+    fields["head_dim"] = 32;
+    job.batch.global = 4;
+    return job;
+  }
+  // A model of which a step has made every weight another one.
+  std::string Base() const {
+    JobConfig job = Job("base");
+    job.precision = PrecisionName::kF32;
+    job.steps = 1;
+    const RankRun run = RunJob(job)[0];
+    CHECK(run.status.ok()) << run.status;
+    return job.checkpoint->directory;
+  }
+  JobConfig Adapted(const std::string& name, const std::string& base) const {
+    JobConfig job = Job(name);
+    job.precision = PrecisionName::kBF16;
+    job.init_from = base;
+    job.adapter = AdapterConfig{.lora = LoraConfig{.rank = 2, .base = LoraBase::kNf4}};
+    return job;
+  }
+
+  const std::string scratch_ = EmptyDirectory("nf4");
+};
+
+template <typename T>
+std::vector<T> Load(const Checkpoint& checkpoint, const std::string& name, const Shape& shape,
+                    const Box& box) {
+  std::vector<T> values(size_t(box.elements()));
+  const TargetBox target = {.name = name,
+                            .dtype = DTypeOf<T>::value,
+                            .global_shape = shape,
+                            .box = box,
+                            .data = values.data(),
+                            .conversion = Conversion::kWiden};
+  const absl::Status loaded = checkpoint.Load({&target, 1});
+  CHECK(loaded.ok()) << loaded;
+  return values;
+}
+template <typename T>
+std::vector<T> Load(const Checkpoint& checkpoint, const std::string& name, const Shape& shape) {
+  return Load<T>(checkpoint, name, shape, WholeBox(shape));
+}
+
+Nf4Tensor PartsOf(const Checkpoint& checkpoint, const std::string& name, const Shape& shape) {
+  const Nf4Parts parts = PartsInNf4({.name = name, .shape = shape});
+  return {Load<uint8_t>(checkpoint, parts.codes.name, parts.codes.shape),
+          Load<uint8_t>(checkpoint, parts.scales.name, parts.scales.shape),
+          Load<float>(checkpoint, parts.groups.name, parts.groups.shape)};
+}
+
+void ExpectSame(const Nf4Tensor& a, const Nf4Tensor& b) {
+  EXPECT_EQ(a.codes, b.codes);
+  EXPECT_EQ(a.scales, b.scales);
+  EXPECT_EQ(a.groups, b.groups);
+}
+
+TEST_F(Nf4Jobs, TheBaseIsThatOfItsNumbersInEveryLayout) {
+  const std::string base = Base();
+  const JobConfig one = Adapted("one", base);
+  ASSERT_TRUE(RunJob(one)[0].status.ok());
+  JobConfig four = Adapted("four", base);
+  four.parallelism.tensor = 2;
+  four.parallelism.zero = Zero::kFull;
+  for (const RankRun& run : RunJob(four, {.ranks = 4})) ASSERT_TRUE(run.status.ok()) << run.status;
+  const Checkpoint of_one = Newest(one.checkpoint->directory);
+  const Checkpoint of_four = Newest(four.checkpoint->directory);
+  EXPECT_EQ(of_one.state().adapter->nf4, DType::kBF16);
+  for (const auto& [name, shape] : kWeights) {
+    const auto numbers = Load<float>(Newest(base), name, shape);
+    const absl::StatusOr<Nf4Tensor> want = QuantizeNf4(numbers);
+    ASSERT_TRUE(want.ok()) << want.status();
+    ExpectSame(PartsOf(of_one, name, shape), *want);
+    ExpectSame(PartsOf(of_four, name, shape), *want);
+  }
+  EXPECT_EQ(
+      *of_one.base()->Find("model.norm.weight", TensorKind::kParameter)->boxes[0].sha256.data(),
+      *of_four.base()->Find("model.norm.weight", TensorKind::kParameter)->boxes[0].sha256.data());
+}
+
+// Rows from the second group on, and columns within a block.
+TEST_F(Nf4Jobs, ReadersGetTheNumbersThatTrainingUsed) {
+  const JobConfig job = Adapted("read", Base());
+  ASSERT_TRUE(RunJob(job)[0].status.ok());
+  const Checkpoint checkpoint = Newest(job.checkpoint->directory);
+  for (const auto& [name, shape] : kWeights) {
+    const Nf4Tensor parts = PartsOf(checkpoint, name, shape);
+    std::vector<float> numbers(size_t(shape.elements()));
+    DequantizeNf4({parts.codes, parts.scales, parts.groups, 0}, numbers);
+    EXPECT_EQ(checkpoint.Find(name, TensorKind::kParameter)->dtype, DType::kBF16);
+    const Box box = {{shape[0] - 20, 40}, {17, 77}};
+    const std::vector<float> read = Load<float>(checkpoint, name, shape, box);
+    for (int64_t i = 0; i < box.elements(); ++i) {
+      const int64_t row = box.offset[0] + i / 77, column = box.offset[1] + i % 77;
+      ASSERT_EQ(read[size_t(i)], float(bf16(numbers[size_t(row * 128 + column)]))) << i;
+    }
+  }
+  const auto merged = ExportHf(checkpoint, {.to = scratch_ + "/merged", .merge = true});
+  EXPECT_TRUE(merged.ok()) << merged.status();
+}
+
+TEST_F(Nf4Jobs, ARunGoesOnFromItsBaseAsItIs) {
+  const std::string base = Base();
+  JobConfig whole = Adapted("whole", base);
+  whole.steps = 4;
+  ASSERT_TRUE(RunJob(whole)[0].status.ok());
+  JobConfig stopped = Adapted("stopped", base);
+  stopped.steps = 4;
+  RunOptions options;
+  options.stop = [](int, int64_t finished) { return finished >= 2; };
+  ASSERT_TRUE(RunJob(stopped, options)[0].status.ok());
+  std::filesystem::remove_all(base);
+  const RankRun rest = RunJob(stopped, {.epoch = 2, .resume = true})[0];
+  ASSERT_TRUE(rest.status.ok()) << rest.status;
+  EXPECT_EQ(NewestDigest(stopped.checkpoint->directory), NewestDigest(whole.checkpoint->directory));
+
+  JobConfig next = Adapted("next", whole.checkpoint->directory);
+  next.parallelism.tensor = 2;
+  for (const RankRun& run : RunJob(next, {.ranks = 2})) ASSERT_TRUE(run.status.ok()) << run.status;
+  for (const auto& [name, shape] : kWeights) {
+    ExpectSame(PartsOf(Newest(next.checkpoint->directory), name, shape),
+               PartsOf(Newest(whole.checkpoint->directory), name, shape));
+  }
+}
+
+TEST_F(Nf4Jobs, IsAdvisedWhereTheBaseDoesNotFit) {
+  const auto advice = [](const JobConfig& job) {
+    const auto model = ResolveModel(job.model);
+    CHECK(model.ok()) << model.status();
+    MemoryPlan plan;
+    plan.flat_bytes[size_t(FlatBuffer::kFrozen)] = size_t{1} << 40;
+    return std::string(
+        CheckMemory(plan, {.kind = DeviceKind::kCuda, .bytes = size_t{8} << 30}, job, *model)
+            .message());
+  };
+  JobConfig job = Adapted("large", "base");
+  EXPECT_THAT(advice(job), Not(HasSubstr("adapter.lora.base")));
+  job.adapter->lora->base = LoraBase::kAsComputed;
+  EXPECT_THAT(advice(job), HasSubstr("adapter.lora.base NF4"));
+  job.model.architecture->fields["hidden"] = 96;
+  EXPECT_THAT(advice(job), Not(HasSubstr("adapter.lora.base")));
+}
+
+TEST_F(Nf4Jobs, RandomBytesAreABaseToMeasureWith) {
+  const JobConfig job = Adapted("random", "");
+  const RankRun run = RunJob(job)[0];
+  ASSERT_TRUE(run.status.ok()) << run.status;
+  EXPECT_TRUE(std::isfinite(run.records.back().loss));
+  const Checkpoint checkpoint = Newest(job.checkpoint->directory);
+  const auto numbers = Load<float>(checkpoint, kUp, kWeights.at(kUp));
+  double squares = 0;
+  for (const float x : numbers) squares += double(x) * x;
+  // As initial weights, which have 0.02.
+  EXPECT_NEAR(std::sqrt(squares / double(numbers.size())), 0.02, 0.006);
+}
+
+}  // namespace
+}  // namespace trainyard::testing

@@ -16,6 +16,8 @@ bool Holds(DType wide, DType narrow) {
 }
 
 bool Converts(const TargetBox& target, DType stored) {
+  // Bytes are no numbers.
+  if (target.dtype == DType::kU8 || stored == DType::kU8) return target.dtype == stored;
   switch (target.conversion) {
     case Conversion::kNone:
       break;

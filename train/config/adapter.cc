@@ -41,6 +41,13 @@ class AnyOf {
       std::make_shared<std::vector<NamePattern>>();
 };
 
+// The patterns that may choose experts: '*.down_proj' means the layers outside of them, as PEFT's
+// target_modules do.
+std::vector<std::string> NamingExperts(std::vector<std::string> targets) {
+  std::erase_if(targets, [](const auto& text) { return !absl::StrContains(text, "experts"); });
+  return targets;
+}
+
 // Returns "lm_head" for "lm_head.weight".
 absl::string_view ModuleOfParameter(absl::string_view name) {
   return name.substr(0, name.rfind('.'));
@@ -71,22 +78,32 @@ Modules ModulesOf(const ModelConfig& model) {
   return modules;
 }
 
+// What a list of patterns may match.
+struct Matched {
+  std::vector<std::string> names;
+  std::vector<std::string> experts = {};  // That only NamingExperts can match.
+  const char* what;                       // For people.
+};
+
 // Adds a violation for each pattern that matches no name. A name's last part alone, as PEFT takes
 // it, gets the pattern that says the same here.
-void CheckMatches(const std::vector<std::string>& patterns, const std::vector<std::string>& names,
-                  absl::string_view field, absl::string_view what, Violations& violations) {
+void CheckMatches(const std::vector<std::string>& patterns, const Matched& matched,
+                  absl::string_view field, Violations& violations) {
+  std::vector<std::string> all = matched.names;
+  all.insert(all.end(), matched.experts.begin(), matched.experts.end());
+  if (all.empty()) all.push_back(kAllLinear);  // The nearest legal value.
   for (size_t i = 0; i < patterns.size(); ++i) {
     const auto matches = [&](const std::string& text) {
-      return std::any_of(names.begin(), names.end(), [pattern = NamePattern(text)](const auto& n) {
-        return pattern.Matches(n);
-      });
+      const AnyOf pattern({text}), of_experts(NamingExperts({text}));
+      return std::any_of(matched.names.begin(), matched.names.end(), pattern) ||
+             std::any_of(matched.experts.begin(), matched.experts.end(), of_experts);
     };
     if (patterns[i] == kAllLinear || matches(patterns[i])) continue;
     const std::string ending = absl::StrCat("*.", patterns[i]);
     const bool by_ending = ending.size() <= kMaxPatternBytes && matches(ending);
-    violations.Add(absl::StrCat(field, "[", i, "]"), absl::StrCat("a pattern that matches ", what),
-                   Quoted(patterns[i]),
-                   Quoted(by_ending ? ending : NearestOfNames(patterns[i], names, true)));
+    violations.Add(absl::StrCat(field, "[", i, "]"),
+                   absl::StrCat("a pattern that matches ", matched.what), Quoted(patterns[i]),
+                   Quoted(by_ending ? ending : NearestOfNames(patterns[i], all, true)));
   }
 }
 
@@ -106,20 +123,20 @@ void CheckAdapterOfExperts(const LoraConfig& lora, const std::string& expert,
 void CheckModules(const LoraConfig& lora, const ModelConfig& model, Violations& violations) {
   const Modules modules = ModulesOf(model);
   const bool all_linear = HasAllLinear(lora.targets);
-  std::vector<std::string> names = modules.experts;
-  if (!all_linear) names.insert(names.end(), modules.linear.begin(), modules.linear.end());
-  if (names.empty()) names.push_back(kAllLinear);  // The nearest legal value.
-  CheckMatches(lora.targets, names, kTargets,
-               all_linear ? "experts, beside all-linear"
-                          : "a linear layer that is no head or router, or the experts of a layer",
-               violations);
-  CheckMatches(lora.modules_to_save, modules.whole, kSaved, "a module of the model", violations);
+  Matched targets{.names = modules.linear,
+                  .experts = modules.experts,
+                  .what = "a linear layer that is no head or router, or the experts of a layer"};
+  if (all_linear) targets.names.clear(), targets.what = "experts, beside all-linear";
+  CheckMatches(lora.targets, targets, kTargets, violations);
+  CheckMatches(lora.modules_to_save, {.names = modules.whole, .what = "a module of the model"},
+               kSaved, violations);
   const AnyOf target(lora.targets), saved(lora.modules_to_save);
   for (const std::string& module : modules.linear) {
     if (!saved(module) || !(all_linear || target(module))) continue;
     return violations.Add(kSaved, "modules that are no targets", Quoted(module));
   }
-  const auto expert = std::find_if(modules.experts.begin(), modules.experts.end(), target);
+  const auto expert = std::find_if(modules.experts.begin(), modules.experts.end(),
+                                   AnyOf(NamingExperts(lora.targets)));
   if (expert != modules.experts.end()) CheckAdapterOfExperts(lora, *expert, violations);
 }
 
@@ -148,9 +165,9 @@ LowRank AdapterOf(const JobConfig& job) {
                   .magnitudes = numbers->dora,
                   .nf4 = numbers->nf4.has_value()};
   if (lora.targets.empty() || lora.targets == std::vector<std::string>{kAllLinear}) return adapter;
-  adapter.adapts = [all_linear = HasAllLinear(lora.targets),
-                    any_of = AnyOf(lora.targets)](absl::string_view target) {
-    return any_of(target) || (all_linear && !IsTargetOfExperts(target));
+  adapter.adapts = [all_linear = HasAllLinear(lora.targets), layers = AnyOf(lora.targets),
+                    experts = AnyOf(NamingExperts(lora.targets))](absl::string_view target) {
+    return IsTargetOfExperts(target) ? experts(target) : all_linear || layers(target);
   };
   return adapter;
 }

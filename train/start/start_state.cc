@@ -145,6 +145,13 @@ absl::StatusOr<std::optional<Continued>> StartState::Resume(
       LoadNewest(candidates, gang_, other_run ? MayDiffer::kAtStart : MayDiffer::kAlways));
   if (!chosen.checkpoint) return std::nullopt;
   const RunState& state = chosen.checkpoint->state();
+  // A checkpoint shows weights in NF4 as numbers, too, so another job could load them.
+  const std::optional<LoraNumbers> adapter = LoraNumbersOf(job_);
+  if (state.adapter && adapter && state.adapter->nf4.has_value() != adapter->nf4.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        chosen.checkpoint->path(), ": wanted a run whose base has the format of ",
+        "adapter.lora.base, found one ", state.adapter->nf4 ? "in NF4" : "as it is computed"));
+  }
   step_ = state.step;
   epoch_ = state.epoch;
   data_position_ = state.data_position;

@@ -98,7 +98,8 @@ TEST(Adapter, OfExpertsIsChosenByTheirNamesInPeft) {
   all.insert("mlp.experts.down_proj");
   EXPECT_EQ(trained("targets: [all-linear, '*.experts.down_proj']"), all);
   all.insert("mlp.experts.gate_up_proj");
-  EXPECT_EQ(trained("targets: ['*']"), all);
+  EXPECT_EQ(trained("targets: ['*', '*.experts.*']"), all);
+  EXPECT_EQ(trained("targets: ['*']"), linear) << "as in PEFT, where it means no parameters";
   EXPECT_EQ(trained("targets: ['*.experts.*', all-linear]"), all);
   EXPECT_EQ(trained("targets: [model.layers.1.mlp.experts.gate_up_proj]"),
             std::set<std::string>{"mlp.experts.gate_up_proj"});
@@ -111,7 +112,9 @@ TEST(Adapter, OfExpertsHasWhatPeftHasForThem) {
   EXPECT_THAT(refusal("targets: ['*.experts.*'], dropout: 0.1"),
               HasSubstr("adapter.lora.dropout: wanted 0 for adapters of experts: "
                         "model.layers.0.mlp.experts.gate_up_proj, found 0.1; nearest 0"));
-  EXPECT_THAT(refusal("targets: ['*'], dora: true"),
+  EXPECT_THAT(refusal("targets: ['*.down_proj']"), HasSubstr("found \"*.down_proj\""));
+  EXPECT_THAT(refusal("targets: [all-linear, '*']"), HasSubstr("found \"*\""));
+  EXPECT_THAT(refusal("targets: ['*experts*'], dora: true"),
               HasSubstr("adapter.lora.dora: wanted false for adapters of experts: "));
   EXPECT_EQ(refusal("dropout: 0.1, dora: true"), "") << "not of experts";
   EXPECT_THAT(refusal("targets: ['*.experts.3.down_proj']"),

@@ -45,8 +45,8 @@ TEST(GpuModel, AgreesWithAPredictionByHand) {
               0.1 * 339);
 }
 
-// Logits and their gradient pass through memory as bf16, and once each: written by the product, read
-// and written by the loss, and read by two products. In f32 the loss read them twice.
+// Logits and their gradient pass through memory as bf16, and once each: the product writes them,
+// the loss reads and writes them, and two products read them. In f32 the loss read them twice.
 TEST(GpuModel, TheHeadsLogitsAreHalfAsLargeAndReadOnce) {
   const ResolvedCase resolved =
       *Resolve({.model = "gpt2-124m", .micro = 16, .sequence = 1024, .layers = 1});

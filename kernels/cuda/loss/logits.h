@@ -35,8 +35,8 @@ inline Targets TargetsOf(const ConstTensor& targets, const VocabSlice& slice, in
 template <typename L>
 constexpr int kAheadOf = 16 / int(sizeof(Accumulate<L>));
 
-// exp(x) in three instructions, with a relative error below 2^-20 for |x| < 8. The result is 0 where
-// exp(x) is no normal number.
+// exp(x) in two instructions, with a relative error below 2^-20 for |x| < 8. The result is 0 where
+// exp(x) is less than any normal number.
 __device__ inline float FastExp(float x) {
   constexpr float kLog2OfE = 1.4426950408889634f;
 #ifdef __CUDA_ARCH__
@@ -48,7 +48,7 @@ __device__ inline float FastExp(float x) {
 #endif
 }
 
-// f32 logits keep the accuracy of the library's exp, which takes three times the instructions.
+// f32 logits keep the accuracy of the library's exp, which takes more instructions.
 template <typename L>
 __device__ Accumulate<L> ExpOf(Accumulate<L> x) {
   if constexpr (std::is_same_v<L, bf16>) {

@@ -379,7 +379,8 @@ std::vector<Value> LinearCrossEntropyOp::Backward(Recorder& recorder, const Inst
 // Of the roles of a loss of targets, or of their log-probabilities.
 Division DivisionOf(const Recorder& recorder, LossRole role, const std::vector<Value>& inputs,
                     AxisSet axes) {
-  const Value x = inputs[0], weight = inputs[1], targets = inputs[2];
+  using Op = LinearCrossEntropyOp;
+  const Value x = inputs[Op::kX], weight = inputs[Op::kWeight], targets = inputs[Op::kTargets];
   const ValueInfo info = recorder.info(x), w = recorder.info(weight), t = recorder.info(targets);
   const Mesh& mesh = recorder.mesh();
   axes = axes & mesh.active();

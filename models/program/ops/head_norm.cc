@@ -9,8 +9,8 @@
 namespace trainyard::ops {
 namespace {
 
-// If one gain is frozen, its gradient is memory, which is written in the same way. With cos and sin,
-// the heads were rotated afterwards.
+// If one gain is frozen, its gradient is memory, which is written in the same way. With cos and
+// sin, the heads were rotated afterwards.
 class HeadNormBackwardOp final : public NamedOp<HeadNormBackwardOp> {
  public:
   enum Input { kDy, kQkv, kQueryGain, kKeyGain, kRstd, kCos, kSin, kInputs };
@@ -136,7 +136,7 @@ Instance HeadNormRope(const Instance& norm, const Instance& rope) {
   Instance both = norm;
   both.op = OpAs<HeadNormOp>(norm).Rotated();
   both.inputs.insert(both.inputs.end(), rope.inputs.begin() + 1, rope.inputs.end());
-  both.outputs[HeadNormOp::kNormalised] = rope.outputs[0];
+  both.outputs[HeadNormOp::kNormalised] = rope.outputs.front();
   return both;
 }
 

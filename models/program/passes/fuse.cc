@@ -22,8 +22,8 @@ struct Fusion {
 };
 
 bool RotatesWholeHeads(const Program& program, const Instance& norm, const Instance& rope) {
-  const int64_t pairs = program.info(rope.inputs[1]).shape.back();
-  return 2 * pairs == program.info(norm.inputs[1]).shape.back();
+  const int64_t pairs = program.info(rope.inputs.back()).shape.back();  // Of a table.
+  return 2 * pairs == program.info(norm.inputs.back()).shape.back();    // Of a gain.
 }
 
 // To add a fusion: a row here, a function in ops.h, and an op.

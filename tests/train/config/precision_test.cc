@@ -41,9 +41,8 @@ TEST(PrecisionTest, BF16RoundsWhatIsMultipliedAndSumsInF32) {
   for (DType dtype : {formats.weight, formats.frozen, formats.activation, formats.multiplied()}) {
     EXPECT_EQ(dtype, DType::kBF16);
   }
-  for (DType dtype :
-       {formats.gradient, formats.reduced, formats.master, formats.moment, formats.statistic,
-        formats.logits}) {
+  for (DType dtype : {formats.gradient, formats.reduced, formats.master, formats.moment,
+                      formats.statistic, formats.logits}) {
     EXPECT_EQ(dtype, DType::kF32);
   }
   for (const ProductKind kind : kProductKinds) {

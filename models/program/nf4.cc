@@ -28,15 +28,18 @@ float FactorOf(float greatest) {
   return 1 / std::max(greatest, kLeast);
 }
 
+// How many of the middles are less than x, without branches.
+int CodeOf(float x) {
+  int code = 0;
+  for (const int step : {8, 4, 2, 1}) code += x > kMiddles[size_t(code + step - 1)] ? step : 0;
+  return code;
+}
+
 // The codes of a block, two a byte.
 void QuantizeBlock(std::span<const float> numbers, float greatest, uint8_t* codes) {
   const float factor = FactorOf(greatest);
-  std::array<int32_t, size_t(kNf4Block)> found = {};
-  for (const float middle : kMiddles) {
-    for (size_t i = 0; i < found.size(); ++i) found[i] += numbers[i] * factor > middle;
-  }
-  for (size_t i = 0; i < found.size() / 2; ++i) {
-    codes[i] = uint8_t(found[2 * i] << 4 | found[2 * i + 1]);
+  for (size_t i = 0; i < size_t(kNf4Block / kNf4PerByte); ++i) {
+    codes[i] = uint8_t(CodeOf(numbers[2 * i] * factor) << 4 | CodeOf(numbers[2 * i + 1] * factor));
   }
 }
 

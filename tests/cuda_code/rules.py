@@ -79,7 +79,13 @@ NARROW = (
     Excuse(r"head_norm\.cu ForwardKernel<.*", "STG.32:1", "rstd"),
     Excuse(r"embedding\.cu RowsKernel<\d, ForwardBody<.*", "LDG.32:1", "the token"),
     Excuse(r"dropout\.cu .*", "LDG.32:1 LDG.64:2", "a row's sample, and the step's state"),
-    Excuse(r"cross_entropy\.cu StatisticsKernel<.*", "LDG.32:4 STG.32:3",
+    Excuse(r"loss_and_gradient\.cu LossKernel<8, bf16>",
+           "LDG.16:3 LDG.32:1 LDG.64:1 STG.16:3 STG.32:6",
+           "a row's target and the logits there and between packs and padding, and the gradients of"
+           " these; its maximum, sum and logit; the batch's count of targets"),
+    Excuse(r"loss_and_gradient\.cu LossKernel<4, float>", "LDG.32:4 LDG.64:1 STG.32:15",
+           "the same"),
+    Excuse(r"cross_entropy\.cu StatisticsKernel<.*", "LDG.16:2 LDG.32:4 STG.32:3",
            "a row's target and the logit there, and one between packs and padding; its maximum, sum and logit"),
     Excuse(r"cross_entropy\.cu RowsKernel<\d, BackwardBody<.*, false>>", "LDG.32:2 LDG.64:1",
            "a row's target and statistics, and the batch's count of targets"),
@@ -111,7 +117,7 @@ NARROW = (
     Excuse(r"causal_conv\.cu BackwardKernel<\w+, [48], 4>", "LDG.16:40 LDG.32:24 STG.32:40",
            "weights and biases, and sums of their gradients"),
     # Sums of columns: one thread ends each of them, and its neighbours in the warp end the next.
-    Excuse(r"head_norm\.cu BackwardKernel<.*", "LDG.32:1 STG.32:4",
+    Excuse(r"head_norm\.cu BackwardKernel<.*", "LDG.32:1 STG.32:2",
            "rstd; a block's sums of two gains' gradients"),
     Excuse(r".* ColumnsKernel<float, 4, ColumnOutputs<.*", "LDG.32:2 STG.32:3", "a column's sum"),
     Excuse(r".* ColumnsKernel<float, 4, SampleOutputs<.*", "STG.16:2 STG.32:2",

@@ -279,12 +279,12 @@ class Rank {
  private:
   Executable& executable() const { return engine_->executable(); }
 
-  // Gives weights that begin at zero or at a constant other values, by global index: new gates of
-  // zero would hide what lies behind them, and equal scales which of them is read.
+  // Gives weights that begin at zero other values, by global index: new gates of zero would hide
+  // what lies behind them. So would groups of NF4 that are all the same.
   void FillZeros() {
     const auto fill = [](const ParameterBox& box, const Tensor& values) {
-      const bool constant = box.init.kind == Init::Kind::kConstant;  // The scales of NF4.
-      if (!constant && box.init.kind != Init::Kind::kZeros) return;
+      const bool same = box.init.kind == Init::Kind::kConstant;
+      if (box.init.kind != Init::Kind::kZeros && !same) return;
       const int64_t columns = box.shape.back(), whole = box.global_shape.back();
       const int64_t first_row = box.global_shape.rank() > 1 ? box.offset[0] : 0;
       DispatchFloat(values.dtype, [&](auto scalar) {
@@ -292,9 +292,8 @@ class Rank {
         for (int64_t i = 0; i < box.shape.elements(); ++i) {
           const int64_t row = first_row + i / columns, column = box.offset.back() + i % columns;
           const auto index = uint64_t(row * whole + column);
-          const double random = Normal(3, HashName(box.name.c_str()), index);
-          const double filled = constant ? box.init.scale * (1 + 0.1 * random) : 0.3 * random;
-          values.as<T>()[i] = T(Accumulate<T>(filled));
+          const double other = 0.3 * Normal(3, HashName(box.name.c_str()), index);
+          values.as<T>()[i] = T(Accumulate<T>(same ? box.init.scale * (1 + other) : other));
         }
       });
     };

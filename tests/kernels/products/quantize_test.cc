@@ -140,6 +140,13 @@ TEST(Quantize, NumbersKeepTheirPrecisionRelativeToTheirBlock) {
   }
 }
 
+// Bug it must catch: the scale of each column of a tile, where several columns share one.
+TEST(Quantize, TallBlocksMayHaveSeveralColumns) {
+  for (const DType dtype : {DType::kE4M3, DType::kE5M2}) {
+    ExpectRounded<bf16>({144, 272}, dtype, {.rows = 128, .columns = 16});
+  }
+}
+
 TEST(Quantize, DoesNotDependOnThreads) {
   const auto x = Normal<float>({257, 300}, 1);
   for (const ScaleBlock& block : kBlocks) {

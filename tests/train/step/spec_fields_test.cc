@@ -146,6 +146,7 @@ const Change kKeeps[] = {
 
 // What is shown elsewhere, with the test.
 const std::set<std::string> kElsewhere = {
+    "/validation/generate",        // generated_test
     "/parallelism/schedule_name",  // parse_test
     "/checkpoint/directory",       // attempts_test
     "/data/indexed",               // train_data_test, documents_test

@@ -27,13 +27,13 @@ v1::StepRecord Record() {
 }
 
 TEST(PlainJson, NumbersAreNumbersInFullPrecision) {
-  EXPECT_EQ(
-      PlainJson(Record()).dump(),
-      R"({"step":9007199254740993,"epoch":0,"loss":0.1,"grad_norm":null,"learning_rate":0.0,)"
-      R"("tokens":0,"seconds":0.0,"phases":{"data":0.0,"forward":1e-07,"backward":0.0,)"
-      R"("grad_sync":0.0,"optimizer":0.0,"pipeline_bubble":0.0,"checkpoint":0.0,)"
-      R"("validation":0.0},)"
-      R"("finish_time":"2023-11-14T22:13:20.000Z","skipped":false,"gpu_throttle_reasons":[],"generated":[]})");
+  EXPECT_EQ(PlainJson(Record()).dump(),
+            R"({"step":9007199254740993,"epoch":0,"loss":0.1,"grad_norm":null,"learning_rate":0.0,)"
+            R"("tokens":0,"seconds":0.0,"phases":{"data":0.0,"forward":1e-07,"backward":0.0,)"
+            R"("grad_sync":0.0,"optimizer":0.0,"pipeline_bubble":0.0,"checkpoint":0.0,)"
+            R"("validation":0.0},)"
+            R"("finish_time":"2023-11-14T22:13:20.000Z","skipped":false,"gpu_throttle_reasons":[],)"
+            R"("generated":[]})");
 }
 
 TEST(PlainJson, FieldsWithPresenceAreThereOnlyWhenSet) {

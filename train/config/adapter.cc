@@ -100,10 +100,12 @@ void CheckMatches(const std::vector<std::string>& patterns, const Matched& match
     };
     if (patterns[i] == kAllLinear || matches(patterns[i])) continue;
     const std::string ending = absl::StrCat("*.", patterns[i]);
+    const bool means_experts = absl::StrContains(patterns[i], "expert") && !matched.experts.empty();
+    const std::vector<std::string>& near = means_experts ? matched.experts : all;
     const bool by_ending = ending.size() <= kMaxPatternBytes && matches(ending);
     violations.Add(absl::StrCat(field, "[", i, "]"),
                    absl::StrCat("a pattern that matches ", matched.what), Quoted(patterns[i]),
-                   Quoted(by_ending ? ending : NearestOfNames(patterns[i], all, true)));
+                   Quoted(by_ending ? ending : NearestOfNames(patterns[i], near, true)));
   }
 }
 

@@ -130,7 +130,7 @@ std::vector<GeneratedText> TextGenerator::Write() {
     const std::span<Text> some = std::span(texts).subspan(begin, count);
     for (int64_t token = 0; token < options_.config.tokens; ++token) {
       if (std::all_of(some.begin(), some.end(), [](const Text& text) { return text.ended; })) break;
-      AddTokens(some, std::span(prompts_).subspan(begin, count), token);
+      if (!AddTokens(some, begin, token)) return {};
     }
   }
   std::vector<GeneratedText> generated;
@@ -145,8 +145,7 @@ std::vector<GeneratedText> TextGenerator::Write() {
   return generated;
 }
 
-void TextGenerator::AddTokens(std::span<Text> texts, std::span<const EncodedPrompt> prompts,
-                              int64_t token) {
+bool TextGenerator::AddTokens(std::span<Text> texts, size_t first, int64_t token) {
   BatchShape shape = options_.shape;
   shape.global = shape.micro * shape.data_parallel;
   std::vector<const std::vector<int32_t>*> samples(size_t(shape.global), nullptr);
@@ -173,26 +172,28 @@ void TextGenerator::AddTokens(std::span<Text> texts, std::span<const EncodedProm
   AddLogits(places, std::span(sums).first(sums.size() - 1));
   if (options_.stop && options_.stop()) sums.back() = 1;
   options_.everyone.AllReduceSum(Tensor{{sums.data(), DType::kF32, Shape{int64_t(sums.size())}}});
+  if (sums.back() > 0) return false;
   std::vector<int64_t> next(texts.size(), -1);
-  if (options_.everyone.rank() == 0 && sums.back() == 0) next = Draw(texts, prompts, sums, token);
+  if (options_.everyone.rank() == 0) next = Draw(texts, first, sums, token);
   options_.everyone.Broadcast(Tensor{{next.data(), DType::kI64, Shape{int64_t(next.size())}}}, 0);
   for (size_t i = 0; i < texts.size(); ++i) {
     if (next[i] >= 0) texts[i].ids.push_back(int32_t(next[i]));
     texts[i].ended = next[i] < 0 || int64_t(texts[i].ids.size()) == options_.sequence;
   }
+  return true;
 }
 
-std::vector<int64_t> TextGenerator::Draw(std::span<const Text> texts,
-                                         std::span<const EncodedPrompt> prompts,
+std::vector<int64_t> TextGenerator::Draw(std::span<const Text> texts, size_t first,
                                          std::span<const float> logits, int64_t token) const {
-  const double u = Uniform(options_.seed, HashName("generated"), uint64_t(token));
   std::vector<int64_t> next;
   for (size_t i = 0; i < texts.size(); ++i) {
     next.push_back(-1);
     if (texts[i].ended) continue;
+    const uint64_t place = (uint64_t(first + i) << 32) + uint64_t(token);
+    const double u = Uniform(options_.seed, HashName("generated"), place);
     const int64_t drawn = SampleToken(logits.subspan(i * size_t(vocab_), size_t(vocab_)),
                                       {.temperature = options_.config.temperature}, u);
-    if (drawn != prompts[i].end) next.back() = drawn;
+    if (drawn != prompts_[first + i].end) next.back() = drawn;
   }
   return next;
 }

@@ -37,13 +37,14 @@ class TextGenerator {
     RankEngine& engine;  // Whose program has RecordOptions::last_logits.
     Collective& everyone;
     std::function<void()> progress = nullptr;  // Called before each forward pass.
-    std::function<bool()> stop = nullptr;      // If true on one rank, the texts end early.
+    std::function<bool()> stop = nullptr;      // If true on one rank, there are no texts.
   };
   // INVALID_ARGUMENT, on all ranks: a prompt has no tokens, or so many that no more fits into a
   // sequence; the message names the prompt. Errors of PromptCodec::Encode.
   static absl::StatusOr<std::unique_ptr<TextGenerator>> Create(const Options& options);
 
-  // Returns the texts on rank 0, in the order of the prompts, and none on other ranks.
+  // Returns the texts on rank 0, in the order of the prompts, and none on other ranks or if one of
+  // the ranks is to stop.
   std::vector<GeneratedText> Write();
 
  private:
@@ -61,9 +62,11 @@ class TextGenerator {
 
   absl::Status Encode();  // On rank 0.
   void SharePrompts();    // Those of rank 0.
-  void AddTokens(std::span<Text> texts, std::span<const EncodedPrompt> prompts, int64_t token);
+  // Adds a token to each text that has not ended. The first one is that of the prompt `first`.
+  // Returns false, and adds none, if a rank wants to stop.
+  bool AddTokens(std::span<Text> texts, size_t first, int64_t token);
   // On rank 0: the next token of each text, or -1 behind its end.
-  std::vector<int64_t> Draw(std::span<const Text> texts, std::span<const EncodedPrompt> prompts,
+  std::vector<int64_t> Draw(std::span<const Text> texts, size_t first,
                             std::span<const float> logits, int64_t token) const;
   std::vector<Place> LastPlaces(std::span<const Text> texts) const;  // By this rank's texts.
   // Writes this rank's part of the logits after each text to `logits`, [texts, vocab].

@@ -113,6 +113,8 @@ TEST(Adapter, OfExpertsHasWhatPeftHasForThem) {
               HasSubstr("adapter.lora.dropout: wanted 0 for adapters of experts: "
                         "model.layers.0.mlp.experts.gate_up_proj, found 0.1; nearest 0"));
   EXPECT_THAT(refusal("targets: ['*.down_proj']"), HasSubstr("found \"*.down_proj\""));
+  EXPECT_THAT(refusal("targets: ['*.experts.gate_proj']"),
+              HasSubstr("nearest \"model.layers.0.mlp.experts."));
   EXPECT_THAT(refusal("targets: [all-linear, '*']"), HasSubstr("found \"*\""));
   EXPECT_THAT(refusal("targets: ['*experts*'], dora: true"),
               HasSubstr("adapter.lora.dora: wanted false for adapters of experts: "));

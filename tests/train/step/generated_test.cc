@@ -136,6 +136,14 @@ TEST(Generated, FollowsTheModelAlone) {
   EXPECT_NE(TextsOf(RunJob(job, kPrompts)[0].records[3]), TextsOf(still.records[3]));
 }
 
+TEST(Generated, DrawsForEachPromptAnew) {
+  JobConfig job = TextJob("generated_twice");
+  job.checkpoint.reset();
+  job.validation->generate->prompts = {"x", "x", "x"};
+  const std::vector<std::string> texts = LastTexts(RunJob(job, kPrompts));
+  EXPECT_EQ(std::set<std::string>(texts.begin(), texts.end()).size(), 3);
+}
+
 TEST(Generated, EndsWhereTheSequenceEnds) {
   JobConfig job = TextJob("generated_long");
   job.checkpoint.reset();
@@ -195,6 +203,7 @@ TEST(Generated, EndsEarlyWhereOneRankIsToStop) {
   for (const RankRun& run : RunJob(job, options)) {
     ASSERT_TRUE(run.status.ok()) << run.status;
     EXPECT_EQ(run.records.size(), 3);  // The stop is agreed on with the next step.
+    EXPECT_TRUE(run.records[1].generated.empty()) << "half a text looks like an answer";
   }
 }
 

@@ -53,7 +53,7 @@ TEST(Products, AreNamedByShapeAndWhatIsDoneToThem) {
   EXPECT_EQ(calls("bf16 to bf16 M 16384 N 3072 K 768, b transposed, bias, GELU"), 12);
   EXPECT_EQ(calls("bf16 to bf16 M 16384 N 3072 K 768, GELU's gradient"), 12);
   EXPECT_EQ(calls("bf16 to f32 M 3072 N 768 K 16384, a transposed"), 12);
-  // On a GPU, 1 GiB of logits has 10673 rows.
+  // On a GPU, 1 GiB of logits has 10,672 rows.
   EXPECT_EQ(calls("bf16 to bf16 M 8192 N 50304 K 768, b transposed"), 2);
   EXPECT_EQ(calls("bf16 to f32 M 50304 N 768 K 8192, a transposed, added"), 1);
 }

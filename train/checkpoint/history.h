@@ -24,7 +24,8 @@
 namespace trainyard {
 
 inline constexpr char kHistoryName[] = "steps.jsonl";
-inline constexpr uint64_t kMostHistoryBytes = 64 << 20;  // 160,000 steps, of which half are whole.
+// 160,000 steps, of which half are whole. What a model wrote after a step may take 12 KiB more.
+inline constexpr uint64_t kMostHistoryBytes = 64 << 20;
 
 // Appends whole lines, which are durable once this returns OK. Ends a torn line of an earlier
 // append first. Only rank 0 of an epoch that has

@@ -16,24 +16,38 @@
 
 #pragma once
 
+#include <cmath>
+
+#include "common/host_device.h"
 #include "kernels/device/expect.h"
 #include "kernels/device/step_state.h"
 #include "kernels/sums/sum_words.h"
 
 namespace trainyard {
 
-struct AdamWArgs {
-  Tensor master;        // [n]  in/out, f64 | f32
-  Tensor m;             // [n]  in/out, dtype of master
-  Tensor v;             // [n]  in/out, dtype of master
-  ConstTensor grad;     // [n]  dtype of master
+struct AdamWOptions {
   double beta1;         // in [0, 1)
   double beta2;         // in [0, 1)
   double eps;           // > 0
   double weight_decay;  // >= 0
+};
+
+struct AdamWArgs {
+  Tensor master;     // [n]  in/out, f64 | f32
+  Tensor m;          // [n]  in/out, dtype of master
+  Tensor v;          // [n]  in/out, dtype of master
+  ConstTensor grad;  // [n]  dtype of master
+  AdamWOptions options;
   StepState* state;     // device memory; `read` and `written` are added to
   Tensor compute = {};  // [n]  out, bf16 or dtype of master; absent when its data is null
 };
+
+inline void Check(const AdamWOptions& options) {
+  CHECK(options.beta1 >= 0 && options.beta1 < 1) << "adamw beta1: " << options.beta1;
+  CHECK(options.beta2 >= 0 && options.beta2 < 1) << "adamw beta2: " << options.beta2;
+  CHECK(options.eps > 0) << "adamw eps: " << options.eps;
+  CHECK(options.weight_decay >= 0) << "adamw weight_decay: " << options.weight_decay;
+}
 
 inline void Check(const AdamWArgs& args) {
   const int64_t n = args.master.elements();
@@ -47,11 +61,48 @@ inline void Check(const AdamWArgs& args) {
     ExpectDType("adamw compute", args.compute, {DType::kBF16, dtype});
     ExpectElements("adamw compute", args.compute, args.compute.dtype, n);
   }
-  CHECK(args.beta1 >= 0 && args.beta1 < 1) << "adamw beta1: " << args.beta1;
-  CHECK(args.beta2 >= 0 && args.beta2 < 1) << "adamw beta2: " << args.beta2;
-  CHECK(args.eps > 0) << "adamw eps: " << args.eps;
-  CHECK(args.weight_decay >= 0) << "adamw weight_decay: " << args.weight_decay;
+  Check(args.options);
   CHECK(args.state != nullptr) << "adamw state: none";
+}
+
+// What all elements of a step share, computed in f64 and rounded to A, the dtype of master.
+template <typename A>
+struct AdamWCoefficients {
+  A beta1, beta2, fresh1, fresh2, eps, clip;
+  A keep;  // Factor of weight decay.
+  A rate;  // Learning rate over the bias correction of m.
+  A root;  // 1 / root of the bias correction of v.
+};
+
+template <typename A>
+TRAINYARD_HOST_DEVICE AdamWCoefficients<A> CoefficientsOf(const AdamWOptions& options,
+                                                          const StepState& state) {
+  const double step = double(state.step), rate = state.learning_rate;
+  return {.beta1 = A(options.beta1),
+          .beta2 = A(options.beta2),
+          .fresh1 = A(1 - options.beta1),
+          .fresh2 = A(1 - options.beta2),
+          .eps = A(options.eps),
+          .clip = A(state.clip_factor),
+          .keep = A(1 - rate * options.weight_decay),
+          .rate = A(rate / (1 - std::pow(options.beta1, step))),
+          .root = A(1 / std::sqrt(1 - std::pow(options.beta2, step)))};
+}
+
+template <typename A>
+struct AdamWElement {
+  A master, m, v;
+};
+
+// One element's update. Its operands are values: with references GCC does not vectorise the loop of
+// the CPU's kernel well.
+template <typename A>
+TRAINYARD_HOST_DEVICE inline AdamWElement<A> AdamWUpdate(AdamWElement<A> old, A grad,
+                                                         AdamWCoefficients<A> k) {
+  const A g = grad * k.clip;
+  const A m = k.beta1 * old.m + k.fresh1 * g;
+  const A v = k.beta2 * old.v + k.fresh2 * g * g;
+  return {k.keep * old.master - k.rate * m / (std::sqrt(v) * k.root + k.eps), m, v};
 }
 
 }  // namespace trainyard

@@ -26,27 +26,24 @@
 #pragma once
 
 #include <bit>
-#include <cmath>
 #include <cstdint>
 
 #include "common/host_device.h"
 #include "common/rng.h"
 #include "kernels/device/expect.h"
 #include "kernels/device/step_state.h"
+#include "kernels/optimizer/adamw.h"
 #include "kernels/optimizer/split_master.h"
 #include "kernels/sums/sum_words.h"
 
 namespace trainyard {
 
 struct CompactAdamWArgs {
-  Tensor weight;           // [R, C]  in/out, bf16; f32 without a remainder
-  Tensor m;                // [R, C]  in/out, bf16
-  Tensor v;                // [R, C]  in/out, bf16
-  ConstTensor grad;        // [R, C]  f32
-  double beta1;            // in [0, 1)
-  double beta2;            // in [0, 1)
-  double eps;              // > 0
-  double weight_decay;     // >= 0
+  Tensor weight;     // [R, C]  in/out, bf16; f32 without a remainder
+  Tensor m;          // [R, C]  in/out, bf16
+  Tensor v;          // [R, C]  in/out, bf16
+  ConstTensor grad;  // [R, C]  f32
+  AdamWOptions options;
   uint64_t stream;         // HashName() of the parameter's global name, for its moments
   int64_t global_columns;  // Of the whole parameter; >= first_column + C
   int64_t first_row;       // The place of the box in the whole parameter.
@@ -68,10 +65,7 @@ inline void Check(const CompactAdamWArgs& args) {
         args.first_column + columns <= args.global_columns)
       << "compact_adamw global_columns: " << args.global_columns << ", box of " << columns
       << " columns from " << args.first_column;
-  CHECK(args.beta1 >= 0 && args.beta1 < 1) << "compact_adamw beta1: " << args.beta1;
-  CHECK(args.beta2 >= 0 && args.beta2 < 1) << "compact_adamw beta2: " << args.beta2;
-  CHECK(args.eps > 0) << "compact_adamw eps: " << args.eps;
-  CHECK(args.weight_decay >= 0) << "compact_adamw weight_decay: " << args.weight_decay;
+  Check(args.options);
   CHECK(args.state != nullptr) << "compact_adamw state: none";
 }
 
@@ -92,33 +86,9 @@ struct BoxNumbers {
   }
 };
 
-// What all elements of a step share, computed in f64 and rounded to f32.
-struct CompactCoefficients {
-  float beta1, beta2, fresh1, fresh2, eps, clip;
-  float keep;    // Factor of weight decay.
-  float rate;    // Learning rate over the bias correction of m.
-  float root;    // 1 / root of the bias correction of v.
-  uint64_t key;  // Of the random bits.
-};
-
-struct CompactOptions {
-  double beta1, beta2, eps, weight_decay;
-  uint64_t stream;
-};
-
-TRAINYARD_HOST_DEVICE inline CompactCoefficients CoefficientsOf(const CompactOptions& o,
-                                                                const StepState& state) {
-  const double step = double(state.step), rate = state.learning_rate;
-  return {.beta1 = float(o.beta1),
-          .beta2 = float(o.beta2),
-          .fresh1 = float(1 - o.beta1),
-          .fresh2 = float(1 - o.beta2),
-          .eps = float(o.eps),
-          .clip = float(state.clip_factor),
-          .keep = float(1 - rate * o.weight_decay),
-          .rate = float(rate / (1 - std::pow(o.beta1, step))),
-          .root = float(1 / std::sqrt(1 - std::pow(o.beta2, step))),
-          .key = RandomBits(state.seed, o.stream, uint64_t(state.step))};
+// The key of a step's random bits.
+TRAINYARD_HOST_DEVICE inline uint64_t KeyOf(uint64_t stream, const StepState& state) {
+  return RandomBits(state.seed, stream, uint64_t(state.step));
 }
 
 // The bits of a bf16 that is x rounded up or down. The lower 16 bits of `random` decide.
@@ -131,14 +101,11 @@ TRAINYARD_HOST_DEVICE inline uint16_t RoundAtRandom(float x, uint32_t random) {
   return uint16_t(((size < kInfinity ? finite : special) | (u & 0x80000000u)) >> 16);
 }
 
-struct CompactElement {
-  float master, m, v;
-};
-
 // One element's update, before moments are rounded. Fused products and sums are said to be so: a
 // compiler that fused others would change bits.
-TRAINYARD_HOST_DEVICE inline CompactElement CompactUpdate(const CompactElement& old, float grad,
-                                                          const CompactCoefficients& k) {
+TRAINYARD_HOST_DEVICE inline AdamWElement<float> CompactUpdate(const AdamWElement<float>& old,
+                                                               float grad,
+                                                               const AdamWCoefficients<float>& k) {
   const float g = grad * k.clip;
   const float m = std::fma(k.beta1, old.m, k.fresh1 * g);
   const float v = std::fma(k.beta2, old.v, k.fresh2 * g * g);

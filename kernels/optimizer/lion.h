@@ -14,19 +14,24 @@
 
 #pragma once
 
+#include "common/host_device.h"
 #include "kernels/device/expect.h"
 #include "kernels/device/step_state.h"
 #include "kernels/sums/sum_words.h"
 
 namespace trainyard {
 
-struct LionArgs {
-  Tensor master;        // [n]  in/out, f64 | f32
-  Tensor m;             // [n]  in/out, dtype of master
-  ConstTensor grad;     // [n]  dtype of master
+struct LionOptions {
   double beta1;         // in [0, 1)
   double beta2;         // in [0, 1)
   double weight_decay;  // >= 0
+};
+
+struct LionArgs {
+  Tensor master;     // [n]  in/out, f64 | f32
+  Tensor m;          // [n]  in/out, dtype of master
+  ConstTensor grad;  // [n]  dtype of master
+  LionOptions options;
   StepState* state;     // device memory; `read` and `written` are added to
   Tensor compute = {};  // [n]  out, bf16 or dtype of master; absent when its data is null
 };
@@ -42,10 +47,46 @@ inline void Check(const LionArgs& args) {
     ExpectDType("lion compute", args.compute, {DType::kBF16, dtype});
     ExpectElements("lion compute", args.compute, args.compute.dtype, n);
   }
-  CHECK(args.beta1 >= 0 && args.beta1 < 1) << "lion beta1: " << args.beta1;
-  CHECK(args.beta2 >= 0 && args.beta2 < 1) << "lion beta2: " << args.beta2;
-  CHECK(args.weight_decay >= 0) << "lion weight_decay: " << args.weight_decay;
+  const LionOptions& options = args.options;
+  CHECK(options.beta1 >= 0 && options.beta1 < 1) << "lion beta1: " << options.beta1;
+  CHECK(options.beta2 >= 0 && options.beta2 < 1) << "lion beta2: " << options.beta2;
+  CHECK(options.weight_decay >= 0) << "lion weight_decay: " << options.weight_decay;
   CHECK(args.state != nullptr) << "lion state: none";
+}
+
+// What all elements of a step share, computed in f64 and rounded to A, the dtype of master.
+template <typename A>
+struct LionCoefficients {
+  A beta1, beta2, fresh1, fresh2, clip;
+  A keep;  // Factor of weight decay.
+  A rate;
+};
+
+template <typename A>
+TRAINYARD_HOST_DEVICE LionCoefficients<A> CoefficientsOf(const LionOptions& options,
+                                                         const StepState& state) {
+  return {.beta1 = A(options.beta1),
+          .beta2 = A(options.beta2),
+          .fresh1 = A(1 - options.beta1),
+          .fresh2 = A(1 - options.beta2),
+          .clip = A(state.clip_factor),
+          .keep = A(1 - state.learning_rate * options.weight_decay),
+          .rate = A(state.learning_rate)};
+}
+
+template <typename A>
+struct LionElement {
+  A master, m;
+};
+
+// One element's update. Its operands are values: with references GCC does not vectorise the loop of
+// the CPU's kernel well.
+template <typename A>
+TRAINYARD_HOST_DEVICE LionElement<A> LionUpdate(LionElement<A> old, A grad, LionCoefficients<A> k) {
+  const A g = grad * k.clip;
+  const A c = k.beta1 * old.m + k.fresh1 * g;
+  const A m = k.beta2 * old.m + k.fresh2 * g;
+  return {k.keep * old.master - k.rate * (A(c > 0) - A(c < 0)), m};
 }
 
 }  // namespace trainyard

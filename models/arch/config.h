@@ -86,6 +86,8 @@ struct FormulaSizes {
   int64_t mamba_heads = 0;
   int64_t mamba_groups = 0;
   int64_t mamba_state = 0;
+  // NeMo AutoModel's formula for the family takes the width of all heads for that of the model.
+  bool automodel_heads_of_hidden = false;
 };
 
 // The facts about a model of any family that parallel axes, data, schedules and formulas need.

@@ -218,9 +218,7 @@ Count AutoModel(const ModelConfig& config, int64_t sequence, FlopsTask task) {
   const FormulaSizes sizes = FactsOf(config).sizes;
   Form form{.causal = true, .windows = true, .router = true};
   Count count;
-  // Its classes for these two models take the width of all heads for that of the model.
-  const bool of_hidden = config.family() == "gpt_oss" || config.family() == "nemotron_h";
-  if (of_hidden && sizes.heads * sizes.head_dim != sizes.hidden) {
+  if (sizes.automodel_heads_of_hidden && sizes.heads * sizes.head_dim != sizes.hidden) {
     form.query_width = double(sizes.hidden);
     count.slips.push_back(absl::StrCat("a head has hidden / heads = ", sizes.hidden / sizes.heads,
                                        " dims; the model has ", sizes.head_dim));

@@ -96,6 +96,7 @@ void CheckFields(const ModelConfig& config, FieldProblems& problems) {
 ModelFacts Facts(const ModelConfig& config) {
   const GptOssConfig& c = config.As<GptOssConfig>();
   ModelFacts facts = DecoderFacts(c);
+  facts.sizes.automodel_heads_of_hidden = true;
   facts.sizes.window = c.window;
   if (c.window > 0) facts.sizes.windowed_layers = (c.layers + 1) / 2;
   return facts;

@@ -251,6 +251,7 @@ ModelFacts Facts(const ModelConfig& config) {
   sizes.mamba_heads = c.mamba_heads;
   sizes.mamba_groups = c.mamba_groups;
   sizes.mamba_state = c.mamba_state;
+  sizes.automodel_heads_of_hidden = true;
   // In a model with experts and MLPs, the layers with experts count for the MLPs, too.
   sizes.mlp_layers = experts > 0 ? experts : dense;
   if (sizes.mlp_layers > 0) {

@@ -236,7 +236,8 @@ size_t WorkspaceBytes(const Program& program) {
   std::map<std::string, size_t> kept;
   for (const Instance& instance : program.instances) {
     if (const auto found = instance.op->KeptOnGpu(program, instance)) {
-      kept[found->name] = found->bytes;
+      size_t& bytes = kept[found->name];
+      bytes = std::max(bytes, found->bytes);
     }
   }
   size_t bytes = 0;

@@ -16,7 +16,7 @@ __global__ void EmptyKernel() {}
 TEST(Launch, RaisesTheLimitOfSharedMemoryAndNeverLowersIt) {
   Exec exec = TestedBackend().NewExec(1);
   const int before = cuda_emulation::SharedLimitsSet();
-  for (const size_t kib : {48, 60, 100, 60, 100}) {
+  for (const size_t kib : {40, 48, 100, 48, 100}) {
     cuda::Launch(exec, {.blocks = 1, .threads = 32, .shared = kib << 10}, EmptyKernel);
   }
   TestedBackend().Synchronize(exec);

@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "models/arch/registry.h"
 #include "train/chat/chat_format.h"
-#include "train/data/chat.h"
+#include "train/data/source.h"
 
 namespace trainyard {
 namespace {
@@ -29,30 +29,29 @@ void TakeTokenizerForPrompts(JobConfig& job) {
   if (!job.validation || !job.validation->generate || FactsOf(job.data).byte_tokens) return;
   std::string& tokenizer = job.validation->generate->tokenizer;
   if (!tokenizer.empty()) return;
-  const bool chats = job.data.source() == &ChatSource();
-  tokenizer = chats ? job.data.As<ChatData>().tokenizer : job.model.import_path;
+  const std::string* const of_data = TokenizerIn(job.data);
+  tokenizer = of_data != nullptr ? *of_data : job.model.import_path;
 }
 
 void ValidateGeneration(const JobConfig& job, const ModelConfig* model, Violations& violations) {
   if (!job.validation || !job.validation->generate) return;
   const GenerationConfig& generate = *job.validation->generate;
   CheckPrompts(generate.prompts, violations);
-  if (FactsOf(job.data).byte_tokens && !generate.tokenizer.empty()) {
+  const SourceFacts data = FactsOf(job.data);
+  if (data.byte_tokens && !generate.tokenizer.empty()) {
     violations.Add(kTokenizer, "none, because the data's tokens are bytes",
                    Quoted(generate.tokenizer));
   }
-  if (job.data.source() == &ChatSource() && job.data.As<ChatData>().format == kNoChatFormat) {
+  if (data.chat && data.chat->format == kNoChatFormat) {
     violations.Add("data.chat.format", "a format of chats, in which prompts are questions",
                    kNoChatFormat);
   }
   if (model == nullptr) return;
-  constexpr int64_t kByteVocabulary = 256;
   const int64_t vocab = FactsOf(*model).vocab;
   if (vocab == 0) {
     violations.Add("validation.generate", "a model of text",
                    absl::StrCat("family ", model->family(), ", which reads no text"));
-  } else if (generate.tokenizer.empty() && !FactsOf(job.data).byte_tokens &&
-             vocab != kByteVocabulary) {
+  } else if (generate.tokenizer.empty() && !data.byte_tokens && vocab != kByteVocabulary) {
     violations.Add(kTokenizer,
                    absl::StrCat("the tokenizer of a model with a vocabulary of ", vocab), "none");
   }

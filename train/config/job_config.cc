@@ -2,7 +2,7 @@
 
 #include "common/check.h"
 #include "common/job_axes.h"
-#include "train/data/chat.h"
+#include "train/data/source.h"
 
 namespace trainyard {
 
@@ -53,9 +53,8 @@ double MinRatio(const ScheduleConfig& schedule) {
 }
 
 void TakeTokenizerOfImport(JobConfig& job) {
-  if (job.data.source() != &ChatSource()) return;
-  std::string& tokenizer = job.data.As<ChatData>().tokenizer;
-  if (tokenizer.empty()) tokenizer = job.model.import_path;
+  std::string* const tokenizer = TokenizerIn(job.data);
+  if (tokenizer != nullptr && tokenizer->empty()) *tokenizer = job.model.import_path;
 }
 
 }  // namespace trainyard

@@ -23,7 +23,7 @@
 #include "train/config/precision.h"
 #include "train/config/resolve_model.h"
 #include "train/config/validate_layout.h"
-#include "train/data/chat.h"
+#include "train/data/source.h"
 
 namespace trainyard {
 namespace {
@@ -75,7 +75,6 @@ std::optional<ModelConfig> CheckModel(const JobConfig& job, Violations& violatio
   violations.AddAll(found);
   if (!found.empty()) return std::nullopt;
   const std::vector<InputSpec> inputs = CreateModel(*model)->inputs();
-  constexpr int64_t kByteVocabulary = 256;
   const InputSpec* const tokens = FindInput(inputs, "tokens");
   const SourceFacts data = FactsOf(job.data);
   if (data.byte_tokens && tokens != nullptr && tokens->limit < kByteVocabulary) {
@@ -152,10 +151,11 @@ bool IsWithin(absl::string_view path, absl::string_view directory) {
 
 void CheckPreference(const JobConfig& job, Violations& violations) {
   if (!job.preference || job.data.source() == nullptr) return;
-  if (job.data.source() != &ChatSource()) {
+  const std::optional<ChatFacts> chat = FactsOf(job.data).chat;
+  if (!chat) {
     violations.Add("preference", "data.chat, whose lines are pairs of answers",
                    SectionOf(job.data));
-  } else if (job.data.As<ChatData>().format == kNoChatFormat) {
+  } else if (chat->format == kNoChatFormat) {
     violations.Add("data.chat.format", "a format of chats for pairs of answers", kNoChatFormat);
   }
 }

@@ -292,12 +292,15 @@ void VisitChat(DataConfig& data, SourceVisit visit) {
                                      .set = [&](size_t index) { too_long = TooLong(index); }});
 }
 
-SourceFacts ChatFacts(const DataConfig& data) {
+SourceFacts FactsOfChats(const DataConfig& data) {
+  const ChatData& chat = data.As<ChatData>();
   return {.inputs = DeliveredTokens(),
-          .validation_fraction = data.As<ChatData>().validation_fraction,
+          .validation_fraction = chat.validation_fraction,
           .reset_attention_mask = true,
           .packs = true,
-          .ends = true};
+          .ends = true,
+          .chat = {{.tokenizer = chat.tokenizer, .format = chat.format, .date = chat.date}},
+          .reading = absl::StrCat(int(chat.too_long))};
 }
 
 void CheckChat(const DataConfig& data, Violations& violations) {
@@ -327,13 +330,15 @@ absl::StatusOr<DataSplits> OpenChatSamples(const DataConfig& data, const DataOpt
 }  // namespace
 
 const DataSource& ChatSource() {
-  static const DataSource kSource = {.name = "chat",
-                                     .example = "chat: {path: ...}",
-                                     .make = [] { return DataConfig(ChatData()); },
-                                     .visit = VisitChat,
-                                     .facts = ChatFacts,
-                                     .open = OpenChatSamples,
-                                     .check = CheckChat};
+  static const DataSource kSource = {
+      .name = "chat",
+      .example = "chat: {path: ...}",
+      .make = [] { return DataConfig(ChatData()); },
+      .visit = VisitChat,
+      .facts = FactsOfChats,
+      .open = OpenChatSamples,
+      .check = CheckChat,
+      .tokenizer = [](DataConfig& data) { return &data.As<ChatData>().tokenizer; }};
   return kSource;
 }
 

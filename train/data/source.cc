@@ -76,4 +76,9 @@ std::vector<NamedFiles> FilesOf(const DataConfig& data) {
   return files;
 }
 
+std::string* TokenizerIn(DataConfig& data) {
+  const DataSource* const source = data.source();
+  return source == nullptr || source->tokenizer == nullptr ? nullptr : source->tokenizer(data);
+}
+
 }  // namespace trainyard

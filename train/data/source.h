@@ -88,15 +88,28 @@ struct DeliveredInput {
   int rank = 0;     // Rank of a unit's shape. The sizes are known only once the files are open.
 };
 
+// Every token of a text that is read as bytes is one of these.
+inline constexpr int64_t kByteVocabulary = 256;
+
+// How conversations become tokens.
+struct ChatFacts {
+  std::string tokenizer;  // Empty: that of the imported model.
+  std::string format;     // As --format of trainyard-tokenize, and the next.
+  std::string date;
+};
+
 // What the checks of a job and its program must know of its data.
 struct SourceFacts {
   std::vector<DeliveredInput> inputs;  // Without those that an option adds.
   // Share of the data that is held out for validation. Absent: the source can always validate.
   std::optional<double> validation_fraction = {};
-  bool byte_tokens = false;           // Every token is a byte of a text.
-  bool reset_attention_mask = false;  // Samples have the input kDocumentBegins.
-  bool packs = false;                 // They always have it.
-  bool ends = false;                  // DataSplits::held_out is set.
+  bool byte_tokens = false;            // Every token is a byte of a text.
+  bool reset_attention_mask = false;   // Samples have the input kDocumentBegins.
+  bool packs = false;                  // They always have it.
+  bool ends = false;                   // DataSplits::held_out is set.
+  std::optional<ChatFacts> chat = {};  // Samples are conversations.
+  // The options that decide which tokens of its files are read, as a text to compare.
+  std::string reading = {};
 };
 std::vector<DeliveredInput> DeliveredTokens();  // The inputs of a language model.
 
@@ -111,6 +124,8 @@ struct DataSource {
   absl::StatusOr<DataSplits> (*open)(const DataConfig& data, const DataOptions& options);
   // Adds the problems that no row describes. Null: there are none.
   void (*check)(const DataConfig& data, Violations& violations) = nullptr;
+  // Returns the path of the tokenizer, for who knows a better one. Null: the source has none.
+  std::string* (*tokenizer)(DataConfig& data) = nullptr;
 };
 
 // Calls X(Name) for each source, in the order in which messages list them. The file of its name
@@ -151,5 +166,8 @@ struct NamedFiles {
   std::vector<const char*> files;  // As SourceRule.
 };
 std::vector<NamedFiles> FilesOf(const DataConfig& data);
+
+// Returns the path of the tokenizer among the data's fields. Null: there is none.
+std::string* TokenizerIn(DataConfig& data);
 
 }  // namespace trainyard

@@ -14,7 +14,7 @@ class ByteStream final : public TokenStream {
   explicit ByteStream(InputFile file) : file_(std::move(file)) {}
 
   int64_t num_tokens() const override { return int64_t(file_.size()); }
-  int64_t vocab() const override { return 256; }
+  int64_t vocab() const override { return kByteVocabulary; }
   IndexDType dtype() const override { return IndexDType::kUint8; }
 
   absl::Status Read(int64_t first, std::span<int32_t> out) const override {

@@ -7,7 +7,7 @@
 #include "common/status_macros.h"
 #include "train/checkpoint/recorded_job.h"
 #include "train/config/parse.h"
-#include "train/data/chat.h"
+#include "train/data/source.h"
 #include "train/hf/carried_files.h"
 #include "train/tokenizer/byte_tokenizer.h"
 #include "train/tokenizer/format.h"
@@ -36,11 +36,11 @@ absl::StatusOr<std::optional<ChatFormatChoice>> ChatFormatOf(const std::string& 
   ASSIGN_OR_RETURN(const std::optional<RecordedJob> record, RecordedJobOf(checkpoint));
   if (!record) return std::nullopt;
   const absl::StatusOr<JobConfig> job = ParseJobConfig(record->job);
-  if (!job.ok() || job->data.source() != &ChatSource()) return std::nullopt;
-  const ChatData& chat = job->data.As<ChatData>();
-  const bool imported = chat.tokenizer == job->model.import_path;
+  const std::optional<ChatFacts> chat = job.ok() ? FactsOf(job->data).chat : std::nullopt;
+  if (!chat) return std::nullopt;
+  const bool imported = chat->tokenizer == job->model.import_path;
   return ChatFormatChoice{
-      .name = chat.format, .date = chat.date, .tokenizer = imported ? "" : chat.tokenizer};
+      .name = chat->format, .date = chat->date, .tokenizer = imported ? "" : chat->tokenizer};
 }
 
 absl::StatusOr<OpenedTokenizer> TokenizerOf(const std::string& checkpoint, int64_t model_vocab) {

@@ -11,7 +11,6 @@
 #include "common/status_macros.h"
 #include "train/checkpoint/lineage.h"
 #include "train/config/declared_values.h"
-#include "train/data/chat.h"
 #include "train/data/source.h"
 #include "train/hf/carried_files.h"
 
@@ -38,13 +37,12 @@ absl::StatusOr<std::vector<InputFingerprint>> FingerprintsOfData(const DataConfi
   return files;
 }
 
-// Takes the tokenizer of chats from the job's checkpoints where this host lacks it. A later check
+// Takes the data's tokenizer from the job's checkpoints where this host lacks it. A later check
 // compares it with that of earlier attempts.
 DataConfig WithKeptTokenizer(const JobConfig& job, const Roots& roots) {
   DataConfig data = job.data;
-  if (data.source() != &ChatSource()) return data;
-  std::string& tokenizer = data.As<ChatData>().tokenizer;
-  tokenizer = TokenizerOrKept(job, tokenizer, roots);
+  std::string* const tokenizer = TokenizerIn(data);
+  if (tokenizer != nullptr) *tokenizer = TokenizerOrKept(job, *tokenizer, roots);
   return data;
 }
 

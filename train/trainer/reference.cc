@@ -12,7 +12,7 @@
 #include "models/program/ops/ops.h"
 #include "train/checkpoint/paths.h"
 #include "train/checkpoint/storage.h"
-#include "train/data/chat.h"
+#include "train/data/source.h"
 #include "train/step/agree.h"
 
 namespace trainyard {
@@ -92,7 +92,7 @@ std::string DigestOf(const JobConfig& job, const JobData& data) {
   for (const InputFingerprint& file : data.files) {
     digest.Update(absl::StrCat(file.field, " ", file.size_bytes, " ", file.sha256, "\n"));
   }
-  digest.Update(absl::StrCat(job.batch.sequence, " ", int(job.data.As<ChatData>().too_long)));
+  digest.Update(absl::StrCat(job.batch.sequence, " ", FactsOf(job.data).reading));
   return digest.HexDigest();
 }
 

@@ -4,7 +4,7 @@
 #include "common/check.h"
 #include "common/status_macros.h"
 #include "models/arch/registry.h"
-#include "train/data/chat.h"
+#include "train/data/source.h"
 #include "train/step/agree.h"
 #include "train/trainer/counted_targets.h"
 #include "train/trainer/recorded_numbers.h"
@@ -18,11 +18,10 @@ absl::StatusOr<std::unique_ptr<PromptCodec>> OpenCodec(const JobValidation::Opti
   PromptOptions options{.tokenizer = TokenizerOrKept(of.job, tokenizer, of.roots),
                         .vocab = FactsOf(of.model).vocab,
                         .roots = of.roots};
-  if (of.job.data.source() == &ChatSource()) {
-    const ChatData& chat = of.job.data.As<ChatData>();
+  if (const std::optional<ChatFacts> chat = FactsOf(of.job.data).chat) {
     options.chats = true;
-    options.format = chat.format;
-    options.date = chat.date;
+    options.format = chat->format;
+    options.date = chat->date;
   }
   absl::StatusOr<std::unique_ptr<PromptCodec>> codec = of.open_prompts(options);
   if (codec.ok()) return codec;

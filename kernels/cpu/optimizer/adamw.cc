@@ -1,31 +1,10 @@
 #include "kernels/optimizer/adamw.h"
 
-#include <cmath>
-
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/optimizer/update.h"
 
 namespace trainyard::cpu {
 namespace {
-
-// The coefficients of one step, computed in f64 and stored in the dtype of the master weights.
-template <typename A>
-struct Coefficients {
-  explicit Coefficients(const AdamWArgs& args)
-      : beta1(A(args.beta1)),
-        beta2(A(args.beta2)),
-        fresh1(A(1 - args.beta1)),
-        fresh2(A(1 - args.beta2)),
-        eps(A(args.eps)),
-        clip(A(args.state->clip_factor)),
-        keep(A(1 - args.state->learning_rate * args.weight_decay)),
-        rate(A(args.state->learning_rate / (1 - std::pow(args.beta1, double(args.state->step))))),
-        root(A(1 / std::sqrt(1 - std::pow(args.beta2, double(args.state->step))))) {}
-  A beta1, beta2, fresh1, fresh2, eps, clip;
-  A keep;  // Factor of weight decay.
-  A rate;  // Learning rate over the bias correction of m.
-  A root;  // 1 / root of the bias correction of v.
-};
 
 template <typename A>
 struct Range {
@@ -39,22 +18,17 @@ struct Range {
 // All values that the loop reads are local, so that no store can change them. Only then does the
 // compiler vectorise the loop with its sums.
 template <typename A>
-[[gnu::always_inline]] inline void UpdateRange(const Range<A> range, const Coefficients<A> k,
+[[gnu::always_inline]] inline void UpdateRange(const Range<A> range, const AdamWCoefficients<A> k,
                                                WordSums& read, WordSums& written) {
   A* const __restrict master = range.master;
   A* const __restrict m_data = range.m;
   A* const __restrict v_data = range.v;
   const A* const __restrict grad = range.grad;
-  const A beta1 = k.beta1, beta2 = k.beta2, fresh1 = k.fresh1, fresh2 = k.fresh2, eps = k.eps;
-  const A clip = k.clip, keep = k.keep, rate = k.rate, root = k.root;
   uint32_t old_masters = 0, old_ms = 0, old_vs = 0, masters = 0, ms = 0, vs = 0;
 #pragma omp simd reduction(+ : old_masters, old_ms, old_vs, masters, ms, vs)
   for (int64_t i = 0; i < range.elements; ++i) {
     const A old_master = master[i], old_m = m_data[i], old_v = v_data[i];
-    const A g = grad[i] * clip;
-    const A m = beta1 * old_m + fresh1 * g;
-    const A v = beta2 * old_v + fresh2 * g * g;
-    const A updated = keep * old_master - rate * m / (std::sqrt(v) * root + eps);
+    const auto [updated, m, v] = AdamWUpdate({old_master, old_m, old_v}, grad[i], k);
     m_data[i] = m;
     v_data[i] = v;
     master[i] = updated;
@@ -68,7 +42,7 @@ template <typename A>
 template <typename A, typename T>
 void Update(const Exec& exec, const AdamWArgs& args) {
   const auto update = [master = args.master.as<A>(), m = args.m.as<A>(), v = args.v.as<A>(),
-                       grad = args.grad.as<A>(), k = Coefficients<A>(args)](
+                       grad = args.grad.as<A>(), k = CoefficientsOf<A>(args.options, *args.state)](
                           int64_t begin, int64_t end, WordSums& read, WordSums& written) {
     UpdateRange<A>({.master = master + begin,
                     .m = m + begin,

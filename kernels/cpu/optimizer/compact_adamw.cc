@@ -26,7 +26,7 @@ struct Range {
 // them. Only then does the compiler vectorise the loop with its sums.
 template <typename T>
 [[gnu::always_inline]] inline void UpdateRun(const Range<T> range, const uint32_t* random,
-                                             const CompactCoefficients k, WordSums& read,
+                                             const AdamWCoefficients<float> k, WordSums& read,
                                              WordSums& written) {
   constexpr bool kSplit = std::is_same_v<T, bf16>;
   T* const __restrict weights = range.weight;
@@ -67,7 +67,6 @@ template <typename T>
 
 template <typename T>
 void Update(const Exec& exec, const CompactAdamWArgs& args) {
-  const CompactOptions options = {args.beta1, args.beta2, args.eps, args.weight_decay, args.stream};
   int16_t* const remainders =
       args.remainder.data != nullptr ? args.remainder.as<int16_t>() : nullptr;
   const Range<T> all = {.weight = args.weight.as<T>(),
@@ -78,8 +77,9 @@ void Update(const Exec& exec, const CompactAdamWArgs& args) {
                         .elements = args.weight.elements()};
   Mutex mutex;  // Guards the sums in the state.
   ParallelElements(exec, all.elements,
-                   [&, k = CoefficientsOf(options, *args.state), numbers = BoxNumbers(args)](
-                       int64_t begin, int64_t end) {
+                   [&, k = CoefficientsOf<float>(args.options, *args.state),
+                    key = KeyOf(args.stream, *args.state),
+                    numbers = BoxNumbers(args)](int64_t begin, int64_t end) {
                      uint32_t random[kRun];
                      WordSums read, written;
                      for (int64_t i = begin; i < end;) {
@@ -87,7 +87,7 @@ void Update(const Exec& exec, const CompactAdamWArgs& args) {
                        const int64_t count = std::min({end - i, row_end - i, kRun});
                        const uint64_t first = numbers.of(i);
                        for (int64_t n = 0; n < count; ++n) {
-                         random[n] = uint32_t(Mix(k.key ^ (first + uint64_t(n))));
+                         random[n] = uint32_t(Mix(key ^ (first + uint64_t(n))));
                        }
                        UpdateRun<T>({.weight = all.weight + i,
                                      .remainder = remainders == nullptr ? nullptr : remainders + i,

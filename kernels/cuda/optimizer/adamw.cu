@@ -1,7 +1,5 @@
 // Bound by memory: four reads and three or four writes for each element.
 
-#include <cmath>
-
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/reduce.h"
@@ -21,48 +19,23 @@ struct Update {
   const A* grad;
   T* compute;  // May be null.
   int64_t count;
-  double beta1, beta2, eps, weight_decay;
+  AdamWOptions options;
   StepState* state;
 };
-
-// The coefficients of one step, computed in f64 and stored in the dtype of the master weights.
-template <typename A>
-struct Coefficients {
-  A beta1, beta2, fresh1, fresh2, eps, clip;
-  A keep;  // Factor of weight decay.
-  A rate;  // Learning rate over the bias correction of m.
-  A root;  // 1 / root of the bias correction of v.
-};
-
-template <typename A, typename T>
-__device__ Coefficients<A> CoefficientsOf(const Update<A, T>& u) {
-  const double step = double(u.state->step), rate = u.state->learning_rate;
-  return {.beta1 = A(u.beta1),
-          .beta2 = A(u.beta2),
-          .fresh1 = A(1 - u.beta1),
-          .fresh2 = A(1 - u.beta2),
-          .eps = A(u.eps),
-          .clip = A(u.state->clip_factor),
-          .keep = A(1 - rate * u.weight_decay),
-          .rate = A(rate / (1 - std::pow(u.beta1, step))),
-          .root = A(1 / std::sqrt(1 - std::pow(u.beta2, step)))};
-}
 
 // The sums of a thread: those of StepState::read, then those of StepState::written.
 using Sums = uint32_t[6];
 
 // Updates the elements [i, i + kCount).
 template <int kCount, typename A, typename T>
-__device__ void UpdatePack(const Update<A, T>& u, const Coefficients<A>& k, int64_t i, Sums& sums) {
+__device__ void UpdatePack(const Update<A, T>& u, const AdamWCoefficients<A>& k, int64_t i,
+                           Sums& sums) {
   const auto grads = LoadPack<A, kCount>(u.grad + i);
   auto masters = LoadPack<A, kCount>(u.master + i);
   auto ms = LoadPack<A, kCount>(u.m + i), vs = LoadPack<A, kCount>(u.v + i);
   Pack<T, kCount> computes;
   for (int n = 0; n < kCount; ++n) {
-    const A g = grads.v[n] * k.clip;
-    const A m = k.beta1 * ms.v[n] + k.fresh1 * g;
-    const A v = k.beta2 * vs.v[n] + k.fresh2 * g * g;
-    const A master = k.keep * masters.v[n] - k.rate * m / (std::sqrt(v) * k.root + k.eps);
+    const auto [master, m, v] = AdamWUpdate({masters.v[n], ms.v[n], vs.v[n]}, grads.v[n], k);
     sums[0] += WordSum(masters.v[n]);
     sums[1] += WordSum(ms.v[n]);
     sums[2] += WordSum(vs.v[n]);
@@ -83,10 +56,12 @@ __device__ void UpdatePack(const Update<A, T>& u, const Coefficients<A>& k, int6
 template <int kCount, typename A, typename T>
 __global__ void __launch_bounds__(kThreads) UpdateKernel(Update<A, T> u) {
   if (u.state->finite == 0) return;
-  __shared__ Coefficients<A> coefficients;
-  if (threadIdx.x == 0) coefficients = CoefficientsOf(u);  // Powers take long.
+  __shared__ AdamWCoefficients<A> coefficients;
+  if (threadIdx.x == 0) {  // Powers take long.
+    coefficients = CoefficientsOf<A>(u.options, *u.state);
+  }
   __syncthreads();
-  const Coefficients<A> k = coefficients;
+  const AdamWCoefficients<A> k = coefficients;
   const int64_t stride = int64_t(gridDim.x) * kThreads, packs = u.count / kCount;
   const int64_t thread = int64_t(blockIdx.x) * kThreads + threadIdx.x;
   const int64_t rest = packs * kCount + thread;  // The elements after the last pack, one by one.
@@ -105,8 +80,7 @@ void LaunchUpdate(Exec& exec, const AdamWArgs& args) {
   T* compute = args.compute.data != nullptr ? args.compute.as<T>() : nullptr;
   const Update<A, T> u = {args.master.as<A>(), args.m.as<A>(), args.v.as<A>(),
                           args.grad.as<A>(),   compute,        args.master.elements(),
-                          args.beta1,          args.beta2,     args.eps,
-                          args.weight_decay,   args.state};
+                          args.options,        args.state};
   const bool packed = CanPack<A>(0, u.master, u.m, u.v, u.grad, compute);
   const auto kernel = packed ? UpdateKernel<kPackOf<A>, A, T> : UpdateKernel<1, A, T>;
   const int64_t threads = packed ? CeilDiv(u.count, kPackOf<A>) : u.count;

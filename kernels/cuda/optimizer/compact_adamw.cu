@@ -21,9 +21,16 @@ struct Update {
   bf16* v;
   const float* grad;
   int64_t count;
-  CompactOptions options;
+  AdamWOptions options;
+  uint64_t stream;
   BoxNumbers numbers;
   StepState* state;
+};
+
+// With the key of the random bits.
+struct Coefficients {
+  AdamWCoefficients<float> adamw;
+  uint64_t key;
 };
 
 // The sums of a thread: those of StepState::read, then those of StepState::written.
@@ -31,8 +38,7 @@ using Sums = uint32_t[6];
 
 // Updates the elements [i, i + kCount), which lie in one row.
 template <int kCount, typename T>
-__device__ void UpdatePack(const Update<T>& u, const CompactCoefficients& k, int64_t i,
-                           Sums& sums) {
+__device__ void UpdatePack(const Update<T>& u, const Coefficients& k, int64_t i, Sums& sums) {
   constexpr bool kSplit = std::is_same_v<T, bf16>;
   const auto grads = LoadPack<float, kCount>(u.grad + i);
   auto weights = LoadPack<T, kCount>(u.weight + i);
@@ -51,7 +57,7 @@ __device__ void UpdatePack(const Update<T>& u, const CompactCoefficients& k, int
     } else {
       master = weights.v[n];
     }
-    const CompactElement now = CompactUpdate({master, ms.v[n], vs.v[n]}, grads.v[n], k);
+    const auto now = CompactUpdate({master, ms.v[n], vs.v[n]}, grads.v[n], k.adamw);
     const auto random = uint32_t(Mix(k.key ^ (first + uint64_t(n))));
     ms.v[n].bits = RoundAtRandom(now.m, random);
     vs.v[n].bits = RoundAtRandom(now.v, random >> 16);
@@ -76,10 +82,12 @@ __device__ void UpdatePack(const Update<T>& u, const CompactCoefficients& k, int
 template <int kCount, typename T>
 __global__ void __launch_bounds__(kThreads) CompactUpdateKernel(Update<T> u) {
   if (u.state->finite == 0) return;
-  __shared__ CompactCoefficients coefficients;
-  if (threadIdx.x == 0) coefficients = CoefficientsOf(u.options, *u.state);  // Powers take long.
+  __shared__ Coefficients coefficients;
+  if (threadIdx.x == 0) {  // Powers take long.
+    coefficients = {CoefficientsOf<float>(u.options, *u.state), KeyOf(u.stream, *u.state)};
+  }
   __syncthreads();
-  const CompactCoefficients k = coefficients;
+  const Coefficients k = coefficients;
   const int64_t stride = int64_t(gridDim.x) * kThreads, packs = u.count / kCount;
   const int64_t thread = int64_t(blockIdx.x) * kThreads + threadIdx.x;
   const int64_t rest = packs * kCount + thread;  // The elements after the last pack, one by one.
@@ -98,16 +106,16 @@ void LaunchUpdate(Exec& exec, const CompactAdamWArgs& args) {
   constexpr int kPack = kPackOf<bf16>;
   int16_t* const remainder =
       args.remainder.data != nullptr ? args.remainder.as<int16_t>() : nullptr;
-  const Update<T> u = {
-      .weight = args.weight.as<T>(),
-      .remainder = remainder,
-      .m = args.m.as<bf16>(),
-      .v = args.v.as<bf16>(),
-      .grad = args.grad.as<float>(),
-      .count = args.weight.elements(),
-      .options = {args.beta1, args.beta2, args.eps, args.weight_decay, args.stream},
-      .numbers = BoxNumbers(args),
-      .state = args.state};
+  const Update<T> u = {.weight = args.weight.as<T>(),
+                       .remainder = remainder,
+                       .m = args.m.as<bf16>(),
+                       .v = args.v.as<bf16>(),
+                       .grad = args.grad.as<float>(),
+                       .count = args.weight.elements(),
+                       .options = args.options,
+                       .stream = args.stream,
+                       .numbers = BoxNumbers(args),
+                       .state = args.state};
   const bool in_row = u.numbers.columns == u.count || u.numbers.columns % kPack == 0;
   const bool packed = in_row && CanPack<bf16>(0, u.weight, u.remainder, u.m, u.v, u.grad);
   const auto kernel = packed ? CompactUpdateKernel<kPack, T> : CompactUpdateKernel<1, T>;

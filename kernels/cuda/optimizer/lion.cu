@@ -12,51 +12,29 @@ constexpr int kThreads = 256;
 
 // The arguments for masters of type A and a compute copy of type T.
 template <typename A, typename T>
-struct LionUpdate {
+struct Range {
   A* master;
   A* m;
   const A* grad;
   T* compute;  // May be null.
   int64_t count;
-  double beta1, beta2, weight_decay;
+  LionOptions options;
   StepState* state;
 };
-
-// The coefficients of one step, computed in f64 and stored in the dtype of the master weights.
-template <typename A>
-struct LionCoefficients {
-  A beta1, beta2, fresh1, fresh2, clip;
-  A keep;  // Factor of weight decay.
-  A rate;
-};
-
-template <typename A, typename T>
-__device__ LionCoefficients<A> CoefficientsOf(const LionUpdate<A, T>& u) {
-  return {.beta1 = A(u.beta1),
-          .beta2 = A(u.beta2),
-          .fresh1 = A(1 - u.beta1),
-          .fresh2 = A(1 - u.beta2),
-          .clip = A(u.state->clip_factor),
-          .keep = A(1 - u.state->learning_rate * u.weight_decay),
-          .rate = A(u.state->learning_rate)};
-}
 
 // The sums of a thread: those of StepState::read, then those of StepState::written.
 using LionSums = uint32_t[4];
 
 // Updates the elements [i, i + kCount).
 template <int kCount, typename A, typename T>
-__device__ void LionPack(const LionUpdate<A, T>& u, const LionCoefficients<A>& k, int64_t i,
+__device__ void LionPack(const Range<A, T>& u, const LionCoefficients<A>& k, int64_t i,
                          LionSums& sums) {
   const auto grads = LoadPack<A, kCount>(u.grad + i);
   auto masters = LoadPack<A, kCount>(u.master + i);
   auto ms = LoadPack<A, kCount>(u.m + i);
   Pack<T, kCount> computes;
   for (int n = 0; n < kCount; ++n) {
-    const A g = grads.v[n] * k.clip;
-    const A c = k.beta1 * ms.v[n] + k.fresh1 * g;
-    const A m = k.beta2 * ms.v[n] + k.fresh2 * g;
-    const A master = k.keep * masters.v[n] - k.rate * (A(c > 0) - A(c < 0));
+    const auto [master, m] = LionUpdate({masters.v[n], ms.v[n]}, grads.v[n], k);
     sums[0] += WordSum(masters.v[n]);
     sums[1] += WordSum(ms.v[n]);
     sums[2] += WordSum(master);
@@ -71,9 +49,9 @@ __device__ void LionPack(const LionUpdate<A, T>& u, const LionCoefficients<A>& k
 }
 
 template <int kCount, typename A, typename T>
-__global__ void __launch_bounds__(kThreads) LionKernel(LionUpdate<A, T> u) {
+__global__ void __launch_bounds__(kThreads) LionKernel(Range<A, T> u) {
   if (u.state->finite == 0) return;
-  const LionCoefficients<A> k = CoefficientsOf(u);
+  const LionCoefficients<A> k = CoefficientsOf<A>(u.options, *u.state);
   const int64_t stride = int64_t(gridDim.x) * kThreads, packs = u.count / kCount;
   const int64_t thread = int64_t(blockIdx.x) * kThreads + threadIdx.x;
   const int64_t rest = packs * kCount + thread;  // The elements after the last pack, one by one.
@@ -90,9 +68,8 @@ __global__ void __launch_bounds__(kThreads) LionKernel(LionUpdate<A, T> u) {
 template <typename A, typename T>
 void LaunchLion(Exec& exec, const LionArgs& args) {
   T* compute = args.compute.data != nullptr ? args.compute.as<T>() : nullptr;
-  const LionUpdate<A, T> u = {
-      args.master.as<A>(), args.m.as<A>(), args.grad.as<A>(), compute,   args.master.elements(),
-      args.beta1,          args.beta2,     args.weight_decay, args.state};
+  const Range<A, T> u = {args.master.as<A>(),    args.m.as<A>(), args.grad.as<A>(), compute,
+                         args.master.elements(), args.options,   args.state};
   const bool packed = CanPack<A>(0, u.master, u.m, u.grad, compute);
   const auto kernel = packed ? LionKernel<kPackOf<A>, A, T> : LionKernel<1, A, T>;
   const int64_t threads = packed ? CeilDiv(u.count, kPackOf<A>) : u.count;

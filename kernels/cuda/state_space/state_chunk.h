@@ -96,7 +96,7 @@ class StateArrays {
  public:
   StateArrays(Exec& exec, StateCall call, const StateDims& dims, int64_t tokens, DType dtype)
       : bytes_(StateScratchBytes(call, dims, tokens, dtype)),
-        begin_(Scratch(exec, size_t(bytes_))),
+        begin_(Scratch(exec, size_t(MostBytes(dims, tokens, dtype)))),
         next_(begin_) {}
   template <typename T>
   T* Take(int64_t elements) {
@@ -107,6 +107,17 @@ class StateArrays {
   }
 
  private:
+  // Of all calls. Scratch memory that grew from one call to the next would leave the smaller block
+  // behind, beside what the plan of a step's memory counts.
+  static int64_t MostBytes(const StateDims& dims, int64_t tokens, DType dtype) {
+    int64_t most = 0;
+    for (const StateCall call : {StateCall::kScan, StateCall::kScanBackward, StateCall::kEnds,
+                                 StateCall::kEndsBackward}) {
+      most = std::max(most, StateScratchBytes(call, dims, tokens, dtype));
+    }
+    return most;
+  }
+
   int64_t bytes_;
   std::byte* begin_;
   std::byte* next_;

@@ -1,5 +1,5 @@
 // The catalogue of recorded ops. Each function appends an instance and returns its result. The
-// formulas are in kernels/NAME.h, and the classes in NAME.cc beside this file.
+// formulas are in kernels/SUBJECT/NAME.h, and the classes in NAME.cc beside this file.
 //
 // Letters: T tokens, B samples, D width, S sequence, V vocabulary, a heads, g key/value heads, d
 // head dim.

@@ -11,19 +11,23 @@
 namespace trainyard {
 namespace {
 
+// Of every optimizer that leaves some parameters to AdamW.
+AdamWOptions KernelOptions(const OptimizerOptions& options) {
+  return {.beta1 = options["beta1"],
+          .beta2 = options["beta2"],
+          .eps = options["epsilon"],
+          .weight_decay = options["weight_decay"]};
+}
+
 Call BindCompact(const Binder& binder, const UpdateRange& range) {
   const PlaceInParameter& place = *range.place;
-  const OptimizerOptions& options = range.options;
   CompactAdamWArgs args{.weight = range.writes_compute
                                       ? binder.flat(FlatBuffer::kCompute, range.flat)
                                       : binder.flat(FlatBuffer::kMaster, range.shard),
                         .m = binder.flat(FlatBuffer::kFirstMoment, range.shard),
                         .v = binder.flat(FlatBuffer::kSecondMoment, range.shard),
                         .grad = binder.flat(FlatBuffer::kGradient, range.flat),
-                        .beta1 = options["beta1"],
-                        .beta2 = options["beta2"],
-                        .eps = options["epsilon"],
-                        .weight_decay = options["weight_decay"],
+                        .options = KernelOptions(range.options),
                         .stream = place.stream,
                         .global_columns = place.global_columns,
                         .first_row = place.first_row,
@@ -40,10 +44,7 @@ Call BindAdamW(const Binder& binder, const UpdateRange& range) {
                  .m = binder.flat(FlatBuffer::kFirstMoment, range.shard),
                  .v = binder.flat(FlatBuffer::kSecondMoment, range.shard),
                  .grad = binder.flat(FlatBuffer::kGradient, range.flat),
-                 .beta1 = range.options["beta1"],
-                 .beta2 = range.options["beta2"],
-                 .eps = range.options["epsilon"],
-                 .weight_decay = range.options["weight_decay"],
+                 .options = KernelOptions(range.options),
                  .state = binder.step_state()};
   if (range.writes_compute) args.compute = binder.flat(FlatBuffer::kCompute, range.flat);
   return binder.Kernel(args);

@@ -14,9 +14,9 @@ Call BindLion(const Binder& binder, const UpdateRange& range) {
   LionArgs args{.master = binder.flat(FlatBuffer::kMaster, range.shard),
                 .m = binder.flat(FlatBuffer::kFirstMoment, range.shard),
                 .grad = binder.flat(FlatBuffer::kGradient, range.flat),
-                .beta1 = range.options["beta1"],
-                .beta2 = range.options["beta2"],
-                .weight_decay = range.options["weight_decay"],
+                .options = {.beta1 = range.options["beta1"],
+                            .beta2 = range.options["beta2"],
+                            .weight_decay = range.options["weight_decay"]},
                 .state = binder.step_state()};
   if (range.writes_compute) args.compute = binder.flat(FlatBuffer::kCompute, range.flat);
   return binder.Kernel(args);

@@ -28,9 +28,7 @@ struct LionWeights {
     return {.master = master,
             .m = m,
             .grad = grad,
-            .beta1 = 0.9,
-            .beta2 = 0.98,
-            .weight_decay = 0.3,
+            .options = {.beta1 = 0.9, .beta2 = 0.98, .weight_decay = 0.3},
             .state = &state,
             .compute = compute};
   }
@@ -157,7 +155,7 @@ TEST(LionDeathTest, NamesTheArgumentThatIsWrong) {
   StepState state = LionStep();
   LionWeights<float> w;
   auto args = w.Args(state);
-  args.beta1 = 1;
+  args.options.beta1 = 1;
   EXPECT_DEATH(Call(args), "lion beta1: 1");
   w.m = Zeros<float>({9000});
   EXPECT_DEATH(Call(w.Args(state)), "lion m: wanted f32 with 9001 elements");

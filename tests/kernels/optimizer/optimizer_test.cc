@@ -117,10 +117,7 @@ struct Weights {
             .m = m,
             .v = v,
             .grad = grad,
-            .beta1 = 0.9,
-            .beta2 = 0.95,
-            .eps = 1e-8,
-            .weight_decay = 0.1,
+            .options = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1},
             .state = &state,
             .compute = compute};
   }
@@ -295,7 +292,7 @@ TEST(AdamWDeathTest, NamesTheArgumentThatIsWrong) {
   EXPECT_DEATH(Call(w.Args(state)), "adamw grad: wanted f32 with 9001 elements");
   w.grad = Zeros<float>({9001});
   auto args = w.Args(state);
-  args.beta2 = 1;
+  args.options.beta2 = 1;
   EXPECT_DEATH(Call(args), "adamw beta2: 1");
 }
 

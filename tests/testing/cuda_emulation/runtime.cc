@@ -123,6 +123,8 @@ class PinnedMemory {
 // The limits of kernels' dynamic shared memory.
 class SharedLimits {
  public:
+  // Of CUDA's 48 KiB, what static memory leaves, which the emulation does not count.
+  static constexpr size_t kUnasked = size_t{40} << 10;
   void Set(const void* kernel, size_t bytes) {
     const std::lock_guard lock(mutex_);
     limits_[kernel] = bytes;
@@ -131,7 +133,7 @@ class SharedLimits {
   bool Allow(const void* kernel, size_t bytes) {
     const std::lock_guard lock(mutex_);
     const auto found = limits_.find(kernel);
-    return bytes <= (found == limits_.end() ? size_t{48} << 10 : found->second);
+    return bytes <= (found == limits_.end() ? kUnasked : found->second);
   }
   int set() {
     const std::lock_guard lock(mutex_);

@@ -201,14 +201,12 @@ void Daemon::StartRanks(const StartOrder& order) {
       Refuse(id, wanted.device, status);
       continue;
     }
-    const Device& device = options_.devices[wanted.device];
     const auto roots = RootsOf(order);
     if (!roots.ok()) {
       Refuse(id, wanted.device, roots.status());
       continue;
     }
-    const auto config = TrainerConfig(
-        {order, wanted, device, *roots, options_.interface, options_.patience}, directory);
+    const auto config = TrainerConfigText(options_, order, wanted, *roots, directory);
     if (!config.ok()) {
       Refuse(id, wanted.device, config.status());
       continue;

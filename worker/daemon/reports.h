@@ -41,8 +41,8 @@ struct StartOrder {
   uint64_t epoch = 0;
   uint32_t world = 0;
   std::vector<RankPlacement> ranks;  // The ranks on this worker.
-  std::string job_config;            // JSON. Only `precision` is read here.
-  // The record of earlier attempts (train/config/trainer_config.h).
+  std::string job_config;            // JSON. Only the job's directories are read here.
+  // The record of earlier attempts (common/rank_config.h).
   bool claimed = false;
   uint64_t recorded_step = 0;
   uint64_t history_after = 0;

@@ -22,13 +22,6 @@ static void VisitFields(auto& v, StepReport& report) {
 
 static void VisitFields(auto&, Draining&) {}
 
-static void VisitFields(auto& v, StartOrder& order) {
-  v("job_id", order.job_id), v("epoch", order.epoch), v("world", order.world);
-  v("ranks", order.ranks), v("job_config", order.job_config), v("claimed", order.claimed);
-  v("recorded_step", order.recorded_step), v("recorded_epoch", order.recorded_epoch);
-  v("history_after", order.history_after), v("roots", order.roots);
-}
-
 namespace {
 
 constexpr size_t kMaxStatusBytes = 8 << 10;

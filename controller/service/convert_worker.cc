@@ -26,8 +26,8 @@ static void VisitFields(auto& v, Worker& worker) {
 
 static void VisitFields(auto& v, StepReport& report) {
   v("job_id", report.job_id), v("rank", report.rank), v("record", report.record);
-  v("model_flops", report.record.model_flops), v("peak_flops", report.peak_flops);
-  v("collectives", report.collectives), v("read_by_epoch", report.read_by_epoch);
+  v("model_flops", report.record.model_flops), v("peak_flops", report.record.peak_flops);
+  v("collectives", report.record.collectives), v("read_by_epoch", report.read_by_epoch);
 }
 
 static void VisitFields(auto& v, Registered& registered) {

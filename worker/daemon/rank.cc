@@ -446,7 +446,9 @@ void Rank::OnReady(const channel::Ready& ready) {
 
 void Rank::OnStep(channel::Step step) {
   const bool earlier = step.epoch.has_value();  // The rank has read it and not run it.
-  if (shared_.options.gpus != nullptr && !earlier) step.gpu = shared_.options.gpus->Latest(device_);
+  if (shared_.options.gpus != nullptr && !earlier) {
+    step.gpu = shared_.options.gpus->Latest(device_).value_or(GpuReading());
+  }
   shared_.metrics.SpoolDropped(steps_.Append(step, ReportStep(step)));
   if (!earlier) shared_.metrics.StepFinished(id_, step);
 }

@@ -14,8 +14,7 @@ static void VisitFields(auto& v, StepReport& report) {
   VisitFields(v, report.id), VisitFields(v, report.step);
   v("read_by_epoch", report.step.epoch ? report.id.epoch : 0);
   v.Nested("record", [&](auto& record) {
-    VisitFields(record, report.id), VisitFields(record, report.step);
-    if (report.step.gpu) VisitGpuOfStep(record, *report.step.gpu);
+    VisitFields(record, report.id), VisitStepMessage(record, report.step);
     record("finish_time", absl::UnixEpoch() + absl::Seconds(report.step.time));
   });
 }

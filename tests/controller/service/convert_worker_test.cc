@@ -207,9 +207,9 @@ TEST(ConvertWorker, ACounterIsGivenNoNumberThatItCannotTake) {
     EXPECT_EQ(read.record.seconds, wanted);
     EXPECT_EQ(read.record.phases.forward, wanted);
     EXPECT_EQ(read.record.model_flops, wanted);
-    EXPECT_EQ(read.peak_flops.value_or(0), wanted);
-    EXPECT_EQ(read.peak_flops.has_value(), wanted > 0);
-    EXPECT_EQ(read.collectives.at(0).seconds, wanted);
+    EXPECT_EQ(read.record.peak_flops.value_or(0), wanted);
+    EXPECT_EQ(read.record.peak_flops.has_value(), wanted > 0);
+    EXPECT_EQ(read.record.collectives.at(0).seconds, wanted);
   }
 }
 

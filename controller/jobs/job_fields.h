@@ -11,8 +11,6 @@
 
 namespace trainyard::controller {
 
-void VisitFields(auto& v, SpecPath& p) { v("field", p.field), v("path", p.path); }
-
 void VisitFields(auto& v, JobFacts& f) {
   v("name", f.name), v("model", f.model), v("precision", f.precision);
   v("ranks", f.ranks);

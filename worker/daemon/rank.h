@@ -46,11 +46,11 @@ struct DaemonOptions {
   std::optional<SandboxOptions> sandbox = {};  // Absent: ranks may do what the daemon may.
   GpuTelemetry* gpus = nullptr;  // Telemetry of the devices that are GPUs; null: none.
   // The size of one file of a rank's log. At most log_files such files are kept.
-  uint64_t log_file_bytes = 4 << 20;
-  uint32_t log_files = 4;
+  uint64_t log_file_bytes = Launch().log_file_bytes;
+  uint32_t log_files = Launch().log_files;
   uint64_t spool_bytes = 256 << 20;  // Limit for a rank's steps. Checkpoints have none.
   channel::Patience patience{};      // How long ranks may make no progress.
-  mode_t umask = 022;                // For trainers.
+  mode_t umask = Launch().umask;     // For trainers.
   // How many directories of ended and reported ranks are kept; the newest stay.
   size_t ended_ranks = 16;
   // How long a file of an earlier daemon, or of a rank, is waited for that cannot be read.

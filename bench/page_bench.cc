@@ -63,7 +63,7 @@ void Fill(const std::string& state, absl::Time now) {
   for (uint64_t step = 1; step <= kSteps;) {
     WriteBatch steps;
     for (int i = 0; i < 20'000; ++i, ++step) {
-      StepRecord record;
+      JobStep record;
       record.step = step;
       record.epoch = 1;
       record.loss = 2 + 1 / double(step);

@@ -22,11 +22,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-bool HasEnded(v1::JobState state) {
-  return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||
-         state == v1::JOB_STATE_CANCELLED;
-}
-
 void RemoveNulls(Json& json) {
   if (!json.is_structured()) return;
   for (auto item = json.begin(); item != json.end();) {
@@ -86,7 +81,7 @@ std::string SpecOf(const std::string& resolved) {
 }  // namespace
 
 absl::StatusOr<ContinuedRun> ContinuedRun::OfJob(const v1::Job& job, Client& client) {
-  if (!HasEnded(job.state())) {
+  if (!IsTerminal(job.state())) {
     return absl::FailedPreconditionError(
         absl::StrCat("--continue: wanted a job that has ended, found ", job.id(), ", which is ",
                      ShortState(job.state()), "; cancel that job first"));

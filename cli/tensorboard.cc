@@ -4,36 +4,24 @@
 #include "absl/strings/str_cat.h"
 #include "cli/message_json.h"
 #include "common/proto_fields.h"
-#include "common/step_numbers.h"
+#include "common/worker_fields.h"
 
 namespace trainyard::cli {
 namespace {
 
 void AddNumbers(const v1::StepRecord& record, std::vector<Scalar>& scalars) {
-  StepNumbers numbers;
-  ReadMessage(record, numbers);
-  ForEachNumber(numbers, [&](const StepNumber& row, auto& number) {
-    if (const std::optional<double> found = number) scalars.push_back({row.name, *found});
+  StepRecord step;
+  MessageVisitor<true> reader(record);
+  VisitStepMessage(reader, step);
+  ForEachNumber(step, [&](const StepNumber& row, const std::optional<double>& number) {
+    if (number) scalars.push_back({row.name, *number});
   });
-  PhaseSeconds phases;
-  ReadMessage(record.phases(), phases);
   for (const auto& [name, seconds] : kPhases) {
-    scalars.push_back({absl::StrCat("phase_seconds/", name), phases.*seconds});
+    scalars.push_back({absl::StrCat("phase_seconds/", name), step.phases.*seconds});
   }
-}
-
-void AddGpu(const v1::StepRecord& record, std::vector<Scalar>& scalars) {
-  if (record.has_gpu_utilization_ratio()) {
-    scalars.push_back({"gpu/utilization_ratio", record.gpu_utilization_ratio()});
-  }
-  if (record.has_gpu_power_watts()) {
-    scalars.push_back({"gpu/power_watts", record.gpu_power_watts()});
-  }
-  if (record.has_gpu_sm_clock_hertz()) {
-    scalars.push_back({"gpu/sm_clock_hertz", record.gpu_sm_clock_hertz()});
-  }
-  if (record.has_gpu_temperature_celsius()) {
-    scalars.push_back({"gpu/temperature_celsius", record.gpu_temperature_celsius()});
+  for (const GpuNumber& row : kGpuNumbers) {
+    const std::optional<double>& number = step.gpu.*row.value;
+    if (number) scalars.push_back({absl::StrCat("gpu/", row.shown), *number});
   }
 }
 
@@ -63,7 +51,6 @@ SummaryEvent EventOf(const v1::StepRecord& record, uint32_t devices) {
     scalars.push_back({"tokens_per_second", rate});
     scalars.push_back({"tokens_per_second_per_device", rate / devices});
   }
-  AddGpu(record, scalars);
   return PointsEvent(UnixSeconds(record.finish_time()), int64_t(record.step()), scalars,
                      TextsOf(record));
 }

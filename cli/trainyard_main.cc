@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "cli/command_line.h"
 #include "cli/verbs/verbs.h"
+#include "common/net/address.h"
 
 namespace {
 
@@ -36,7 +37,7 @@ trainyard::cli::Terminal FindTerminal() {
 
 int main(int argc, char** argv) {
   trainyard::cli::Surroundings surroundings;
-  surroundings.controller = Environment("TRAINYARD_CONTROLLER", "127.0.0.1:7070");
+  surroundings.controller = Environment("TRAINYARD_CONTROLLER", trainyard::kDefaultController);
   surroundings.places = {
       .token_file = Environment("TRAINYARD_TOKEN_FILE", ""),
       .authority_file = Environment("TRAINYARD_AUTHORITY", ""),

@@ -1,7 +1,9 @@
 #include "cli/verb.h"
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/net/address.h"
 
 namespace trainyard::cli {
 
@@ -54,7 +56,8 @@ std::vector<Option> Verb::AllOptions() const {
   if (offers & kController) {
     all.push_back(
         TextOption("--controller", "ADDR",
-                   "the controller's host:port (or TRAINYARD_CONTROLLER; else 127.0.0.1:7070)"));
+                   absl::StrCat("the controller's host:port (or TRAINYARD_CONTROLLER; else ",
+                                kDefaultController, ")")));
     all.push_back(TextOption(
         "--token-file", "FILE",
         "file with the token to show to the controller (or TRAINYARD_TOKEN_FILE; else the one that "

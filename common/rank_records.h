@@ -4,6 +4,8 @@
 
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -31,7 +33,27 @@ struct GpuReading {
   std::optional<double> sm_clock_hertz = {};
   std::optional<double> temperature_celsius = {};
   std::vector<std::string> throttle_reasons = {};  // Why the clock is held down: "sw_power_cap".
+  bool operator==(const GpuReading&) const = default;
 };
+
+struct GpuNumber {
+  const char* name;   // Of the reading's field; the store's column is gpu_NAME.
+  const char* shown;  // The field of v1::StepRecord is gpu_SHOWN, and TensorBoard's is gpu/SHOWN.
+  std::optional<double> GpuReading::*value;
+  double (*join)(double, double);  // Makes the number of a step from those of its ranks' GPUs.
+
+  static double Lowest(double a, double b) { return std::min(a, b); }
+  static double Highest(double a, double b) { return std::max(a, b); }
+  static double Sum(double a, double b) { return a + b; }
+};
+inline constexpr std::array<GpuNumber, 5> kGpuNumbers = {{
+    {"utilization", "utilization_ratio", &GpuReading::utilization, GpuNumber::Lowest},
+    {"memory_used_bytes", "memory_used_bytes", &GpuReading::memory_used_bytes, GpuNumber::Sum},
+    {"power_watts", "power_watts", &GpuReading::power_watts, GpuNumber::Sum},
+    {"sm_clock_hertz", "sm_clock_hertz", &GpuReading::sm_clock_hertz, GpuNumber::Lowest},
+    {"temperature_celsius", "temperature_celsius", &GpuReading::temperature_celsius,
+     GpuNumber::Highest},
+}};
 
 // What the model wrote after a step.
 struct GeneratedText {
@@ -56,8 +78,8 @@ struct StepRecord : StepNumbers {
   std::vector<CollectiveUse> collectives = {};
 
   // The training loop leaves these alone.
-  double time = 0;                     // Unix seconds at the end of the step.
-  std::optional<GpuReading> gpu = {};  // The rank's GPU, as read by the worker.
+  double time = 0;      // Unix seconds at the end of the step.
+  GpuReading gpu = {};  // Of the rank's GPU, as read by the worker. Empty: a CPU rank, or not read.
   // Absent: the step is of this attempt. Otherwise it is of an earlier attempt, and rank 0 has read
   // its record from the checkpoint directory.
   std::optional<uint64_t> epoch = {};

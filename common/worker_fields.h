@@ -15,16 +15,8 @@ void VisitFields(auto& v, CollectiveUse& m) {
   v("seconds", m.seconds);
 }
 void VisitFields(auto& v, GpuReading& m) {
-  v("utilization", m.utilization), v("memory_used_bytes", m.memory_used_bytes);
-  v("power_watts", m.power_watts), v("sm_clock_hertz", m.sm_clock_hertz);
-  v("temperature_celsius", m.temperature_celsius), v("throttle_reasons", m.throttle_reasons);
-}
-// In the API's messages, a reading is part of the step. The controller holds it in another struct.
-void VisitGpuOfStep(auto& v, auto& reading) {
-  v("gpu_utilization_ratio", reading.utilization), v("gpu_power_watts", reading.power_watts);
-  v("gpu_sm_clock_hertz", reading.sm_clock_hertz);
-  v("gpu_temperature_celsius", reading.temperature_celsius);
-  v("gpu_throttle_reasons", reading.throttle_reasons);
+  for (const GpuNumber& row : kGpuNumbers) v(row.name, m.*row.value);
+  v("throttle_reasons", m.throttle_reasons);
 }
 void VisitFields(auto& v, GeneratedText& m) { v("prompt", m.prompt), v("text", m.text); }
 void VisitFields(auto& v, StepRecord& m) {
@@ -33,8 +25,16 @@ void VisitFields(auto& v, StepRecord& m) {
   v("peak_flops", m.peak_flops), v("skipped", m.skipped);
   v("model_flops", m.model_flops), v("memory_bytes", m.memory_bytes);
   v("memory_planned_bytes", m.memory_planned_bytes), v("time", m.time);
-  v.Later("collectives", m.collectives), v("gpu", m.gpu), v("epoch", m.epoch);
+  v.Later("collectives", m.collectives), v.Seldom("gpu", m.gpu), v("epoch", m.epoch);
   v.Seldom("generated", m.generated);
+}
+// In v1::StepRecord, the GPU's numbers are fields of the step.
+void VisitStepMessage(auto& v, StepRecord& m) {
+  VisitFields(v, m);
+  for (const GpuNumber& row : kGpuNumbers) {
+    v(absl::StrCat("gpu_", row.shown).c_str(), m.gpu.*row.value);
+  }
+  v("gpu_throttle_reasons", m.gpu.throttle_reasons);
 }
 void VisitFields(auto& v, CheckpointId& m) { v.Pair("epoch", m.epoch, "step", m.step); }
 void VisitFields(auto& v, CheckpointRecord& m) {
@@ -73,6 +73,11 @@ void VisitFields(auto& v, RendezvousValue& m) {
 }
 void VisitFields(auto& v, RankPlacement& m) {
   v("rank", m.rank), v("worker_id", m.worker_id), v("device", m.device);
+}
+void VisitFields(auto& v, StartOrder& m) {
+  v("job_id", m.job_id), v("epoch", m.epoch), v("world", m.world), v("ranks", m.ranks);
+  v("job_config", m.job_config), v("claimed", m.claimed), v("recorded_step", m.recorded_step);
+  v("history_after", m.history_after), v("recorded_epoch", m.recorded_epoch), v("roots", m.roots);
 }
 void VisitFields(auto& v, StopOrder& m) {
   v("job_id", m.job_id), v("epoch", m.epoch), v("mode", m.mode);

@@ -90,6 +90,22 @@ struct RankPlacement {
   std::string worker_id = {};
 };
 
+struct StartOrder {
+  std::string job_id;
+  uint64_t epoch = 0;
+  uint32_t world = 0;
+  std::vector<RankPlacement> ranks;  // The ranks on this worker.
+  std::string job_config;  // The trainers' `job`, as JSON. Resolved unless an old job is not.
+  // The record of earlier attempts (common/rank_config.h).
+  bool claimed = false;
+  uint64_t recorded_step = 0;
+  uint64_t history_after = 0;
+  uint64_t recorded_epoch = 0;
+  std::vector<std::string> roots = {};  // They narrow the daemon's own roots; empty: they do not.
+  // Not sent. The submitted spec, of which the controller makes what the last release reads.
+  std::string submitted = {};
+};
+
 struct StopOrder {
   std::string job_id;
   uint64_t epoch = 0;  // This epoch and all earlier ones stop.

@@ -15,6 +15,7 @@
 #include "common/build_info.h"
 #include "common/http/metrics_page.h"
 #include "common/log.h"
+#include "common/net/address.h"
 #include "common/status_macros.h"
 #include "controller/access/owner_commands.h"
 #include "controller/service/grpc_log.h"
@@ -131,7 +132,7 @@ int Main(int argc, char** argv) {
       "takes them over.");
   app.set_version_flag("--version", absl::StrCat(Version(), " (", Revision(), ")"));
   ServerOptions options;
-  std::string listen = "127.0.0.1:7070", metrics_listen = "127.0.0.1:9464";
+  std::string listen = kDefaultController, metrics_listen = "127.0.0.1:9464";
   app.add_option("--state", options.state_directory,
                  "Directory of the store; each controller needs its own")
       ->required();

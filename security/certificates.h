@@ -20,6 +20,11 @@
 
 namespace trainyard {
 
+// A certificate's owner looks so often whether it must be renewed, and waits so long after a
+// renewal that failed.
+inline constexpr absl::Duration kLookForRenewalEvery = absl::Seconds(10);
+inline constexpr absl::Duration kPauseAfterFailedRenewal = absl::Minutes(1);
+
 // A private key, and the certificate that says whose key it is.
 struct Identity {
   std::string key_pem;

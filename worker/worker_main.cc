@@ -48,7 +48,7 @@ namespace trainyard {
 namespace {
 
 struct Flags {
-  std::string controller = "127.0.0.1:7070";
+  std::string controller = kDefaultController;
   std::string join_file;
   std::string token_file;
   std::string authority_file;

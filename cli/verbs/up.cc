@@ -7,6 +7,7 @@
 #include "cli/local_service.h"
 #include "cli/verbs/verbs.h"
 #include "common/files.h"
+#include "common/net/address.h"
 
 namespace trainyard::cli {
 namespace {
@@ -65,7 +66,7 @@ Verb UpVerb() {
                       "paths of specs may lie below this directory, too; may be repeated. Such as "
                       "~/.cache/huggingface"),
            TextOption("--listen", "ADDR", "address of the API; port 0 picks a free one",
-                      "127.0.0.1:7070"),
+                      kDefaultController),
            TextOption("--metrics-listen", "ADDR",
                       "address of the controller's metrics; port 0 picks a free one",
                       "127.0.0.1:7071"),

@@ -8,6 +8,9 @@
 
 namespace trainyard {
 
+// Where a controller listens, and where others look for it, unless told otherwise.
+inline constexpr char kDefaultController[] = "127.0.0.1:7070";
+
 struct Address {
   std::string host;  // "127.0.0.1", "node-1", "::1": without brackets.
   int port = 0;      // 0: any free port, for listening.

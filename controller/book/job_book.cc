@@ -107,7 +107,7 @@ absl::Status JobBook::LoadJob(const StoredJob& stored) {
   if (const auto last = store_.LastStep(job.number, job.epoch); last.ok()) {
     NoteStep(*last, job.progress);
   }
-  const absl::StatusOr<StepRecord> validated = LastValidated(job);
+  const absl::StatusOr<JobStep> validated = LastValidated(job);
   job.progress.validation_loss = validated.ok() ? validated->validation_loss : std::nullopt;
   // The release that stored the job may not have known the batches.
   const bool asks = !job.claimed || job.earlier_batches.empty();

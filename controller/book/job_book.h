@@ -57,10 +57,8 @@ struct StepReport {
   std::string job_id;
   uint32_t rank = 0;
   std::string worker_id;
-  StepRecord record;
-  std::vector<CollectiveUse> collectives = {};
-  std::optional<double> peak_flops = {};  // Per second, all ranks together. Absent: unknown.
-  uint64_t read_by_epoch = 0;             // > 0: rank 0 of this attempt read it from the directory.
+  JobStep record;
+  uint64_t read_by_epoch = 0;  // > 0: rank 0 of this attempt read it from the directory.
 };
 
 class JobBook {
@@ -232,12 +230,12 @@ class JobBook {
   void NotifyJob(const std::string& job_id);
   static absl::Status CheckFenceOf(const Job& job, const StepReport& report);
   // Returns the newest validated step of the job that counts, from the store.
-  absl::StatusOr<StepRecord> LastValidated(const Job& job) const;
+  absl::StatusOr<JobStep> LastValidated(const Job& job) const;
   void ValidatedEarlier(const std::string& job_id);  // A step that an earlier attempt trained.
   // Sets the validation loss of jobs whose last one was lost, or has been reported late.
   void LookForValidations();
   void Refused(const char* report);
-  void StepFinished(Slot& slot, const StepRecord& step, const DeviceFacts& devices)
+  void StepFinished(Slot& slot, const JobStep& step, const DeviceFacts& devices)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns whether a new version was published. If so, the caller must notify the listeners.
   bool PublishProgress(Slot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -16,7 +16,7 @@ double Smooth(double old_value, double new_value) {
   return old_value > 0 ? old_value + kNewest * (new_value - old_value) : new_value;
 }
 
-Progress After(const Progress& before, const StepRecord& step) {
+Progress After(const Progress& before, const JobStep& step) {
   Progress p = before;
   NoteStep(step, p);
   if (step.validation_loss) p.validation_loss = step.validation_loss;
@@ -32,8 +32,8 @@ absl::Status JobBook::CheckFenceOf(const Job& job, const StepReport& report) {
     RETURN_IF_ERROR(CheckFence(job, report.read_by_epoch, 0, report.worker_id));
   }
   const bool read = report.read_by_epoch > 0;
-  return CheckStepFence(job, report.record.epoch, report.record.step, read ? 0 : report.rank,
-                        report.worker_id);
+  return CheckStepFence(job, report.record.epoch.value_or(0), report.record.step,
+                        read ? 0 : report.rank, report.worker_id);
 }
 
 void JobBook::Refused(const char* report) {
@@ -57,9 +57,9 @@ void JobBook::RecordStep(const StepReport& report, const std::string& device_mod
   }
   StepWindow& steps = slot != nullptr ? slot->steps : ended->steps;
   const uint32_t ranks = job->spec->facts.ranks;
-  std::optional<StepRecord> step = report.read_by_epoch > 0
-                                       ? steps.MergeWhole(report.record, ranks)
-                                       : steps.Merge(report.record, report.rank, ranks);
+  std::optional<JobStep> step = report.read_by_epoch > 0
+                                    ? steps.MergeWhole(report.record, ranks)
+                                    : steps.Merge(report.record, report.rank, ranks);
   if (!step) {
     lock.Unlock();
     return Barrier(std::move(durable));
@@ -68,11 +68,11 @@ void JobBook::RecordStep(const StepReport& report, const std::string& device_mod
   // current attempt change the job's progress.
   const bool current =
       slot != nullptr && !IsTerminal(job->state) && report.record.epoch == job->epoch;
-  if (current) SeriesOf(*slot).OnCollectives(report.collectives);
+  if (current) SeriesOf(*slot).OnCollectives(report.record.collectives);
   if (current && report.rank == 0 && report.record.skipped) SeriesOf(*slot).OnSkipped();
   const bool complete = step->complete;
   if (complete && current) {
-    StepFinished(*slot, *step, {device_model, report.peak_flops});
+    StepFinished(*slot, *step, {device_model, report.record.peak_flops});
     PublishProgress(*slot);
   }
   const bool validated_earlier = complete && !current && step->validation_loss;
@@ -90,7 +90,7 @@ void JobBook::RecordStep(const StepReport& report, const std::string& device_mod
   if (refuse) refuse();
 }
 
-void JobBook::StepFinished(Slot& slot, const StepRecord& step, const DeviceFacts& devices) {
+void JobBook::StepFinished(Slot& slot, const JobStep& step, const DeviceFacts& devices) {
   if (step.skipped) return;
   const bool repeated = step.step <= slot.applied->progress.furthest_step;
   Job job = *slot.applied;
@@ -102,7 +102,7 @@ void JobBook::StepFinished(Slot& slot, const StepRecord& step, const DeviceFacts
   SeriesOf(slot).OnStep(*slot.applied, step, devices, repeated);
 }
 
-absl::StatusOr<StepRecord> JobBook::LastValidated(const Job& job) const {
+absl::StatusOr<JobStep> JobBook::LastValidated(const Job& job) const {
   const uint64_t resumed = job.resumes.empty() ? 0 : job.resumes.back().step;
   return store_.LastValidated(job.number, std::max(resumed, job.progress.step), job.resumes);
 }
@@ -125,7 +125,7 @@ void JobBook::LookForValidations() {
     }
   }
   for (const Snapshot& wants : wanting) {
-    const absl::StatusOr<StepRecord> validated = LastValidated(*wants);
+    const absl::StatusOr<JobStep> validated = LastValidated(*wants);
     if (absl::IsNotFound(validated.status())) continue;
     MutexLock lock(mutex_);
     const auto found = slots_.find(wants->id);

@@ -128,7 +128,7 @@ void JobSeries::ShowWorkAtRisk(const Job& job) {
   Series(metrics_.steps_since_checkpoint, {}).Set(double(done - saved));
 }
 
-void JobSeries::OnStep(const Job& job, const StepRecord& step, const DeviceFacts& devices,
+void JobSeries::OnStep(const Job& job, const JobStep& step, const DeviceFacts& devices,
                        bool repeated) {
   ControllerMetrics& m = metrics_;
   Describe(job, devices);

@@ -38,7 +38,7 @@ class JobSeries {
   // Adds time that the job spent in steps before this controller started, for the goodput ratio.
   void AddEarlierSeconds(double seconds) { productive_seconds_ += seconds; }
 
-  void OnStep(const Job& job, const StepRecord& step, const DeviceFacts& devices, bool repeated);
+  void OnStep(const Job& job, const JobStep& step, const DeviceFacts& devices, bool repeated);
   void OnValidation(double loss);  // Of a step that was reported before.
   void OnSkipped();
   void OnCollectives(const std::vector<CollectiveUse>& uses);  // Uses by one rank.

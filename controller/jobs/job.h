@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/job_axes.h"
+#include "common/spec_path.h"
 #include "common/worker_messages.h"
 
 namespace trainyard::controller {
@@ -40,13 +41,6 @@ inline bool WaitsForAttempt(JobState state) {
 absl::string_view Name(JobState state);  // "queued"
 
 inline constexpr char kDefaultNamespace[] = "default";
-
-// A path in a spec, and the field that contains it, such as "checkpoint.directory".
-struct SpecPath {
-  std::string field;
-  std::string path;
-  bool operator==(const SpecPath&) const = default;
-};
 
 // The parts of a spec that the controller itself reads, and who submitted the job. Each group of
 // `tensor` consecutive ranks shares a machine.

@@ -11,8 +11,6 @@
 
 namespace trainyard::controller {
 
-void VisitFields(auto& v, SpecPath& p) { v("field", p.field), v("path", p.path); }
-
 void VisitFields(auto& v, JobFacts& f) {
   v("name", f.name), v("model", f.model), v("precision", f.precision);
   v("ranks", f.ranks);
@@ -67,11 +65,8 @@ void VisitFields(auto& v, Job& job) {
   v.Version(1);
 }
 
-void VisitFields(auto& v, StepRecord& r) {
-  v("step", r.step), v("epoch", r.epoch), v("tokens", r.tokens), v("seconds", r.seconds);
-  VisitFields(v, static_cast<StepNumbers&>(r));
-  v("phases", r.phases), v("finish_time", r.finish_time), v("skipped", r.skipped);
-  VisitGpuOfStep(v, r.gpu), v.Seldom("generated", r.generated);
+void VisitFields(auto& v, JobStep& step) {
+  VisitStepMessage(v, step), v("finish_time", step.finish_time);
 }
 
 void VisitFields(auto& v, EventRecord& event) {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <functional>
+#include <set>
 
 #include "common/check.h"
 #include "controller/jobs/job.h"
@@ -11,24 +11,19 @@ namespace trainyard::controller {
 
 namespace {
 
-template <typename Join>
-void Merge(std::optional<double>& all, const std::optional<double>& one, Join join) {
-  if (one) all = all ? join(*all, *one) : *one;
-}
-
 void MergeGpu(GpuReading& all, const GpuReading& one) {
-  const auto lowest = [](double a, double b) { return std::min(a, b); };
-  Merge(all.utilization, one.utilization, lowest);
-  Merge(all.power_watts, one.power_watts, std::plus<double>());
-  Merge(all.sm_clock_hertz, one.sm_clock_hertz, lowest);
-  Merge(all.temperature_celsius, one.temperature_celsius,
-        [](double a, double b) { return std::max(a, b); });
-  all.throttle_reasons.insert(one.throttle_reasons.begin(), one.throttle_reasons.end());
+  for (const GpuNumber& row : kGpuNumbers) {
+    std::optional<double>& number = all.*row.value;
+    if (const auto more = one.*row.value) number = number ? row.join(*number, *more) : *more;
+  }
+  std::set<std::string> reasons(one.throttle_reasons.begin(), one.throttle_reasons.end());
+  reasons.insert(all.throttle_reasons.begin(), all.throttle_reasons.end());
+  all.throttle_reasons.assign(reasons.begin(), reasons.end());
 }
 
 }  // namespace
 
-bool MergeStep(StepRecord& record, const StepRecord& report, uint32_t rank, uint32_t world) {
+bool MergeStep(JobStep& record, const JobStep& report, uint32_t rank, uint32_t world) {
   CHECK(rank < world) << rank << " of " << world;
   const bool first = record.ranks_seen.empty() || report.epoch > record.epoch;
   if (!first && report.epoch < record.epoch) return false;
@@ -37,6 +32,7 @@ bool MergeStep(StepRecord& record, const StepRecord& report, uint32_t rank, uint
   if (first || (record.skipped && !report.skipped)) {
     record = report;
     record.gpu = {};  // Merged below, as for every rank.
+    record.collectives.clear();
     record.ranks_seen.assign((world + 7) / 8, '\0');
     record.complete = false;
   }
@@ -69,7 +65,7 @@ bool MergeStep(StepRecord& record, const StepRecord& report, uint32_t rank, uint
   return true;
 }
 
-void NoteStep(const StepRecord& record, Progress& progress) {
+void NoteStep(const JobStep& record, Progress& progress) {
   progress.step = record.step;
   progress.furthest_step = std::max(progress.furthest_step, record.step);
   progress.loss = record.loss;

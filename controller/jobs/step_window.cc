@@ -5,15 +5,15 @@
 namespace trainyard::controller {
 namespace {
 
-// About 20 MB. Enough for a worker that comes back with an hour's steps while another is still
+// About 30 MB. Enough for a worker that comes back with an hour's steps while another is still
 // away.
 constexpr size_t kMaxOpen = 65'536;
 
 }  // namespace
 
-StepWindow::StepWindow(const std::vector<StepRecord>& stored, uint64_t epoch) : epoch_(epoch) {
-  for (const StepRecord& step : stored) {
-    epoch_ = std::max(epoch_, step.epoch);
+StepWindow::StepWindow(const std::vector<JobStep>& stored, uint64_t epoch) : epoch_(epoch) {
+  for (const JobStep& step : stored) {
+    epoch_ = std::max(epoch_, step.epoch.value_or(0));
     newest_ = std::max(newest_, step.step);
     if (!step.complete) open_.emplace(step.step, step);
   }
@@ -30,8 +30,8 @@ void StepWindow::Resume(uint64_t epoch, uint64_t known_up_to, uint64_t step) {
   newest_ = std::max(newest_, step);
   // Other ranks may have reported first. Their reports are of this attempt and stay.
   for (uint64_t s = newest_ - from > kMaxOpen ? newest_ - kMaxOpen : from; s++ < newest_;) {
-    StepRecord& open = open_[s];
-    if (open.epoch != epoch) open = StepRecord{};
+    JobStep& open = open_[s];
+    if (open.epoch != epoch) open = JobStep{};
     open.step = s;
   }
   Trim();
@@ -46,7 +46,7 @@ void StepWindow::Trim() {
   while (open_.size() > kMaxOpen) open_.erase(open_.begin());
 }
 
-StepRecord* StepWindow::Open(uint64_t epoch, uint64_t step) {
+JobStep* StepWindow::Open(uint64_t epoch, uint64_t step) {
   if (epoch > epoch_) {
     epoch_ = epoch;
     open_.erase(open_.lower_bound(step), open_.end());
@@ -63,20 +63,21 @@ StepRecord* StepWindow::Open(uint64_t epoch, uint64_t step) {
   return found == open_.end() ? nullptr : &found->second;
 }
 
-std::optional<StepRecord> StepWindow::Merge(const StepRecord& report, uint32_t rank,
-                                            uint32_t world) {
-  StepRecord* step = report.step == 0 ? nullptr : Open(report.epoch, report.step);
+std::optional<JobStep> StepWindow::Merge(const JobStep& report, uint32_t rank, uint32_t world) {
+  JobStep* step = report.step == 0 ? nullptr : Open(report.epoch.value_or(0), report.step);
   if (step == nullptr || !MergeStep(*step, report, rank, world)) return std::nullopt;
-  StepRecord merged = *step;
+  JobStep merged = *step;
   if (merged.complete) open_.erase(report.step);
   Trim();
   return merged;
 }
 
-std::optional<StepRecord> StepWindow::MergeWhole(const StepRecord& report, uint32_t world) {
-  if (report.step == 0 || Open(report.epoch, report.step) == nullptr) return std::nullopt;
+std::optional<JobStep> StepWindow::MergeWhole(const JobStep& report, uint32_t world) {
+  if (report.step == 0 || Open(report.epoch.value_or(0), report.step) == nullptr)
+    return std::nullopt;
   open_.erase(report.step);
-  StepRecord whole = report;
+  JobStep whole = report;
+  whole.collectives.clear();
   whole.complete = true;
   whole.ranks_seen.assign((world + 7) / 8, '\xff');
   return whole;

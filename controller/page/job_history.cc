@@ -32,14 +32,14 @@ absl::string_view EventName(EventType type) {
   return size_t(type) < std::size(kNames) ? kNames[size_t(type)] : "other";
 }
 
-Curve CurveOf(std::string name, const std::vector<StepRecord>& steps,
-              double (*value)(const StepRecord&)) {
+Curve CurveOf(std::string name, const std::vector<JobStep>& steps,
+              double (*value)(const JobStep&)) {
   Curve curve{.name = std::move(name), .points = {}};
-  for (const StepRecord& step : steps) curve.points.push_back({double(step.step), value(step)});
+  for (const JobStep& step : steps) curve.points.push_back({double(step.step), value(step)});
   return curve;
 }
 
-double TokensPerSecond(const StepRecord& step) {
+double TokensPerSecond(const JobStep& step) {
   return step.seconds > 0 ? double(step.tokens) / step.seconds : NAN;
 }
 
@@ -74,18 +74,18 @@ void Attempt(Html& html, const Job& job, uint64_t epoch, const std::vector<Event
 
 }  // namespace
 
-Html HistoryOf(const Job& job, const std::vector<StepRecord>& steps,
-               const std::vector<StepRecord>& validations) {
+Html HistoryOf(const Job& job, const std::vector<JobStep>& steps,
+               const std::vector<JobStep>& validations) {
   Html html;
   if (steps.empty()) return html;
   const uint64_t whole = steps.back().step - steps.front().step + 1;
   const std::string note =
       steps.size() < whole ? absl::StrCat(steps.size(), " of ", whole, " steps") : "";
   Chart loss{.title = "Loss", .note = note, .curves = {}};
-  loss.curves.push_back(CurveOf("training", steps, [](const StepRecord& s) { return s.loss; }));
+  loss.curves.push_back(CurveOf("training", steps, [](const JobStep& s) { return s.loss; }));
   if (!validations.empty()) {
     loss.curves.push_back(
-        CurveOf("validation", validations, [](const StepRecord& s) { return *s.validation_loss; }));
+        CurveOf("validation", validations, [](const JobStep& s) { return *s.validation_loss; }));
     loss.curves.back().dots = true;
   }
   Chart speed{.title = "Tokens per second", .note = note, .curves = {}, .from_zero = true};
@@ -95,7 +95,7 @@ Html HistoryOf(const Job& job, const std::vector<StepRecord>& steps,
   return html;
 }
 
-Html GeneratedOf(const std::vector<StepRecord>& validations) {
+Html GeneratedOf(const std::vector<JobStep>& validations) {
   Html html;
   if (validations.empty() || validations.back().generated.empty()) return html;
   html << "<section><h2>What the model writes</h2><p class=\"note\">After step "_html
@@ -107,10 +107,10 @@ Html GeneratedOf(const std::vector<StepRecord>& validations) {
   return html;
 }
 
-Html PhasesOf(const std::vector<StepRecord>& recent) {
+Html PhasesOf(const std::vector<JobStep>& recent) {
   constexpr size_t kHost = kPhases.size();
   std::array<double, kHost + 1> seconds = {};
-  for (const StepRecord& step : recent) {
+  for (const JobStep& step : recent) {
     for (size_t i = 0; i < seconds.size(); ++i) {
       const PhaseSeconds& phases = step.phases;
       const double found = i == kHost ? phases.host(step.seconds) : phases.*kPhases[i].seconds;

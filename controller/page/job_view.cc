@@ -43,17 +43,17 @@ uint64_t NumberIn(const Json& spec, const char* pointer) {
   return 0;
 }
 
-absl::StatusOr<std::vector<StepRecord>> Validations(const Sources& sources, const Job& job,
-                                                    const Json& spec) {
+absl::StatusOr<std::vector<JobStep>> Validations(const Sources& sources, const Job& job,
+                                                 const Json& spec) {
   const uint64_t every = NumberIn(spec, "/validation/every_steps");
   const uint64_t last = job.progress.furthest_step;
-  if (every == 0) return std::vector<StepRecord>();
+  if (every == 0) return std::vector<JobStep>();
   std::vector<uint64_t> wanted = Spread(last / every, kMostValidations);
   for (uint64_t& step : wanted) step *= every;
   wanted.push_back(last);  // The last step is always validated.
-  ASSIGN_OR_RETURN(std::vector<StepRecord> steps,
+  ASSIGN_OR_RETURN(std::vector<JobStep> steps,
                    sources.book.store().SampleSteps(job.number, wanted));
-  std::erase_if(steps, [](const StepRecord& step) { return !step.validation_loss; });
+  std::erase_if(steps, [](const JobStep& step) { return !step.validation_loss; });
   return steps;
 }
 
@@ -202,10 +202,10 @@ absl::StatusOr<Page> JobPage(const Sources& sources, const HttpRequest& request,
   Store& store = sources.book.store();
   const uint64_t last = job->progress.furthest_step;
   const Json spec = ParseJson<Json>(job->spec->config);
-  ASSIGN_OR_RETURN(const std::vector<StepRecord> steps,
+  ASSIGN_OR_RETURN(const std::vector<JobStep> steps,
                    store.SampleSteps(job->number, Spread(last, kMostSamples)));
-  ASSIGN_OR_RETURN(const std::vector<StepRecord> validations, Validations(sources, *job, spec));
-  ASSIGN_OR_RETURN(const std::vector<StepRecord> recent,
+  ASSIGN_OR_RETURN(const std::vector<JobStep> validations, Validations(sources, *job, spec));
+  ASSIGN_OR_RETURN(const std::vector<JobStep> recent,
                    store.ReadSteps(job->number, last - std::min(last, kRecentSteps), kRecentSteps));
   ASSIGN_OR_RETURN(const std::vector<EventRecord> events, store.ReadEvents(job->number));
   ASSIGN_OR_RETURN(const std::vector<LogRecord> lines,

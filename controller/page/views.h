@@ -32,11 +32,11 @@ absl::StatusOr<Page> WorkersPage(const Sources& sources, const HttpRequest& requ
                                  const Reader& reader);
 
 // Parts of a job's page.
-Html HistoryOf(const Job& job, const std::vector<StepRecord>& steps,
-               const std::vector<StepRecord>& validations);
-Html PhasesOf(const std::vector<StepRecord>& recent);
+Html HistoryOf(const Job& job, const std::vector<JobStep>& steps,
+               const std::vector<JobStep>& validations);
+Html PhasesOf(const std::vector<JobStep>& recent);
 // What the model wrote after the last of these steps.
-Html GeneratedOf(const std::vector<StepRecord>& validations);
+Html GeneratedOf(const std::vector<JobStep>& validations);
 Html AttemptsOf(const Job& job, const std::vector<EventRecord>& events);
 
 // Returns the value of a name in the query; empty if there is none.

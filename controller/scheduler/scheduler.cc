@@ -48,12 +48,14 @@ std::optional<std::vector<DevicePool*>> Choose(std::vector<DevicePool*> pools, u
   return std::nullopt;
 }
 
-std::vector<PlacedRank> Take(const std::vector<DevicePool*>& chosen, uint32_t groups,
-                             uint32_t size) {
-  std::vector<PlacedRank> ranks;
+std::vector<RankPlacement> Take(const std::vector<DevicePool*>& chosen, uint32_t groups,
+                                uint32_t size) {
+  std::vector<RankPlacement> ranks;
   for (DevicePool* pool : chosen) {
     const uint32_t here = std::min(groups, FreeGroups(*pool, size));
-    for (uint32_t i = 0; i < here * size; ++i) ranks.push_back({pool->worker_id, pool->free[i]});
+    for (uint32_t i = 0; i < here * size; ++i) {
+      ranks.push_back({uint32_t(ranks.size()), pool->free[i], pool->worker_id});
+    }
     pool->free.erase(pool->free.begin(), pool->free.begin() + here * size);
     groups -= here;
   }

@@ -22,7 +22,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/device/exec.h"
+#include "common/device_kind.h"
+#include "common/worker_messages.h"
 
 namespace trainyard::controller {
 
@@ -47,15 +48,10 @@ struct DevicePool {
   std::vector<uint32_t> free;  // Device indices.
 };
 
-struct PlacedRank {
-  std::string worker_id;
-  uint32_t device = 0;
-};
-
 struct Decision {
   std::string job_id;
-  std::vector<PlacedRank> ranks;  // In rank order; empty: the job waits.
-  std::string reason;             // Why it waits: "needs 4 devices, cluster has 2, 1 free".
+  std::vector<RankPlacement> ranks;  // In rank order; empty: the job waits.
+  std::string reason;                // Why it waits: "needs 4 devices, cluster has 2, 1 free".
 };
 
 // Returns one decision for each job, in the order in which the jobs were considered.

@@ -13,8 +13,6 @@ namespace {
 
 // How soon a grant counts whose file somebody has made or removed.
 constexpr absl::Duration kRefreshEvery = absl::Milliseconds(250);
-constexpr absl::Duration kLookForRenewalEvery = absl::Seconds(10);
-constexpr absl::Duration kPauseAfterFailure = absl::Minutes(1);
 constexpr absl::Duration kLookAtIssuersEvery = absl::Seconds(1);
 
 }  // namespace
@@ -101,7 +99,7 @@ void AccessControl::Tick() {
   grants_->Refresh();
   if (!authority_ || clock_.Monotonic() < renewal_look_) return;
   const bool kept = RenewCertificate();
-  renewal_look_ = clock_.Monotonic() + (kept ? kLookForRenewalEvery : kPauseAfterFailure);
+  renewal_look_ = clock_.Monotonic() + (kept ? kLookForRenewalEvery : kPauseAfterFailedRenewal);
   ShowExpiry();
 }
 

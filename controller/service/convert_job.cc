@@ -57,7 +57,7 @@ JobFacts FactsOf(const JobConfig& config) {
     facts.continues = config.continues->job;
     facts.continues_epoch = uint64_t(config.continues->epoch);
   }
-  for (const auto& [field, path] : PathsOf(config)) facts.paths.push_back({field, path});
+  facts.paths = PathsOf(config);
   return facts;
 }
 

@@ -26,25 +26,13 @@ static void VisitFields(auto& v, Worker& worker) {
 
 static void VisitFields(auto& v, StepReport& report) {
   v("job_id", report.job_id), v("rank", report.rank), v("record", report.record);
-  v("model_flops", report.record.model_flops), v("peak_flops", report.peak_flops);
-  v("collectives", report.collectives), v("read_by_epoch", report.read_by_epoch);
+  v("model_flops", report.record.model_flops), v("peak_flops", report.record.peak_flops);
+  v("collectives", report.record.collectives), v("read_by_epoch", report.read_by_epoch);
 }
 
 static void VisitFields(auto& v, Registered& registered) {
   v("heartbeat_milliseconds", absl::ToInt64Milliseconds(registered.heartbeat));
   v("lease_milliseconds", absl::ToInt64Milliseconds(registered.lease));
-}
-
-static void VisitFields(auto& v, StartOrder& order) {
-  const Job& job = *order.job;
-  v("job_id", job.id), v("epoch", job.epoch), v("world", job.ranks.size());
-  v("claimed", job.claimed), v("recorded_step", job.furthest_checkpoint);
-  v("recorded_epoch", job.resumes.empty() ? 0 : job.resumes.back().epoch);
-  v("history_after", order.history_after), v("roots", order.roots);
-  if (!IsResolvedJob(job.spec->config)) return v("job_config", job.spec->config);
-  v1::JobSpec spec;
-  spec.ParseFromString(job.spec->bytes);
-  v("job_config", SpecJson(spec).value_or("")), v("resolved_job", job.spec->config);
 }
 
 namespace {
@@ -109,12 +97,11 @@ v1::ConnectResponse ToProto(const Order& order) {
   v1::ConnectResponse out;
   WriteOneOf(order, {"registered", "start_ranks", "stop_ranks", "rendezvous_value"}, out);
   const auto* const start = std::get_if<StartOrder>(&order);
-  for (uint32_t i = 0; start != nullptr && i < start->job->ranks.size(); ++i) {
-    const Rank& rank = start->job->ranks[i];
-    if (rank.worker_id != start->worker_id || IsGone(rank.phase)) continue;
-    WriteMessage(RankPlacement{i, rank.device, rank.worker_id},
-                 *out.mutable_start_ranks()->add_ranks());
-  }
+  if (start == nullptr || !IsResolvedJob(start->job_config)) return out;
+  v1::JobSpec spec;
+  spec.ParseFromString(start->submitted);
+  out.mutable_start_ranks()->set_job_config(SpecJson(spec).value_or(""));
+  out.mutable_start_ranks()->set_resolved_job(start->job_config);
   return out;
 }
 

@@ -229,7 +229,7 @@ grpc::ServerWriteReactor<v1::StreamStepsResponse>* JobService::StreamSteps(
     if (!job.ok()) return {Fill::kEnd, JobError(job.status(), id)};
     const auto steps = book_.store().ReadSteps((*job)->number, seen, kStepsPerMessage);
     if (!steps.ok()) return {Fill::kEnd, ToGrpc(steps.status())};
-    for (const StepRecord& step : *steps) WriteMessage(step, *response.add_steps());
+    for (const JobStep& step : *steps) WriteMessage(step, *response.add_steps());
     if (!steps->empty()) {
       seen = steps->back().step;
       return {Fill::kSome, grpc::Status::OK};

@@ -39,9 +39,8 @@ absl::StatusOr<std::vector<StoredJob>> SqliteReader::ReadJobs(Statement statemen
   }
 }
 
-absl::StatusOr<std::vector<StepRecord>> SqliteReader::ReadSteps(Statement statement,
-                                                                uint64_t number) {
-  std::vector<StepRecord> steps;
+absl::StatusOr<std::vector<JobStep>> SqliteReader::ReadSteps(Statement statement, uint64_t number) {
+  std::vector<JobStep> steps;
   for (;;) {
     ASSIGN_OR_RETURN(const bool row, statement.Next());
     if (!row) return steps;
@@ -191,24 +190,24 @@ absl::StatusOr<uint64_t> SqliteReader::NewestStep(uint64_t number,
   return resumes.back().epoch > epoch ? resumes.back().step : std::max(step, resumes.back().step);
 }
 
-absl::StatusOr<std::vector<StepRecord>> SqliteReader::OpenSteps(
-    uint64_t number, const std::vector<Resume>& resumes) {
+absl::StatusOr<std::vector<JobStep>> SqliteReader::OpenSteps(uint64_t number,
+                                                             const std::vector<Resume>& resumes) {
   MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(const uint64_t last, NewestStep(number, resumes));
-  if (last == 0) return std::vector<StepRecord>();
+  if (last == 0) return std::vector<JobStep>();
   ASSIGN_OR_RETURN(
       Statement select,
       database_.Prepare(absl::StrCat(
           SelectSteps(), "WHERE number = ?1 AND step <= ?2 AND (NOT complete OR step = ?2)")));
   select.Bind(1, int64_t(number)).Bind(2, int64_t(last));
-  ASSIGN_OR_RETURN(std::vector<StepRecord> steps, ReadSteps(std::move(select), number));
+  ASSIGN_OR_RETURN(std::vector<JobStep> steps, ReadSteps(std::move(select), number));
   RETURN_IF_ERROR(AddMissing(number, last, steps));
   RETURN_IF_ERROR(AddMoot(number, last, resumes, steps));
   return steps;
 }
 
 absl::Status SqliteReader::AddMissing(uint64_t number, uint64_t newest,
-                                      std::vector<StepRecord>& steps) {
+                                      std::vector<JobStep>& steps) {
   ASSIGN_OR_RETURN(
       Statement gaps,
       database_.Prepare("SELECT before, step FROM (SELECT step, lag(step, 1, 0) OVER (ORDER BY "
@@ -232,7 +231,7 @@ absl::Status SqliteReader::AddMissing(uint64_t number, uint64_t newest,
 
 absl::Status SqliteReader::AddMoot(uint64_t number, uint64_t newest,
                                    const std::vector<Resume>& resumes,
-                                   std::vector<StepRecord>& steps) {
+                                   std::vector<JobStep>& steps) {
   std::set<uint64_t> moot;
   for (size_t i = 0; i < resumes.size(); ++i) {
     ASSIGN_OR_RETURN(Statement select,
@@ -247,12 +246,12 @@ absl::Status SqliteReader::AddMoot(uint64_t number, uint64_t newest,
       moot.insert(uint64_t(select.Int(0)));
     }
   }
-  std::erase_if(steps, [&](const StepRecord& step) { return moot.contains(step.step); });
+  std::erase_if(steps, [&](const JobStep& step) { return moot.contains(step.step); });
   for (const uint64_t step : moot) steps.emplace_back().step = step;
   return absl::OkStatus();
 }
 
-absl::StatusOr<StepRecord> SqliteReader::LastStep(uint64_t number, uint64_t epoch) {
+absl::StatusOr<JobStep> SqliteReader::LastStep(uint64_t number, uint64_t epoch) {
   MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(
       Statement select,
@@ -265,8 +264,8 @@ absl::StatusOr<StepRecord> SqliteReader::LastStep(uint64_t number, uint64_t epoc
   return StepOf(select, number);
 }
 
-absl::StatusOr<StepRecord> SqliteReader::LastValidated(uint64_t number, uint64_t up_to,
-                                                       const std::vector<Resume>& resumes) {
+absl::StatusOr<JobStep> SqliteReader::LastValidated(uint64_t number, uint64_t up_to,
+                                                    const std::vector<Resume>& resumes) {
   MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(
       Statement select,
@@ -277,8 +276,8 @@ absl::StatusOr<StepRecord> SqliteReader::LastValidated(uint64_t number, uint64_t
   for (;;) {
     ASSIGN_OR_RETURN(const bool row, select.Next());
     if (!row) return absl::NotFoundError("no validated step");
-    ASSIGN_OR_RETURN(StepRecord step, StepOf(select, number));
-    if (SupersededBy(resumes, step.epoch, step.step) == nullptr) return step;
+    ASSIGN_OR_RETURN(JobStep step, StepOf(select, number));
+    if (SupersededBy(resumes, *step.epoch, step.step) == nullptr) return step;
   }
 }
 
@@ -294,8 +293,8 @@ absl::StatusOr<double> SqliteReader::SumStepSeconds(uint64_t number) {
   return row ? select.Real(0) : 0.0;
 }
 
-absl::StatusOr<std::vector<StepRecord>> SqliteReader::ReadSteps(uint64_t number,
-                                                                uint64_t after_step, size_t limit) {
+absl::StatusOr<std::vector<JobStep>> SqliteReader::ReadSteps(uint64_t number, uint64_t after_step,
+                                                             size_t limit) {
   MutexLock lock(mutex_);
   // A rank's reports arrive in step order. So the missing reports of a step below the newest
   // complete step are lost for good (a machine died), and the step is shown as it is.
@@ -329,7 +328,7 @@ absl::StatusOr<Store::LogPage> SqliteReader::ReadLogs(uint64_t number, uint64_t 
   }
 }
 
-absl::StatusOr<std::vector<StepRecord>> SqliteReader::SampleSteps(
+absl::StatusOr<std::vector<JobStep>> SqliteReader::SampleSteps(
     uint64_t number, const std::vector<uint64_t>& wanted) {
   MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(Statement newest,
@@ -342,7 +341,7 @@ absl::StatusOr<std::vector<StepRecord>> SqliteReader::SampleSteps(
                    database_.Prepare(absl::StrCat(SelectSteps(),
                                                   "WHERE number = ? AND step >= ? AND step <= ? "
                                                   "ORDER BY step LIMIT 1")));
-  std::vector<StepRecord> steps;
+  std::vector<JobStep> steps;
   for (const uint64_t step : wanted) {
     if (!steps.empty() && step <= steps.back().step) continue;
     select.Reset();

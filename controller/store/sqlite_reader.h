@@ -37,33 +37,33 @@ class SqliteReader {
   absl::StatusOr<uint64_t> NewestJob();
   absl::StatusOr<std::vector<uint64_t>> CountByState();
   absl::StatusOr<std::vector<EventRecord>> ReadEvents(uint64_t number);
-  absl::StatusOr<std::vector<StepRecord>> OpenSteps(uint64_t number,
-                                                    const std::vector<Resume>& resumes);
-  absl::StatusOr<StepRecord> LastStep(uint64_t number, uint64_t epoch);
-  absl::StatusOr<StepRecord> LastValidated(uint64_t number, uint64_t up_to,
-                                           const std::vector<Resume>& resumes);
+  absl::StatusOr<std::vector<JobStep>> OpenSteps(uint64_t number,
+                                                 const std::vector<Resume>& resumes);
+  absl::StatusOr<JobStep> LastStep(uint64_t number, uint64_t epoch);
+  absl::StatusOr<JobStep> LastValidated(uint64_t number, uint64_t up_to,
+                                        const std::vector<Resume>& resumes);
   absl::StatusOr<double> SumStepSeconds(uint64_t number);
-  absl::StatusOr<std::vector<StepRecord>> ReadSteps(uint64_t number, uint64_t after_step,
-                                                    size_t limit);
+  absl::StatusOr<std::vector<JobStep>> ReadSteps(uint64_t number, uint64_t after_step,
+                                                 size_t limit);
   absl::StatusOr<Store::LogPage> ReadLogs(uint64_t number, uint64_t after, int64_t rank,
                                           size_t limit);
-  absl::StatusOr<std::vector<StepRecord>> SampleSteps(uint64_t number,
-                                                      const std::vector<uint64_t>& wanted);
+  absl::StatusOr<std::vector<JobStep>> SampleSteps(uint64_t number,
+                                                   const std::vector<uint64_t>& wanted);
   absl::StatusOr<std::vector<LogRecord>> LastLogs(uint64_t number, int64_t rank, size_t limit);
   absl::StatusOr<std::vector<AuditEntry>> ReadAudit(uint64_t after, size_t limit);
   absl::StatusOr<uint64_t> NewestAudit();
 
  private:
   absl::StatusOr<std::vector<StoredJob>> ReadJobs(Statement statement);
-  absl::StatusOr<std::vector<StepRecord>> ReadSteps(Statement statement, uint64_t number);
+  absl::StatusOr<std::vector<JobStep>> ReadSteps(Statement statement, uint64_t number);
   // The parts of OpenSteps: the number of the newest step, the steps that are missing, and the
   // steps that were only reported by an attempt before the one that ran them again.
   absl::StatusOr<uint64_t> NewestStep(uint64_t number, const std::vector<Resume>& resumes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status AddMissing(uint64_t number, uint64_t newest, std::vector<StepRecord>& steps)
+  absl::Status AddMissing(uint64_t number, uint64_t newest, std::vector<JobStep>& steps)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status AddMoot(uint64_t number, uint64_t newest, const std::vector<Resume>& resumes,
-                       std::vector<StepRecord>& steps) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+                       std::vector<JobStep>& steps) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Mutex mutex_;
   Database database_ ABSL_GUARDED_BY(mutex_);

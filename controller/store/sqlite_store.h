@@ -56,30 +56,30 @@ class SqliteStore final : public Store {
   absl::StatusOr<std::vector<EventRecord>> ReadEvents(uint64_t number) override {
     return reader_.ReadEvents(number);
   }
-  absl::StatusOr<std::vector<StepRecord>> OpenSteps(uint64_t number,
-                                                    const std::vector<Resume>& resumes) override {
+  absl::StatusOr<std::vector<JobStep>> OpenSteps(uint64_t number,
+                                                 const std::vector<Resume>& resumes) override {
     return reader_.OpenSteps(number, resumes);
   }
-  absl::StatusOr<StepRecord> LastStep(uint64_t number, uint64_t epoch) override {
+  absl::StatusOr<JobStep> LastStep(uint64_t number, uint64_t epoch) override {
     return reader_.LastStep(number, epoch);
   }
-  absl::StatusOr<StepRecord> LastValidated(uint64_t number, uint64_t up_to,
-                                           const std::vector<Resume>& resumes) override {
+  absl::StatusOr<JobStep> LastValidated(uint64_t number, uint64_t up_to,
+                                        const std::vector<Resume>& resumes) override {
     return reader_.LastValidated(number, up_to, resumes);
   }
   absl::StatusOr<double> SumStepSeconds(uint64_t number) override {
     return reader_.SumStepSeconds(number);
   }
-  absl::StatusOr<std::vector<StepRecord>> ReadSteps(uint64_t number, uint64_t after_step,
-                                                    size_t limit) override {
+  absl::StatusOr<std::vector<JobStep>> ReadSteps(uint64_t number, uint64_t after_step,
+                                                 size_t limit) override {
     return reader_.ReadSteps(number, after_step, limit);
   }
   absl::StatusOr<LogPage> ReadLogs(uint64_t number, uint64_t after, int64_t rank,
                                    size_t limit) override {
     return reader_.ReadLogs(number, after, rank, limit);
   }
-  absl::StatusOr<std::vector<StepRecord>> SampleSteps(
-      uint64_t number, const std::vector<uint64_t>& wanted) override {
+  absl::StatusOr<std::vector<JobStep>> SampleSteps(uint64_t number,
+                                                   const std::vector<uint64_t>& wanted) override {
     return reader_.SampleSteps(number, wanted);
   }
   absl::StatusOr<std::vector<LogRecord>> LastLogs(uint64_t number, int64_t rank,

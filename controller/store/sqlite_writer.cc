@@ -217,7 +217,7 @@ absl::Status SqliteWriter::PutAudit(AuditEntry entry) {
 }
 
 absl::Status SqliteWriter::PutStep(const WriteBatch::Step& step) {
-  const StepRecord& r = step.record;
+  const JobStep& r = step.record;
   static const std::string kInsert = InsertStep();
   ASSIGN_OR_RETURN(Statement * insert, Cached(kInsert.c_str()));
   BindStep(*insert, step.number, r);

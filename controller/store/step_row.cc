@@ -88,10 +88,10 @@ std::string InsertStep() {
                       numbers, ") END)");
 }
 
-void BindStep(Statement& insert, uint64_t job, const StepRecord& r) {
+void BindStep(Statement& insert, uint64_t job, const JobStep& r) {
   Binder bind(insert);
   insert.Bind(1, int64_t(job));
-  bind("step", int64_t(r.step)), bind("epoch", int64_t(r.epoch));
+  bind("step", int64_t(r.step)), bind("epoch", int64_t(r.epoch.value_or(0)));
   bind("complete", int64_t(r.complete)), bind("skipped", int64_t(r.skipped));
   bind("tokens", int64_t(r.tokens)), bind("seconds", r.seconds);
   json numbers;
@@ -104,13 +104,12 @@ void BindStep(Statement& insert, uint64_t job, const StepRecord& r) {
   }
   bind("finish_time", absl::ToUnixMicros(r.finish_time)), bind("model_flops", r.model_flops);
   bind.Blob("ranks_seen", r.ranks_seen);
-  bind("gpu_utilization", r.gpu.utilization), bind("gpu_power_watts", r.gpu.power_watts);
-  bind("gpu_sm_clock_hertz", r.gpu.sm_clock_hertz);
-  bind("gpu_temperature_celsius", r.gpu.temperature_celsius);
   bind.Text("gpu_throttle_reasons", absl::StrJoin(r.gpu.throttle_reasons, ","));
-  ForEachNumber(r, [&](const StepNumber& row, const auto& number) {
-    FindColumn(row.name) >= 0 ? bind(row.name, number) : Put(numbers, row.name, number);
-  });
+  const auto put = [&](const std::string& name, const auto& number) {
+    FindColumn(name) >= 0 ? bind(name, number) : Put(numbers, name.c_str(), number);
+  };
+  for (const GpuNumber& row : kGpuNumbers) put(absl::StrCat("gpu_", row.name), r.gpu.*row.value);
+  ForEachNumber(r, [&](const StepNumber& row, const auto& number) { put(row.name, number); });
   for (const GeneratedText& text : r.generated) {
     numbers[kGenerated].push_back({text.prompt, text.text});
   }
@@ -122,17 +121,17 @@ std::string SelectSteps() {
                       " FROM steps ");
 }
 
-absl::StatusOr<StepRecord> StepOf(const Statement& row, uint64_t job) {
+absl::StatusOr<JobStep> StepOf(const Statement& row, uint64_t job) {
   if (row.Int(int(Columns().size())) == 0) return DamagedRow("steps", job);
   const auto whole = [&](const char* column) { return row.Int(ColumnOf(column)); };
   const auto get = [&](const char* column, auto& number) { Get(row, ColumnOf(column), number); };
-  StepRecord r;
+  JobStep r;
   r.step = uint64_t(whole("step")), r.epoch = uint64_t(whole("epoch"));
   r.complete = whole("complete") != 0, r.skipped = whole("skipped") != 0;
   r.tokens = uint64_t(whole("tokens"));
   get("seconds", r.seconds), get("model_flops", r.model_flops);
   const json numbers = ParseJson(row.Text(ColumnOf("numbers")));
-  const auto take = [&](const char* name, auto& number) {
+  const auto take = [&](const std::string& name, auto& number) {
     const int column = FindColumn(name);
     if (column >= 0) return Get(row, column, number);
     if (numbers.is_object() && numbers.contains(name)) Get(numbers[name], number);
@@ -140,9 +139,9 @@ absl::StatusOr<StepRecord> StepOf(const Statement& row, uint64_t job) {
   for (const auto& [name, phase] : kPhases) take(name, r.phases.*phase);
   r.finish_time = absl::FromUnixMicros(whole("finish_time"));
   r.ranks_seen = row.Text(ColumnOf("ranks_seen"));
-  get("gpu_utilization", r.gpu.utilization), get("gpu_power_watts", r.gpu.power_watts);
-  get("gpu_sm_clock_hertz", r.gpu.sm_clock_hertz);
-  get("gpu_temperature_celsius", r.gpu.temperature_celsius);
+  for (const GpuNumber& gpu : kGpuNumbers) {
+    take(absl::StrCat("gpu_", gpu.name), r.gpu.*gpu.value);
+  }
   const int reasons = ColumnOf("gpu_throttle_reasons");
   if (!row.IsNull(reasons)) r.gpu.throttle_reasons = absl::StrSplit(row.Text(reasons), ',');
   ForEachNumber(r, [&](const StepNumber& name, auto& number) { take(name.name, number); });

@@ -14,11 +14,11 @@ namespace trainyard::controller {
 
 // An SQL statement whose parameters BindStep() binds.
 std::string InsertStep();
-void BindStep(Statement& insert, uint64_t job, const StepRecord& record);
+void BindStep(Statement& insert, uint64_t job, const JobStep& record);
 
 // The beginning of an SQL query whose rows StepOf() reads.
 std::string SelectSteps();
 // DATA_LOSS: the row of this job has the wrong checksum.
-absl::StatusOr<StepRecord> StepOf(const Statement& row, uint64_t job);
+absl::StatusOr<JobStep> StepOf(const Statement& row, uint64_t job);
 
 }  // namespace trainyard::controller

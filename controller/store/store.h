@@ -43,7 +43,7 @@ struct WriteBatch {
   std::vector<Event> events;
   struct Step {
     uint64_t number;
-    StepRecord record;
+    JobStep record;
   };
   std::vector<Step> steps;  // Replace the row of the same job and step.
   struct Log {
@@ -115,22 +115,22 @@ class Store {
   // (Job::resumes), and all earlier steps that are still open. Open steps are those that not every
   // rank has reported, those that are missing, and those that only an attempt before the one that
   // ran them again (by `resumes`) has reported. The last two kinds have a number and nothing else.
-  virtual absl::StatusOr<std::vector<StepRecord>> OpenSteps(uint64_t number,
-                                                            const std::vector<Resume>& resumes) = 0;
+  virtual absl::StatusOr<std::vector<JobStep>> OpenSteps(uint64_t number,
+                                                         const std::vector<Resume>& resumes) = 0;
   // The last step that this attempt finished. NOT_FOUND: there is none.
-  virtual absl::StatusOr<StepRecord> LastStep(uint64_t number, uint64_t epoch) = 0;
+  virtual absl::StatusOr<JobStep> LastStep(uint64_t number, uint64_t epoch) = 0;
   // The newest validated step up to `up_to` that counts (SupersededBy). NOT_FOUND: there is none.
-  virtual absl::StatusOr<StepRecord> LastValidated(uint64_t number, uint64_t up_to,
-                                                   const std::vector<Resume>& resumes) = 0;
+  virtual absl::StatusOr<JobStep> LastValidated(uint64_t number, uint64_t up_to,
+                                                const std::vector<Resume>& resumes) = 0;
   virtual absl::StatusOr<double> SumStepSeconds(uint64_t number) = 0;  // Of finished steps.
   // The steps after `after_step`, in order, up to the newest complete step.
-  virtual absl::StatusOr<std::vector<StepRecord>> ReadSteps(uint64_t number, uint64_t after_step,
-                                                            size_t limit) = 0;
+  virtual absl::StatusOr<std::vector<JobStep>> ReadSteps(uint64_t number, uint64_t after_step,
+                                                         size_t limit) = 0;
   // For each of `wanted`, which is sorted, returns the first step at or after it, each step once
   // and none after the newest complete step. Reads that many rows, however long the job's history
   // is.
-  virtual absl::StatusOr<std::vector<StepRecord>> SampleSteps(
-      uint64_t number, const std::vector<uint64_t>& wanted) = 0;
+  virtual absl::StatusOr<std::vector<JobStep>> SampleSteps(uint64_t number,
+                                                           const std::vector<uint64_t>& wanted) = 0;
   struct LogPage {
     std::vector<LogRecord> lines;
     uint64_t last = 0;  // The cursor for the next page.

@@ -401,12 +401,25 @@ void Coordinator::Tell(const std::string& worker_id, const Snapshot& job) {
     worker->link->Send(StopOrder{job->id, job->epoch, job->stop_mode});
     return;
   }
-  const bool any_ordered = std::any_of(job->ranks.begin(), job->ranks.end(), [&](const Rank& rank) {
-    return rank.worker_id == worker_id && rank.phase == RankPhase::kOrdered;
-  });
-  if (any_ordered) {
-    worker->link->Send(StartOrder{worker_id, job, book_.HistoryUpTo(job->id), RootsOf(*job)});
+  StartOrder message = {.job_id = job->id,
+                        .epoch = job->epoch,
+                        .world = uint32_t(job->ranks.size()),
+                        .ranks = {},
+                        .job_config = job->spec->config,
+                        .claimed = job->claimed,
+                        .recorded_step = job->furthest_checkpoint,
+                        .history_after = book_.HistoryUpTo(job->id),
+                        .recorded_epoch = job->resumes.empty() ? 0 : job->resumes.back().epoch,
+                        .roots = RootsOf(*job),
+                        .submitted = job->spec->bytes};
+  bool any_ordered = false;
+  for (uint32_t i = 0; i < message.world; ++i) {
+    const Rank& rank = job->ranks[i];
+    if (rank.worker_id != worker_id || IsGone(rank.phase)) continue;
+    message.ranks.push_back({i, rank.device, rank.worker_id});
+    any_ordered |= rank.phase == RankPhase::kOrdered;
   }
+  if (any_ordered) worker->link->Send(std::move(message));
 }
 
 std::vector<Worker> Coordinator::Workers() const {

@@ -231,7 +231,7 @@ bool Coordinator::WaitsForStorage(const Job& job) {
 
 void Coordinator::Place(const Decision& decision) {
   Placed placed;
-  for (const PlacedRank& rank : decision.ranks) {
+  for (const RankPlacement& rank : decision.ranks) {
     placed.ranks.push_back({.worker_id = rank.worker_id,
                             .hostname = table_.Find(rank.worker_id)->registration.hostname,
                             .device = rank.device,

@@ -40,13 +40,6 @@ struct Registered {
   absl::Duration heartbeat;
   absl::Duration lease;
 };
-struct StartOrder {
-  std::string worker_id;
-  Snapshot job;                // The job's ranks on this worker must start. Has epoch and config.
-  uint64_t history_after = 0;  // Every step up to this one is stored.
-  // The present roots of the job's namespace; empty: paths may lie anywhere.
-  std::vector<std::string> roots = {};
-};
 using Order = std::variant<Registered, StartOrder, StopOrder, RendezvousValue>;
 
 // Sends to one connected worker. Thread-safe. It never blocks and never calls back.

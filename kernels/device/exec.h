@@ -2,12 +2,11 @@
 
 #pragma once
 
-#include <cstdint>
 #include <memory>
 
-namespace trainyard {
+#include "common/device_kind.h"
 
-enum class DeviceKind : uint8_t { kCpu, kCuda };
+namespace trainyard {
 
 // Not thread-safe: each thread that replays a program has its own Exec.
 struct Exec {

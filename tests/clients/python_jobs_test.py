@@ -107,6 +107,18 @@ class Jobs(unittest.TestCase):
         phases = {f"{f.name}_seconds" for f in job_pb2.PhaseSeconds.DESCRIPTOR.fields}
         self.assertEqual(set(trainyard.Step._fields), fields | phases)
 
+    def test_a_step_has_the_values_of_its_message(self):
+        message = job_pb2.StepRecord(step=3, epoch=2, loss=0.5, mfu=0, gpu_power_watts=300, skipped=True,
+                                     gpu_throttle_reasons=["a", "b"], generated=[{"prompt": "p", "text": "t"}])
+        message.phases.grad_sync = 2
+        step = records.step(message)
+        self.assertEqual((step.step, step.epoch, step.loss, step.mfu, step.gpu_power_watts, step.skipped), (3, 2, 0.5, 0, 300, True))
+        self.assertEqual((step.grad_sync_seconds, step.data_seconds), (2, 0))
+        self.assertEqual((step.gpu_throttle_reasons, step.generated), ("a,b", (("p", "t"),)))
+        self.assertIsNone(step.finish_time)
+        self.assertTrue(math.isnan(step.validation_loss))
+        self.assertEqual(step.grad_norm, 0)
+
     def test_a_job_that_has_gone_back_has_no_loss_until_its_next_step(self):
         message = job_pb2.Job(state=job_pb2.JOB_STATE_RUNNING)
         message.progress.step = 40

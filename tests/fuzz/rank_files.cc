@@ -42,9 +42,10 @@ void CheckOrder(absl::string_view bytes) {
   if (!message.ParseFromArray(bytes.data(), int(bytes.size()))) return;
   const StartOrder order = FromProto(message);
   const RankDirectory directory("/state/ranks/j-1.1.0");
-  const Device device;
+  DaemonOptions options;
+  options.devices.resize(1);
   for (const RankPlacement& rank : order.ranks) {
-    Read(TrainerConfig({order, rank, device, order.roots, "lo"}, directory));
+    Read(TrainerConfigText(options, order, {rank.rank, 0}, order.roots, directory));
   }
 }
 

@@ -174,7 +174,7 @@ void Checks::CheckHistory(ControllerProcess& controller, const controller::Job& 
   Lineage lineage;
   if (plan.saves) lineage = *ReadLineage(absl::StrCat(share_, "/", plan.directory));
   uint64_t state = plan.initial(), want = 0;
-  for (const controller::StepRecord& record : *steps) {
+  for (const controller::JobStep& record : *steps) {
     state = plan.Next(state, ++want);
     if (record.step != want) return fail(want, absl::StrCat("found step ", record.step));
     if (!record.complete) return fail(want, "not told by all ranks");
@@ -182,8 +182,8 @@ void Checks::CheckHistory(ControllerProcess& controller, const controller::Job& 
     const auto run_by =
         std::find_if(lineage.stretches.rbegin(), lineage.stretches.rend(),
                      [&](const Stretch& stretch) { return int64_t(want) <= stretch.last_step; });
-    if (plan.saves && run_by->epoch != int64_t(record.epoch)) {
-      return fail(want, absl::StrCat("told by epoch ", record.epoch, ", which is not its place; ",
+    if (plan.saves && run_by->epoch != int64_t(*record.epoch)) {
+      return fail(want, absl::StrCat("told by epoch ", *record.epoch, ", which is not its place; ",
                                      "epoch ", run_by->epoch, " ran it"));
     }
   }

@@ -53,30 +53,29 @@ class PumpedStore final : public controller::Store {
   absl::StatusOr<std::vector<controller::EventRecord>> ReadEvents(uint64_t number) override {
     return reader_.ReadEvents(number);
   }
-  absl::StatusOr<std::vector<controller::StepRecord>> OpenSteps(
+  absl::StatusOr<std::vector<controller::JobStep>> OpenSteps(
       uint64_t number, const std::vector<controller::Resume>& resumes) override {
     return reader_.OpenSteps(number, resumes);
   }
-  absl::StatusOr<controller::StepRecord> LastStep(uint64_t number, uint64_t epoch) override {
+  absl::StatusOr<controller::JobStep> LastStep(uint64_t number, uint64_t epoch) override {
     return reader_.LastStep(number, epoch);
   }
-  absl::StatusOr<controller::StepRecord> LastValidated(
+  absl::StatusOr<controller::JobStep> LastValidated(
       uint64_t number, uint64_t up_to, const std::vector<controller::Resume>& resumes) override {
     return reader_.LastValidated(number, up_to, resumes);
   }
   absl::StatusOr<double> SumStepSeconds(uint64_t number) override {
     return reader_.SumStepSeconds(number);
   }
-  absl::StatusOr<std::vector<controller::StepRecord>> ReadSteps(uint64_t number,
-                                                                uint64_t after_step,
-                                                                size_t limit) override {
+  absl::StatusOr<std::vector<controller::JobStep>> ReadSteps(uint64_t number, uint64_t after_step,
+                                                             size_t limit) override {
     return reader_.ReadSteps(number, after_step, limit);
   }
   absl::StatusOr<LogPage> ReadLogs(uint64_t number, uint64_t after, int64_t rank,
                                    size_t limit) override {
     return reader_.ReadLogs(number, after, rank, limit);
   }
-  absl::StatusOr<std::vector<controller::StepRecord>> SampleSteps(
+  absl::StatusOr<std::vector<controller::JobStep>> SampleSteps(
       uint64_t number, const std::vector<uint64_t>& wanted) override {
     return reader_.SampleSteps(number, wanted);
   }

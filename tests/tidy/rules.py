@@ -55,6 +55,11 @@ BANNED = [  # (pattern, where it is allowed, what to do instead)
 
 PRODUCT_KERNELS = tuple(f"kernels/products/{op}.h" for op in ("matmul", "matmul_gelu", "grouped_matmul", "scaled_matmul"))
 
+# Types that two headers define, with the reason.
+TYPES_TWICE = {
+    "trainyard::cpu::Rows": "an enum of products and a template of attention, which have no symbol in common and no file that includes both",
+}
+
 # Ops that need no benchmark, with the reason.
 UNMEASURED = {
     "amax_history": "some numbers a tensor and step",
@@ -311,6 +316,35 @@ def opening_comment(tree):
             yield f"{source.path}: open with a comment: what it is, and what holds"
 
 
+def types_once(tree):
+    """A type that two headers define in one namespace is undefined behaviour in a program with both, and two things by one name to a reader."""
+    first = {}  # Qualified name -> where it is defined.
+    for source in tree.match(r"\.(h|cuh)$"):
+        if _under(source.path, "tests") or _under(source.path, "bench"):
+            continue  # Each of their programs is linked alone.
+        for line, name in _types(source.code):
+            where = first.setdefault(name, f"{source.path}:{line}")
+            if where != f"{source.path}:{line}" and name not in TYPES_TWICE:
+                yield f"{source.path}:{line}: {name} is defined in {where}, too"
+
+
+def _types(code):
+    """(line, qualified name) of each type that the code defines in a named namespace itself."""
+    scopes = []  # What each open brace belongs to: the name of a namespace, or None.
+    statement = 0
+    for m in re.finditer(r"[{};]|^#.*$", code, re.M):
+        head = code[statement:m.start()]
+        if m.group(0) == "{":
+            namespace = re.search(r"\bnamespace ([\w:]+)\s*$", head)
+            kind = re.search(r"\b(?:class|struct|union|enum(?: class)?) (\w+)(?: final)?\s*(?::[^:].*)?$", head, re.S)
+            if kind and None not in scopes and "(" not in head:
+                yield code.count("\n", 0, m.start()) + 1, "::".join([*scopes, kind.group(1)])
+            scopes.append(namespace.group(1) if namespace else None)
+        elif m.group(0) == "}" and scopes:
+            scopes.pop()
+        statement = m.end()
+
+
 def _under(path, prefix):
     return str(path) == prefix or str(path).startswith(prefix + "/")
 
@@ -333,4 +367,4 @@ def mutations(tree):
 
 
 ALL = [columns, document_columns, file_length, functions, include_directions, folder_cycles, generated_headers, exceptions, banned, mutexes_guard, mutable_globals,
-       op_files, ops_apart, products_bound_once, operands_by_name, tests_are_built, no_disabled_tests, proto_enums, metric_names, folders_map, todos, headers_once, opening_comment, mutations]
+       op_files, ops_apart, products_bound_once, operands_by_name, tests_are_built, no_disabled_tests, proto_enums, metric_names, folders_map, todos, headers_once, opening_comment, types_once, mutations]

@@ -79,6 +79,12 @@ CASES = {
                     {"docs/ARCHITECTURE.md": "| `docs/` | x |\n| `there/` | x |", "there/a.cc": ""}),
     "todos": ({"a.cc": "// TODO: later"}, {"a.cc": "// TODO(12): later"}),
     "headers_once": ({"a.h": "// A.\n"}, {"a.h": "// A.\n#pragma once\n"}),
+    "types_once": ({"worker/b.h": "namespace a {\nstruct Order final : Base {};\n}"
+                    "\nnamespace x::y {\ntemplate <typename T>\nclass Decoder {\n  int F() { return 1; }\n};\n}",
+                    "train/d.h": "namespace x::y {\nclass Decoder {};\n}", "common/a.h": "namespace a {\nstruct Order {\n};\n}"},
+                   {"a.h": "namespace a {\nstruct Order;\nenum class Kind : int { kA };\nstruct Order {\n  struct Kind {};\n};\n}",
+                    "b.h": "namespace b {\nstruct Order {};\n}", "c.h": "namespace a {\nclass Order;\nvoid F(struct Order& order) {\n}\n"
+                    "template <>\nstruct Kinds<Order> {};\nnamespace {\nstruct Order {};\n}\n}"}),
     "opening_comment": ({"a.h": "#pragma once\n"}, {"a.h": "// What it is.\n"}),
 }
 

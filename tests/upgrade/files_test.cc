@@ -16,12 +16,12 @@
 #include "absl/strings/str_split.h"
 #include "common/sha256.h"
 #include "controller/jobs/job_codec.h"
+#include "tests/testing/parse_trainer.h"
 #include "train/checkpoint/claim.h"
 #include "train/checkpoint/history.h"
 #include "train/checkpoint/lineage.h"
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/save.h"
-#include "train/config/parse.h"
 #include "worker/channel/messages.h"
 #include "worker/daemon/rank_directory.h"
 

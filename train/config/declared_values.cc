@@ -53,8 +53,8 @@ void CheckNumbers(const JobConfig& job, Violations& violations) {
                   });
 }
 
-std::vector<JobPath> PathsOf(const JobConfig& job) {
-  std::vector<JobPath> paths;
+std::vector<SpecPath> PathsOf(const JobConfig& job) {
+  std::vector<SpecPath> paths;
   ForEachDeclared("", JobJson(job),
                   [&](const std::string& field, const DeclaredField& declared, const Json& value) {
                     if (declared.use == PathUse::kNone) return;

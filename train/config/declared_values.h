@@ -7,6 +7,7 @@
 
 #include "absl/strings/string_view.h"
 #include "common/declared.h"
+#include "common/spec_path.h"
 #include "common/violations.h"
 #include "train/config/job_config.h"
 
@@ -22,10 +23,6 @@ void CheckNumbers(const JobConfig& job, Violations& violations);
 // All paths of files and directories that a job names, each with its field
 // ("checkpoint.directory"). The controller lets a job name only what lies below certain roots, so a
 // path that is missing here is open to everybody.
-struct JobPath {
-  std::string field;
-  std::string path;
-};
-std::vector<JobPath> PathsOf(const JobConfig& job);
+std::vector<SpecPath> PathsOf(const JobConfig& job);
 
 }  // namespace trainyard

@@ -45,44 +45,23 @@ JobConfig ReadJob(const YamlNode& node, const std::string& path, Violations& vio
   return job;
 }
 
-// `multiplied` is the dtype of the job's products.
-void ReadRank(Fields& fields, DType multiplied, RankConfig& out) {
-  fields.Field("job_id", out.job_id);
-  fields.Field("epoch", kInt64, out.epoch);
-  fields.Field("rank", kUint32, out.rank);
-  fields.Field("world", {.most = kUint32.most}, out.world);
-  fields.EnumField<DeviceKind>("device_kind", "DEVICE_KIND_",
-                               {{"CPU", DeviceKind::kCpu}, {"CUDA", DeviceKind::kCuda}},
-                               out.device_kind);
-  fields.Field("device", kUint32, out.device);
-  fields.Field("device_uuid", out.device_uuid);
-  fields.Field("threads", {.most = 4096}, out.threads);
-  fields.Field("processors", out.processors);
-  fields.Field("interface", out.interface);
-  fields.Field("roots", out.roots);
-  fields.Field("socket", out.socket);
-  fields.Field("exit_report", out.exit_report);
-  // A daemon of the version before lists recorded checkpoints. The directory has this information
-  // itself.
-  std::vector<std::string> recorded;
-  fields.Field("checkpoints", recorded);
-  out.claimed = !recorded.empty();
-  fields.Field("claimed", out.claimed);
-  fields.Field("recorded_step", kInt64, out.recorded_step);
-  fields.Field("history_after", kInt64, out.history_after);
-  fields.Field("recorded_epoch", kInt64, out.recorded_epoch);
-  fields.Field("memory_bytes", out.memory_bytes);
-  // A daemon of the version before chose the dtype itself.
-  fields.Field("peak_flops", out.peak_flops);
-  std::map<std::string, double> peaks;
-  fields.Field("peak_flops_by_dtype", peaks);
-  const auto peak = peaks.find(IsNarrow(multiplied) ? "fp8" : Name(multiplied));
-  if (peak != peaks.end()) out.peak_flops = peak->second;
-  fields.Field("patience_seconds", out.patience_seconds);
-}
+// Visits the table of common/rank_config.h and reads.
+struct RankReader {
+  Fields& fields;
+  void operator()(const char* name, auto& value) { fields.Field(name, value); }
+  void Whole(const char* name, int64_t& value) { fields.Field(name, kInt64, value); }
+  void Named(const char* name, DeviceKind& value, std::initializer_list<DeviceKind> all) {
+    std::vector<std::pair<std::string, DeviceKind>> values;
+    for (const DeviceKind one : all) values.emplace_back(Name(one), one);
+    fields.EnumField(name, "DEVICE_KIND_", values, value);
+  }
+};
 
 void CheckRank(const RankConfig& rank, Violations& violations) {
   if (rank.job_id.empty()) violations.Add("rank.job_id", "the job's id", "none");
+  violations.Check("rank.world", rank.world, {.most = kUint32.most});
+  violations.Check("rank.device", rank.device, kUint32);
+  violations.Check("rank.threads", rank.threads, {.most = 4096});
   if (rank.rank >= rank.world) {
     violations.Add("rank.rank", absl::StrCat("less than rank.world = ", rank.world), rank.rank);
   }
@@ -174,10 +153,17 @@ TrainerConfig ParseTrainerConfig(absl::string_view text, Violations& violations)
   } else {
     violations.Add("job", "the job to train", "none");
   }
+  const auto read = [](Fields& section, RankConfig& rank) {
+    RankReader reader{section};
+    VisitFields(reader, rank);
+  };
+  fields.OptionalSection("rank", config.rank, read);
+  if (!config.rank) return config;
+  CheckRank(*config.rank, violations);
   const DType multiplied = RowOf(config.job.precision).formats.multiplied();
-  if (fields.Section("rank", [&](Fields& f) { ReadRank(f, multiplied, config.rank.emplace()); })) {
-    CheckRank(*config.rank, violations);
-  }
+  const std::map<std::string, double>& peaks = config.rank->peak_flops_by_dtype;
+  const auto peak = peaks.find(IsNarrow(multiplied) ? "fp8" : Name(multiplied));
+  if (peak != peaks.end()) config.rank->peak_flops = peak->second;
   return config;
 }
 
@@ -187,13 +173,6 @@ absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text) {
   JobConfig job = document ? ParseJobConfig(*document, violations) : JobConfig();
   if (!violations.empty()) return violations.ToStatus();
   return job;
-}
-
-absl::StatusOr<TrainerConfig> ParseTrainerConfig(absl::string_view text) {
-  Violations violations;
-  TrainerConfig config = ParseTrainerConfig(text, violations);
-  if (!violations.empty()) return violations.ToStatus();
-  return config;
 }
 
 }  // namespace trainyard

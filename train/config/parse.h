@@ -26,12 +26,11 @@ namespace trainyard {
 // Checks types and the ranges of types only. Pass the result to Validate (validate.h).
 absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text);
 
-// Reads the whole file (docs/formats.md), or a job spec by itself. Violations of the job are under
-// "job.". Checks `version` and `rank` completely, and the job as ParseJobConfig does.
-absl::StatusOr<TrainerConfig> ParseTrainerConfig(absl::string_view text);
-
 // The same, adding to a list of problems. A field that could not be read has its default.
 JobConfig ParseJobConfig(const YamlNode& document, Violations& violations);
+
+// Reads the whole file (docs/formats.md), or a job spec by itself. Violations of the job are under
+// "job.". Checks `version` and `rank` completely, and the job as ParseJobConfig does.
 TrainerConfig ParseTrainerConfig(absl::string_view text, Violations& violations);
 
 // The same for what a person submits, in which `format` is an unknown field.

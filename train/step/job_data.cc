@@ -19,8 +19,8 @@ namespace {
 
 // The field that names the files: that of the path if there is only one.
 std::string FieldOf(const JobConfig& job) {
-  std::vector<JobPath> paths = PathsOf(job);
-  std::erase_if(paths, [](const JobPath& path) { return !absl::StartsWith(path.field, "data."); });
+  std::vector<SpecPath> paths = PathsOf(job);
+  std::erase_if(paths, [](const SpecPath& path) { return !absl::StartsWith(path.field, "data."); });
   return paths.size() == 1 ? paths[0].field : SectionOf(job.data);
 }
 

@@ -70,7 +70,7 @@ std::string Unmark(const UnmarkStep& step, absl::string_view token, bool first) 
 
 }  // namespace
 
-absl::StatusOr<std::string> Decoder::Decode(std::vector<std::string> tokens) const {
+absl::StatusOr<std::string> TokenDecoder::Decode(std::vector<std::string> tokens) const {
   size_t bytes = 0;
   for (const std::string& token : tokens) bytes += token.size();
   const size_t most_bytes = MostBytesMadeOf(bytes);

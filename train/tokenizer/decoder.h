@@ -27,7 +27,7 @@ struct UnmarkStep {  // The mark of MetaspaceStep becomes a space.
 };
 
 // Immutable and thread-safe.
-class Decoder {
+class TokenDecoder {
  public:
   using Step =
       std::variant<BytesStep, ByteFallbackStep, FuseStep, StripStep, UnmarkStep, ReplaceStep>;

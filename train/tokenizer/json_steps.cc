@@ -196,7 +196,7 @@ absl::Status ReadPreTokenizerStep(const Json& json, const std::string& path,
 }
 
 absl::Status ReadDecoderStep(const Json& json, const std::string& path, const std::string& type,
-                             Decoder& decoder) {
+                             TokenDecoder& decoder) {
   JsonPart part(json, path);
   part.Ignore("type");
   if (type == "ByteLevel") {
@@ -341,12 +341,12 @@ absl::StatusOr<ReadPreTokenizerSteps> ReadPreTokenizer(const Json& json) {
   return read;
 }
 
-absl::StatusOr<Decoder> ReadDecoder(const Json& json) {
+absl::StatusOr<TokenDecoder> ReadDecoder(const Json& json) {
   if (json.is_null()) {
     return absl::InvalidArgumentError(
         "decoder: wanted one, found none: texts that were encoded would not come back");
   }
-  Decoder decoder;
+  TokenDecoder decoder;
   bool after_bytes = false;
   RETURN_IF_ERROR(ForEachStep(
       json, "decoder", "decoders",

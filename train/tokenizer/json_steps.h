@@ -24,7 +24,7 @@ struct ReadPreTokenizerSteps {
 absl::StatusOr<ReadPreTokenizerSteps> ReadPreTokenizer(const nlohmann::json& json);
 
 // Refuses null: without a decoder, the text that was encoded does not come back.
-absl::StatusOr<Decoder> ReadDecoder(const nlohmann::json& json);
+absl::StatusOr<TokenDecoder> ReadDecoder(const nlohmann::json& json);
 
 // The ids around a text of the post-processor.
 struct TemplateIds {

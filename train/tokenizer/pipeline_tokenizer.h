@@ -27,7 +27,7 @@ struct PipelineParts {
   std::vector<AddedToken> unseen;    // Special tokens that are not looked for in texts.
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
-  Decoder decoder;
+  TokenDecoder decoder;
   std::vector<int32_t> prefix, suffix;  // Tokenizer::prefix() and suffix().
 };
 

@@ -201,39 +201,30 @@ void Daemon::StartRanks(const StartOrder& order) {
       Refuse(id, wanted.device, status);
       continue;
     }
-    const Device& device = options_.devices[wanted.device];
     const auto roots = RootsOf(order);
     if (!roots.ok()) {
       Refuse(id, wanted.device, roots.status());
       continue;
     }
-    const auto config = TrainerConfig(
-        {order, wanted, device, *roots, options_.interface, options_.patience}, directory);
+    const auto config = TrainerConfigText(options_, order, wanted, *roots, directory);
     if (!config.ok()) {
       Refuse(id, wanted.device, config.status());
       continue;
     }
-    ranks_.try_emplace(id, Rank::Shared{options_, outbox_, metrics_, clock_}, id, wanted.device);
-    waiting_.push_back({id, wanted.device, {*config, *roots, DirectoriesOf(order)}});
+    ranks_.try_emplace(id, Rank::Shared{options_, outbox_, metrics_, clock_}, id, wanted.device,
+                       RankOrder{*config, *roots, DirectoriesOf(order)});
   }
   LaunchWaiting();
 }
 
 void Daemon::LaunchWaiting() {
-  std::vector<Waiting> still;
-  for (Waiting& next : std::exchange(waiting_, {})) {
-    const auto it = ranks_.find(next.id);
-    if (it == ranks_.end() || it->second.phase() != Rank::Phase::kWaiting) continue;
+  for (auto& [id, rank] : ranks_) {
+    if (rank.phase() != Rank::Phase::kWaiting) continue;
     const bool taken = std::any_of(ranks_.begin(), ranks_.end(), [&](const auto& other) {
-      return other.second.alive() && other.second.MayHold(next.device);
+      return other.second.alive() && other.second.MayHold(rank.device());
     });
-    if (taken) {
-      still.push_back(std::move(next));
-    } else {
-      it->second.Launch(next.order, CallbacksFor(next.id));
-    }
+    if (!taken) rank.Launch(CallbacksFor(id));
   }
-  waiting_ = std::move(still);
 }
 
 void Daemon::StopRanks(const StopOrder& order) {

@@ -75,12 +75,6 @@ class Daemon {
   void Refuse(const RankId& id, uint32_t device, const absl::Status& reason);
   channel::ChannelServer::Callbacks CallbacksFor(const RankId& id);
 
-  struct Waiting {  // A rank whose device is not free yet.
-    RankId id;
-    uint32_t device;
-    RankOrder order;
-  };
-
   const DaemonOptions options_;
   const Clock& clock_;
   Outbox outbox_;
@@ -88,7 +82,6 @@ class Daemon {
   mutable Mutex mutex_;
   WorkerMetrics& metrics_ ABSL_GUARDED_BY(mutex_);
   std::map<RankId, Rank> ranks_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   bool connected_ ABSL_GUARDED_BY(mutex_) = false;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool prune_ ABSL_GUARDED_BY(mutex_) = true;

@@ -60,11 +60,12 @@ uint64_t ReadPosition(const std::string& path, absl::Duration& left) {
 
 }  // namespace
 
-Rank::Rank(Shared shared, RankId id, std::optional<uint32_t> device)
+Rank::Rank(Shared shared, RankId id, std::optional<uint32_t> device, RankOrder order)
     : shared_(shared),
       id_(std::move(id)),
       device_(device.value_or(0)),
       device_unknown_(!device),
+      order_(std::move(order)),
       directory_(shared.options.state_directory, id_),
       liveness_(shared.options.patience),
       steps_(directory_.path(), "steps", shared.options.spool_bytes),
@@ -83,11 +84,11 @@ RankStatus Rank::Status() const {
   return {id_, {}, device_, ready_ ? RankState::kReady : RankState::kStarting, ready_};
 }
 
-absl::Status Rank::Prepare(const RankOrder& order, const struct Launch& launch) {
+absl::Status Rank::Prepare(const struct Launch& launch) {
   const std::string trainers = directory_.File("trainer");
   RETURN_IF_ERROR(MakeDirectories(trainers));
   const std::string config = directory_.File("config.json");
-  RETURN_IF_ERROR(WriteText(config, order.config));
+  RETURN_IF_ERROR(WriteText(config, order_.config));
   const std::optional<Sandbox>& sandbox = launch.sandbox;
   // The trainer's user may pass through the directory. Files that the trainer does not read are
   // readable by the daemon alone.
@@ -124,11 +125,11 @@ absl::Status Rank::Listen(channel::ChannelServer::Callbacks callbacks) {
   return ErrnoStatus(errno, "give the rank's user", socket);
 }
 
-void Rank::Launch(const RankOrder& order, channel::ChannelServer::Callbacks callbacks) {
+void Rank::Launch(channel::ChannelServer::Callbacks callbacks) {
   const DaemonOptions& options = shared_.options;
-  const struct Launch launch = LaunchOf(options, device_, directory_, order);
+  const struct Launch launch = LaunchOf(options, device_, directory_, order_);
   const auto start = [&]() -> absl::Status {
-    RETURN_IF_ERROR(Prepare(order, launch));
+    RETURN_IF_ERROR(Prepare(launch));
     RETURN_IF_ERROR(Listen(std::move(callbacks)));
     ASSIGN_OR_RETURN(
         const pid_t pid,
@@ -445,7 +446,9 @@ void Rank::OnReady(const channel::Ready& ready) {
 
 void Rank::OnStep(channel::Step step) {
   const bool earlier = step.epoch.has_value();  // The rank has read it and not run it.
-  if (shared_.options.gpus != nullptr && !earlier) step.gpu = shared_.options.gpus->Latest(device_);
+  if (shared_.options.gpus != nullptr && !earlier) {
+    step.gpu = shared_.options.gpus->Latest(device_).value_or(GpuReading());
+  }
   shared_.metrics.SpoolDropped(steps_.Append(step, ReportStep(step)));
   if (!earlier) shared_.metrics.StepFinished(id_, step);
 }

@@ -46,11 +46,11 @@ struct DaemonOptions {
   std::optional<SandboxOptions> sandbox = {};  // Absent: ranks may do what the daemon may.
   GpuTelemetry* gpus = nullptr;  // Telemetry of the devices that are GPUs; null: none.
   // The size of one file of a rank's log. At most log_files such files are kept.
-  uint64_t log_file_bytes = 4 << 20;
-  uint32_t log_files = 4;
+  uint64_t log_file_bytes = Launch().log_file_bytes;
+  uint32_t log_files = Launch().log_files;
   uint64_t spool_bytes = 256 << 20;  // Limit for a rank's steps. Checkpoints have none.
   channel::Patience patience{};      // How long ranks may make no progress.
-  mode_t umask = 022;                // For trainers.
+  mode_t umask = Launch().umask;     // For trainers.
   // How many directories of ended and reported ranks are kept; the newest stay.
   size_t ended_ranks = 16;
   // How long a file of an earlier daemon, or of a rank, is waited for that cannot be read.
@@ -82,10 +82,12 @@ class Rank {
     const Clock& clock;
   };
 
-  // Absent: an earlier daemon's rank, and nobody knows on which device it runs.
-  Rank(Shared shared, RankId id, std::optional<uint32_t> device);
+  // No device: an earlier daemon's rank, and nobody knows on which device it runs. Such a rank has
+  // no order either.
+  Rank(Shared shared, RankId id, std::optional<uint32_t> device, RankOrder order = {});
 
   const RankId& id() const { return id_; }
+  uint32_t device() const { return device_; }
   bool MayHold(uint32_t device) const { return device_unknown_ || device_ == device; }
   Phase phase() const { return phase_; }
   bool alive() const { return phase_ == Phase::kRunning || phase_ == Phase::kFinishing; }
@@ -93,7 +95,7 @@ class Rank {
 
   // Writes the rank's files and starts its supervisor. If that fails, the rank ends with the
   // reason.
-  void Launch(const RankOrder& order, channel::ChannelServer::Callbacks callbacks);
+  void Launch(channel::ChannelServer::Callbacks callbacks);
   // Takes over what an earlier daemon left in the rank's directory. Waits within `left` for files
   // that cannot be read.
   void Adopt(channel::ChannelServer::Callbacks callbacks, absl::Duration& left);
@@ -135,7 +137,7 @@ class Rank {
 
  private:
   // Makes the directory and the files that the trainer reads.
-  absl::Status Prepare(const RankOrder& order, const struct Launch& launch);
+  absl::Status Prepare(const struct Launch& launch);
   // Begins to accept the trainer's connection.
   absl::Status Listen(channel::ChannelServer::Callbacks callbacks);
   void FoundSupervisor(const absl::StatusOr<ProcessIdentity>& supervisor);
@@ -165,6 +167,7 @@ class Rank {
   const RankId id_;
   const uint32_t device_;
   const bool device_unknown_;
+  const RankOrder order_;
   bool exit_lost_ = false;  // exit_report.json is, and the trainer's own report is there.
   const RankDirectory directory_;
   Phase phase_ = Phase::kWaiting;

@@ -1,7 +1,7 @@
 #include "worker/daemon/rank_config.h"
 
-#include "absl/strings/str_cat.h"
-#include "common/json.h"
+#include "common/json_fields.h"
+#include "common/rank_config.h"
 
 namespace trainyard {
 
@@ -22,35 +22,37 @@ std::vector<std::string> DirectoriesOf(const StartOrder& order) {
   return directories;
 }
 
-absl::StatusOr<std::string> TrainerConfig(const RankConfig& config,
-                                          const RankDirectory& directory) {
-  json job = ParseJson(config.order.job_config);
+absl::StatusOr<std::string> TrainerConfigText(const DaemonOptions& options, const StartOrder& order,
+                                              const RankPlacement& rank,
+                                              const std::vector<std::string>& roots,
+                                              const RankDirectory& directory) {
+  json job = ParseJson(order.job_config);
   if (!job.is_object()) {
     return absl::InvalidArgumentError("the order's job config is not a JSON object");
   }
-  json peaks = json::object();
-  for (const PeakRate& peak : config.device.peaks) peaks[peak.dtype] = peak.flops;
-  json rank = {{"job_id", config.order.job_id},
-               {"epoch", config.order.epoch},
-               {"rank", config.rank.rank},
-               {"world", config.order.world},
-               {"device_kind", config.device.gpu ? "CUDA" : "CPU"},
-               {"device", config.rank.device},
-               {"threads", config.device.threads},
-               {"processors", config.device.processors},
-               {"memory_bytes", config.device.memory_bytes},
-               {"peak_flops_by_dtype", std::move(peaks)},
-               {"interface", config.interface},
-               {"roots", config.roots},
-               {"socket", directory.File("socket")},
-               {"exit_report", absl::StrCat(directory.path(), "/trainer/trainer_exit.json")},
-               {"patience_seconds", absl::ToDoubleSeconds(config.patience.step())},
-               {"claimed", config.order.claimed},
-               {"recorded_step", config.order.recorded_step},
-               {"history_after", config.order.history_after},
-               {"recorded_epoch", config.order.recorded_epoch}};
-  if (config.device.gpu) rank["device_uuid"] = config.device.gpu->uuid;
-  const json whole = {{"version", 1}, {"job", std::move(job)}, {"rank", std::move(rank)}};
+  const Device& device = options.devices[rank.device];
+  RankConfig config = {.job_id = order.job_id,
+                       .epoch = int64_t(order.epoch),
+                       .rank = rank.rank,
+                       .world = order.world,
+                       .device_kind = device.gpu ? DeviceKind::kCuda : DeviceKind::kCpu,
+                       .device = rank.device,
+                       .device_uuid = device.gpu ? device.gpu->uuid : "",
+                       .threads = device.threads,
+                       .processors = {device.processors.begin(), device.processors.end()},
+                       .interface = options.interface,
+                       .roots = roots,
+                       .socket = directory.File("socket"),
+                       .exit_report = directory.File("trainer/trainer_exit.json"),
+                       .claimed = order.claimed,
+                       .recorded_step = int64_t(order.recorded_step),
+                       .history_after = int64_t(order.history_after),
+                       .recorded_epoch = int64_t(order.recorded_epoch),
+                       .memory_bytes = int64_t(device.memory_bytes),
+                       .patience_seconds = absl::ToDoubleSeconds(options.patience.step())};
+  for (const PeakRate& peak : device.peaks) config.peak_flops_by_dtype[peak.dtype] = peak.flops;
+  json whole = {{"version", kTrainerConfigVersion}, {"job", std::move(job)}};
+  WriteFields(whole["rank"], config);
   return JsonText(whole, 2) + "\n";
 }
 

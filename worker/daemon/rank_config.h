@@ -6,26 +6,18 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "worker/channel/patience.h"
-#include "worker/daemon/devices.h"
-#include "worker/daemon/rank_directory.h"
-#include "worker/daemon/reports.h"
+#include "worker/daemon/rank.h"
 
 namespace trainyard {
-
-struct RankConfig {
-  const StartOrder& order;
-  RankPlacement rank;
-  const Device& device;
-  const std::vector<std::string>& roots;
-  const std::string& interface;
-  channel::Patience patience{};
-};
 
 // Returns the directories below the job's roots that the job's ranks make if they are missing.
 std::vector<std::string> DirectoriesOf(const StartOrder& order);
 
+// `rank` is on one of the daemon's devices. The paths of its job lie below `roots`.
 // INVALID_ARGUMENT: the order's job config is not a JSON object.
-absl::StatusOr<std::string> TrainerConfig(const RankConfig& config, const RankDirectory& directory);
+absl::StatusOr<std::string> TrainerConfigText(const DaemonOptions& options, const StartOrder& order,
+                                              const RankPlacement& rank,
+                                              const std::vector<std::string>& roots,
+                                              const RankDirectory& directory);
 
 }  // namespace trainyard

@@ -36,18 +36,4 @@ struct Outgoing {
   std::variant<Report, Notice> message;
 };
 
-struct StartOrder {
-  std::string job_id;
-  uint64_t epoch = 0;
-  uint32_t world = 0;
-  std::vector<RankPlacement> ranks;  // The ranks on this worker.
-  std::string job_config;            // JSON. Only `precision` is read here.
-  // The record of earlier attempts (train/config/trainer_config.h).
-  bool claimed = false;
-  uint64_t recorded_step = 0;
-  uint64_t history_after = 0;
-  uint64_t recorded_epoch = 0;
-  std::vector<std::string> roots = {};  // They narrow the daemon's own roots; empty: they do not.
-};
-
 }  // namespace trainyard

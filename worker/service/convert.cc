@@ -14,20 +14,12 @@ static void VisitFields(auto& v, StepReport& report) {
   VisitFields(v, report.id), VisitFields(v, report.step);
   v("read_by_epoch", report.step.epoch ? report.id.epoch : 0);
   v.Nested("record", [&](auto& record) {
-    VisitFields(record, report.id), VisitFields(record, report.step);
-    if (report.step.gpu) VisitGpuOfStep(record, *report.step.gpu);
+    VisitFields(record, report.id), VisitStepMessage(record, report.step);
     record("finish_time", absl::UnixEpoch() + absl::Seconds(report.step.time));
   });
 }
 
 static void VisitFields(auto&, Draining&) {}
-
-static void VisitFields(auto& v, StartOrder& order) {
-  v("job_id", order.job_id), v("epoch", order.epoch), v("world", order.world);
-  v("ranks", order.ranks), v("job_config", order.job_config), v("claimed", order.claimed);
-  v("recorded_step", order.recorded_step), v("recorded_epoch", order.recorded_epoch);
-  v("history_after", order.history_after), v("roots", order.roots);
-}
 
 namespace {
 

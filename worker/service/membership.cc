@@ -24,8 +24,6 @@ namespace trainyard {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(20);
-constexpr absl::Duration kLookForRenewalEvery = absl::Seconds(10);
-constexpr absl::Duration kPauseAfterFailure = absl::Minutes(1);
 constexpr uint64_t kMostPemBytes = 1 << 20;
 constexpr absl::string_view kHowToJoin =
     ". Give the worker --join FILE with the output of 'trainyard token create NAME --role joiner'";
@@ -297,7 +295,7 @@ void Membership::KeepRenewed() {
       if (closing_) return;
     }
     const absl::Status status = Renew();
-    pause = status.ok() ? kLookForRenewalEvery : kPauseAfterFailure;
+    pause = status.ok() ? kLookForRenewalEvery : kPauseAfterFailedRenewal;
     if (!status.ok()) LogWarning("certificate_not_renewed", {{"error", status.message()}});
   }
 }

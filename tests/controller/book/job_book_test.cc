@@ -114,28 +114,28 @@ class WatchedStore final : public Store {
   absl::StatusOr<std::vector<EventRecord>> ReadEvents(uint64_t n) override {
     return Read().ReadEvents(n);
   }
-  absl::StatusOr<std::vector<StepRecord>> OpenSteps(uint64_t n,
-                                                    const std::vector<Resume>& r) override {
+  absl::StatusOr<std::vector<JobStep>> OpenSteps(uint64_t n,
+                                                 const std::vector<Resume>& r) override {
     return Read().OpenSteps(n, r);
   }
-  absl::StatusOr<StepRecord> LastStep(uint64_t n, uint64_t epoch) override {
+  absl::StatusOr<JobStep> LastStep(uint64_t n, uint64_t epoch) override {
     return Read().LastStep(n, epoch);
   }
-  absl::StatusOr<StepRecord> LastValidated(uint64_t n, uint64_t up_to,
-                                           const std::vector<Resume>& r) override {
+  absl::StatusOr<JobStep> LastValidated(uint64_t n, uint64_t up_to,
+                                        const std::vector<Resume>& r) override {
     return Read().LastValidated(n, up_to, r);
   }
   absl::StatusOr<double> SumStepSeconds(uint64_t n) override { return Read().SumStepSeconds(n); }
-  absl::StatusOr<std::vector<StepRecord>> ReadSteps(uint64_t n, uint64_t after,
-                                                    size_t limit) override {
+  absl::StatusOr<std::vector<JobStep>> ReadSteps(uint64_t n, uint64_t after,
+                                                 size_t limit) override {
     return Read().ReadSteps(n, after, limit);
   }
   absl::StatusOr<LogPage> ReadLogs(uint64_t n, uint64_t after, int64_t rank,
                                    size_t limit) override {
     return Read().ReadLogs(n, after, rank, limit);
   }
-  absl::StatusOr<std::vector<StepRecord>> SampleSteps(
-      uint64_t n, const std::vector<uint64_t>& wanted) override {
+  absl::StatusOr<std::vector<JobStep>> SampleSteps(uint64_t n,
+                                                   const std::vector<uint64_t>& wanted) override {
     return Read().SampleSteps(n, wanted);
   }
   absl::StatusOr<std::vector<LogRecord>> LastLogs(uint64_t n, int64_t rank, size_t limit) override {

@@ -17,8 +17,7 @@ class ProgressTest : public ClusterFixture {
     EXPECT_TRUE(Ready(worker_, job, resumed_step));
     return job;
   }
-  void Report(const Snapshot& job, const StepRecord& record,
-              absl::Duration after = absl::Seconds(1)) {
+  void Report(const Snapshot& job, const JobStep& record, absl::Duration after = absl::Seconds(1)) {
     StepReport report{.job_id = job->id, .rank = 0, .worker_id = "w", .record = record};
     report.record.epoch = job->epoch;
     clock_.Advance(after);  // Progress is published a few times a second at most.
@@ -78,7 +77,7 @@ TEST_F(ProgressTest, TheValidationLossIsThatOfTheNewestValidatedStepThatCounts) 
   Snapshot job = Begin(id, 0);
   const auto train = [&](uint64_t first, uint64_t last) {
     for (uint64_t step = first; step <= last; ++step) {
-      StepRecord record;
+      JobStep record;
       record.step = step, record.tokens = 1, record.seconds = 1;
       if (step % 2 == 0) record.validation_loss = double(step) + double(job->epoch) / 8;
       Report(job, record, absl::Milliseconds(1));
@@ -149,7 +148,7 @@ TEST_F(ProgressTest, TokensFallBackWithEachResume) {
 TEST_F(ProgressTest, TokensPerSecondAreOverTheSameSecondsAsMfu) {
   const std::string id = Submit(1);
   const Snapshot job = Begin(id, 0);
-  StepRecord record;
+  JobStep record;
   record.step = 1, record.tokens = 100, record.seconds = 0.5, record.mfu = 0.25;
   record.phases.data = 1, record.phases.checkpoint = 2, record.phases.validation = 4;
   Report(job, record);

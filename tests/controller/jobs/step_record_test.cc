@@ -7,8 +7,8 @@
 namespace trainyard::controller {
 namespace {
 
-StepRecord Report(uint64_t epoch, double seconds, double loss) {
-  StepRecord r;
+JobStep Report(uint64_t epoch, double seconds, double loss) {
+  JobStep r;
   r.step = 7;
   r.epoch = epoch;
   r.seconds = seconds;
@@ -20,7 +20,7 @@ StepRecord Report(uint64_t epoch, double seconds, double loss) {
 }
 
 TEST(MergeStep, TakesSecondsOfTheSlowestAndLossAndMfuOfRankZero) {
-  StepRecord step;
+  JobStep step;
   EXPECT_TRUE(MergeStep(step, Report(1, 2.0, 9), 1, 3));
   EXPECT_TRUE(MergeStep(step, Report(1, 1.0, 3), 0, 3));
   EXPECT_FALSE(step.complete);
@@ -35,7 +35,7 @@ TEST(MergeStep, TakesSecondsOfTheSlowestAndLossAndMfuOfRankZero) {
 
 // Bug it must catch: a later report of another rank, which has no texts, that removes them.
 TEST(MergeStep, TakesWhatTheModelWroteFromRankZero) {
-  StepRecord step, first = Report(1, 1.0, 3);
+  JobStep step, first = Report(1, 1.0, 3);
   first.generated = {{"a", "b"}};
   EXPECT_TRUE(MergeStep(step, Report(1, 2.0, 9), 1, 3));
   EXPECT_TRUE(MergeStep(step, first, 0, 3));
@@ -43,8 +43,16 @@ TEST(MergeStep, TakesWhatTheModelWroteFromRankZero) {
   EXPECT_EQ(step.generated, first.generated);
 }
 
+// Thousands of steps may wait for a rank whose worker is away.
+TEST(MergeStep, KeepsNoCollectives) {
+  JobStep step, report = Report(1, 1.0, 3);
+  report.collectives = {{"all_gather", "data", 3, 4096, 0.5}};
+  EXPECT_TRUE(MergeStep(step, report, 0, 2));
+  EXPECT_TRUE(step.collectives.empty());
+}
+
 TEST(MergeStep, TakesPhasesOfTheRankThatWaitedLeast) {
-  StepRecord waited = Report(1, 2.0, 9), slowest = Report(1, 2.0, 9), step;
+  JobStep waited = Report(1, 2.0, 9), slowest = Report(1, 2.0, 9), step;
   waited.phases = {0, 0.5, 0.5, 1.0};
   slowest.phases = {0, 1.0, 0.9, 0.1};
   EXPECT_TRUE(MergeStep(step, waited, 0, 2));
@@ -55,7 +63,7 @@ TEST(MergeStep, TakesPhasesOfTheRankThatWaitedLeast) {
 }
 
 TEST(MergeStep, RepeatedReportChangesNothing) {
-  StepRecord step;
+  JobStep step;
   EXPECT_TRUE(MergeStep(step, Report(1, 2.0, 9), 1, 2));
   EXPECT_FALSE(MergeStep(step, Report(1, 5.0, 1), 1, 2));
   EXPECT_EQ(step.seconds, 2.0);
@@ -63,7 +71,7 @@ TEST(MergeStep, RepeatedReportChangesNothing) {
 }
 
 TEST(MergeStep, LaterEpochReplacesAndEarlierIsRefused) {
-  StepRecord step;
+  JobStep step;
   MergeStep(step, Report(1, 5.0, 9), 0, 2);
   EXPECT_TRUE(MergeStep(step, Report(2, 1.0, 4), 0, 2));
   EXPECT_EQ(step.seconds, 1.0);
@@ -72,7 +80,7 @@ TEST(MergeStep, LaterEpochReplacesAndEarlierIsRefused) {
 }
 
 TEST(MergeStep, SecondTryOfASkippedStepReplacesIt) {
-  StepRecord step, skipped = Report(1, 5.0, 9);
+  JobStep step, skipped = Report(1, 5.0, 9);
   skipped.skipped = true;
   EXPECT_TRUE(MergeStep(step, skipped, 0, 2));
   EXPECT_TRUE(MergeStep(step, Report(1, 1.0, 4), 0, 2));
@@ -85,10 +93,18 @@ TEST(MergeStep, SecondTryOfASkippedStepReplacesIt) {
 
 // Bug it must catch: power counted twice, or a slow clock hidden behind its fast neighbours.
 TEST(MergeStep, OfGpusTakesTheWorstAndTheSumOfPower) {
-  StepRecord step;
-  StepRecord a = Report(1, 1.0, 3), b = a;
-  a.gpu = {0.97, 612.5, 1.755e9, 61, {"sw_power_cap"}};
-  b.gpu = {0.99, 300.5, 1.2e9, 88, {"hw_slowdown", "sw_power_cap"}};
+  JobStep step;
+  JobStep a = Report(1, 1.0, 3), b = a;
+  a.gpu = {.utilization = 0.97,
+           .power_watts = 612.5,
+           .sm_clock_hertz = 1.755e9,
+           .temperature_celsius = 61,
+           .throttle_reasons = {"sw_power_cap"}};
+  b.gpu = {.utilization = 0.99,
+           .power_watts = 300.5,
+           .sm_clock_hertz = 1.2e9,
+           .temperature_celsius = 88,
+           .throttle_reasons = {"sw_power_cap", "hw_slowdown"}};
   EXPECT_TRUE(MergeStep(step, a, 0, 3));
   EXPECT_EQ(step.gpu.power_watts, 612.5);
   EXPECT_FALSE(MergeStep(step, a, 0, 3));  // Told twice.
@@ -98,7 +114,7 @@ TEST(MergeStep, OfGpusTakesTheWorstAndTheSumOfPower) {
   EXPECT_EQ(step.gpu.power_watts, 913.0);
   EXPECT_EQ(step.gpu.sm_clock_hertz, 1.2e9);
   EXPECT_EQ(step.gpu.temperature_celsius, 88);
-  EXPECT_EQ(step.gpu.throttle_reasons, (std::set<std::string>{"hw_slowdown", "sw_power_cap"}));
+  EXPECT_EQ(step.gpu.throttle_reasons, (std::vector<std::string>{"hw_slowdown", "sw_power_cap"}));
   EXPECT_TRUE(MergeStep(step, Report(2, 1.0, 3), 0, 3));  // On CPU ranks.
   EXPECT_FALSE(step.gpu.power_watts.has_value());
 }

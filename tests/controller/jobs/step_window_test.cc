@@ -7,8 +7,8 @@
 namespace trainyard::controller {
 namespace {
 
-StepRecord Report(uint64_t epoch, uint64_t step) {
-  StepRecord report;
+JobStep Report(uint64_t epoch, uint64_t step) {
+  JobStep report;
   report.epoch = epoch;
   report.step = step;
   report.seconds = 1;
@@ -47,7 +47,7 @@ TEST(StepWindow, NewAttemptTellsEveryStepAnewAndTheOldOneNoMore) {
 // one.
 TEST(StepWindow, GoesOnFromWhatIsStored) {
   StepWindow before;
-  std::vector<StepRecord> stored = {*before.Merge(Report(1, 7), 0, 2)};
+  std::vector<JobStep> stored = {*before.Merge(Report(1, 7), 0, 2)};
   ASSERT_TRUE(before.Merge(Report(1, 8), 0, 2));
   stored.push_back(*before.Merge(Report(1, 8), 1, 2));
   StepWindow window(stored, 1);

@@ -129,7 +129,7 @@ TEST_F(ManyJobsTest, OfManyStepsAFewAreReadTheFirstAndTheLastAmongThem) {
   constexpr uint64_t kSteps = 20'000;
   WriteBatch batch;
   for (uint64_t step = 1; step <= kSteps; ++step) {
-    StepRecord record;
+    JobStep record;
     record.step = step;
     record.loss = 1.0 / double(step);
     record.seconds = 0.5;
@@ -141,9 +141,9 @@ TEST_F(ManyJobsTest, OfManyStepsAFewAreReadTheFirstAndTheLastAmongThem) {
   Store(std::move(batch));
   const auto steps_of = [&](const std::vector<uint64_t>& wanted) {
     std::vector<uint64_t> steps;
-    const absl::StatusOr<std::vector<StepRecord>> found = store_->SampleSteps(7, wanted);
+    const absl::StatusOr<std::vector<JobStep>> found = store_->SampleSteps(7, wanted);
     EXPECT_TRUE(found.ok()) << found.status();
-    for (const StepRecord& step : *found) steps.push_back(step.step);
+    for (const JobStep& step : *found) steps.push_back(step.step);
     return steps;
   };
   EXPECT_THAT(steps_of({0, 1, 2, 500, 500, 19'999}), ElementsAre(1, 2, 500, 19'999));

@@ -91,7 +91,7 @@ TEST(Chart, GapsAreGapsAndNoNumberIsInfinite) {
 // Bug it must catch: what the phases leave of a step's seconds is not shown, so that a job whose
 // devices wait for the host looks busy.
 TEST(PhasesOf, ShowsTheHostsTimeBetweenSteps) {
-  StepRecord step;
+  JobStep step;
   step.seconds = 2;
   step.phases.forward = 0.5;
   EXPECT_THAT(PhasesOf({step}).text(), HasSubstr("host <b>75.0 %</b>"));
@@ -102,14 +102,14 @@ TEST(PhasesOf, ShowsTheHostsTimeBetweenSteps) {
 // Bug it must catch: the seconds of validation are nowhere, and a job that mostly validates looks
 // as if it trained.
 TEST(PhasesOf, ShowsTheTimeOfValidation) {
-  StepRecord step;
+  JobStep step;
   step.seconds = step.phases.forward = 1;
   step.phases.validation = 3;
   EXPECT_THAT(PhasesOf({step}).text(), HasSubstr("validation <b>75.0 %</b>"));
 }
 
 TEST(GeneratedOf, ShowsWhatTheModelWroteLast) {
-  StepRecord first, last;
+  JobStep first, last;
   first.generated = {{"a", "b"}};
   last.step = 40;
   last.generated = {{"<1>", "&2"}, {"3", ""}};

@@ -79,10 +79,10 @@ TEST(Scheduler, PriorityGoesFirstAndThenAge) {
 TEST(Scheduler, UsesTheFewestMachinesAndFillsThemBest) {
   const auto got =
       Schedule({Wants("a", 1, 2)}, {Idle("big", 4), Idle("fits", 2), Idle("small", 1)});
-  for (const PlacedRank& rank : got[0].ranks) EXPECT_EQ(rank.worker_id, "fits");
+  for (const RankPlacement& rank : got[0].ranks) EXPECT_EQ(rank.worker_id, "fits");
   const auto wide = Schedule({Wants("a", 1, 5)}, {Idle("one", 1), Idle("big", 4), Idle("two", 2)});
   std::set<std::string> machines;
-  for (const PlacedRank& rank : wide[0].ranks) machines.insert(rank.worker_id);
+  for (const RankPlacement& rank : wide[0].ranks) machines.insert(rank.worker_id);
   EXPECT_THAT(machines, ::testing::ElementsAre("big", "one"));
 }
 
@@ -100,7 +100,7 @@ TEST(Scheduler, ContextGroupsLieWithinOneMachineWhereThereIsRoom) {
   const auto machines = [](const WaitingJob& job, const std::vector<DevicePool>& pools) {
     std::string list;
     const std::vector<Decision> decisions = Schedule({job}, pools);
-    for (const PlacedRank& rank : decisions[0].ranks) list += rank.worker_id;
+    for (const RankPlacement& rank : decisions[0].ranks) list += rank.worker_id;
     return list;
   };
   // By tensor groups alone it would be xxxxxxyy.
@@ -171,7 +171,7 @@ void Check(Cluster& cluster, const Decision& decision) {
   }
   ASSERT_EQ(decision.ranks.size(), job.ranks) << "partial gang";
   for (uint32_t i = 0; i < job.ranks; ++i) {
-    const PlacedRank& rank = decision.ranks[i];
+    const RankPlacement& rank = decision.ranks[i];
     ASSERT_LT(rank.device, cluster.machines.at(rank.worker_id));
     ASSERT_TRUE(cluster.held.emplace(std::pair(rank.worker_id, rank.device), job.id).second)
         << "over-commitment";

@@ -13,6 +13,7 @@
 namespace trainyard::controller {
 namespace {
 
+using ::testing::Contains;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
@@ -28,7 +29,7 @@ void ExpectSurvives() {
 }
 
 TEST(ConvertJob, EveryFieldOfWhatIsToldOfAJobSurvives) {
-  ExpectSurvives<StepRecord, v1::StepRecord>();
+  ExpectSurvives<JobStep, v1::StepRecord>();
   ExpectSurvives<Checkpoint, v1::Checkpoint>();
   ExpectSurvives<EventRecord, v1::Event>();
   ExpectSurvives<LogRecord, v1::LogLine>();
@@ -100,17 +101,17 @@ TEST(ConvertJob, WhatAWorkerSaysOfAStepIsHeldToBounds) {
   said.add_gpu_throttle_reasons(std::string(65, 'x'));
   for (int i = 0; i < 20; ++i) said.add_gpu_throttle_reasons(absl::StrCat("reason ", i));
   ASSERT_TRUE(ApplyBounds(said).ok());
-  StepRecord record;
+  JobStep record;
   ReadMessage(said, record);
   EXPECT_EQ(record.seconds, 0);
   EXPECT_EQ(record.phases.data, 0);
   EXPECT_EQ(record.phases.forward, 0.5);
   EXPECT_THAT(record.gpu.throttle_reasons, SizeIs(16));
-  EXPECT_TRUE(record.gpu.throttle_reasons.contains(std::string(64, 'x')));
+  EXPECT_THAT(record.gpu.throttle_reasons, Contains(std::string(64, 'x')));
 }
 
 TEST(ConvertJob, EveryNumberOfAStepHasAField) {
-  StepRecord record;
+  JobStep record;
   ForEachNumber(record, [](const StepNumber& row, auto& number) {
     number = 0.5;
     EXPECT_NE(v1::StepRecord::descriptor()->FindFieldByName(row.name), nullptr) << row.name;

@@ -60,15 +60,20 @@ TEST(ConvertWorker, EveryFieldOfWhatBothSidesHoldSurvives) {
 }
 
 TEST(ConvertWorker, EveryFieldOfAnOrderIsSaid) {
-  Job job;
-  job.id = "j-1", job.epoch = 2, job.claimed = true, job.furthest_checkpoint = 5;
-  job.resumes = {{1, 5}};
-  job.ranks = {{"other", "h0"}, {"w", "h1", 6}};
-  job.spec = std::make_shared<const Spec>(
-      Spec{"", absl::StrCat(R"({"format": )", kResolvedJobFormat, "}"), {}});
+  const StartOrder start_order = {
+      .job_id = "j-1",
+      .epoch = 2,
+      .world = 2,
+      .ranks = {{1, 6, "w"}},
+      .job_config = absl::StrCat(R"({"format": )", kResolvedJobFormat, "}"),
+      .claimed = true,
+      .recorded_step = 5,
+      .history_after = 4,
+      .recorded_epoch = 1,
+      .roots = {"/data"}};
   const std::vector<Order> orders = {
       Registered{absl::Seconds(1), absl::Seconds(2)},
-      StartOrder{"w", std::make_shared<const Job>(job), 4, {"/data"}},
+      start_order,
       StopOrder{"j-1", 2, StopMode::kKill},
       RendezvousValue{"j-1", 2, "key", "value"},
   };
@@ -202,9 +207,9 @@ TEST(ConvertWorker, ACounterIsGivenNoNumberThatItCannotTake) {
     EXPECT_EQ(read.record.seconds, wanted);
     EXPECT_EQ(read.record.phases.forward, wanted);
     EXPECT_EQ(read.record.model_flops, wanted);
-    EXPECT_EQ(read.peak_flops.value_or(0), wanted);
-    EXPECT_EQ(read.peak_flops.has_value(), wanted > 0);
-    EXPECT_EQ(read.collectives.at(0).seconds, wanted);
+    EXPECT_EQ(read.record.peak_flops.value_or(0), wanted);
+    EXPECT_EQ(read.record.peak_flops.has_value(), wanted > 0);
+    EXPECT_EQ(read.record.collectives.at(0).seconds, wanted);
   }
 }
 

@@ -156,7 +156,7 @@ TEST(SpecPaths, EachTextOfASpecIsAPathOrKnownToBeNone) {
     EXPECT_TRUE(violations.empty()) << violations.ToStatus();
     const JobConfig job = ParseSpec(node, violations);  // Much of the spec is missing.
     bool is_path = false;
-    for (const JobPath& path : PathsOf(job)) {
+    for (const SpecPath& path : PathsOf(job)) {
       is_path = is_path || (path.field == field && path.path == "here");
     }
     (is_path ? paths : others).push_back(field);

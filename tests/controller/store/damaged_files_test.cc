@@ -33,7 +33,7 @@ WriteBatch NewJob(uint64_t number) {
                             "spec", "{}", "{}", BodyOf(number)});
   batch.new_requests.push_back({absl::StrCat("request-", number), number});
   batch.events.push_back({number, {absl::UnixEpoch(), EventType::kSubmitted, 0, "queued"}});
-  StepRecord step;
+  JobStep step;
   step.step = 1;
   step.complete = true;
   batch.steps.push_back({number, step});

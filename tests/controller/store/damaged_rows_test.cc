@@ -131,7 +131,7 @@ TEST_F(DamagedRowsTest, ADamagedRequestNeverMakesASecondJob) {
 TEST_F(DamagedRowsTest, DamagedHistoryIsNamedWhenItIsRead) {
   WriteBatch batch;
   for (const uint64_t step : {1, 2}) {
-    StepRecord record;
+    JobStep record;
     record.step = step;
     record.epoch = 1;
     record.complete = true;

@@ -154,7 +154,7 @@ TEST(SqliteStore, StepsReplaceAndOnlyFinishedHistoryIsRead) {
   const TempDirectory directory;
   const auto store = Open(directory.path());
   const auto put = [&](uint64_t step, uint64_t epoch, bool complete) {
-    StepRecord record;
+    JobStep record;
     record.step = step;
     record.epoch = epoch;
     record.complete = complete;
@@ -165,7 +165,13 @@ TEST(SqliteStore, StepsReplaceAndOnlyFinishedHistoryIsRead) {
     // Shares a column with what comes after it.
     if (step == 1) record.model_flops_per_second_per_device = 1.0 / 3;
     if (step == 3) record.model_flops_per_second_per_device = std::nan("");
-    if (step == 1) record.gpu = {0.97, 612.5, 1.755e9, 61, {"hw_slowdown", "sw_power_cap"}};
+    if (step == 1) {
+      record.gpu = {.utilization = 0.97,
+                    .power_watts = 612.5,
+                    .sm_clock_hertz = 1.755e9,
+                    .temperature_celsius = 61,
+                    .throttle_reasons = {"hw_slowdown", "sw_power_cap"}};
+    }
     record.ranks_seen = std::string("\3\0", 2);
     WriteBatch batch;
     batch.steps.push_back({1, record});
@@ -207,8 +213,8 @@ TEST(SqliteStore, KeepsWhatTheModelWrote) {
   const TempDirectory directory;
   const auto store = Open(directory.path());
   WriteBatch batch = NewJob(1);
-  StepRecord record;
-  record.step = record.epoch = 1;
+  JobStep record;
+  record.step = 1, record.epoch = 1;
   record.complete = true;
   batch.steps.push_back({1, record});
   record.step = 2;
@@ -227,7 +233,7 @@ TEST(SqliteStore, TheLastValidatedStepIsOneThatCounts) {
   const auto store = Open(directory.path());
   WriteBatch batch = NewJob(1);
   for (const uint64_t step : {2, 4, 6, 7}) {
-    StepRecord record;
+    JobStep record;
     record.step = step;
     record.epoch = step == 4 ? 2 : 1;
     record.complete = true;
@@ -248,7 +254,7 @@ TEST(SqliteStore, StepsThatNobodyToldAreOpenHoweverMany) {
   const auto store = Open(directory.path());
   WriteBatch batch = NewJob(1);
   for (const uint64_t step : {1, 2, 3}) {
-    StepRecord record;
+    JobStep record;
     record.step = step;
     record.epoch = 1;
     record.complete = true;
@@ -258,7 +264,7 @@ TEST(SqliteStore, StepsThatNobodyToldAreOpenHoweverMany) {
   const auto numbers = [&](const std::vector<Resume>& resumes) {
     std::set<uint64_t> numbers;
     const auto open = store->OpenSteps(1, resumes);
-    for (const StepRecord& step : *open) numbers.insert(step.step);
+    for (const JobStep& step : *open) numbers.insert(step.step);
     return numbers;
   };
   EXPECT_THAT(numbers({}), ElementsAre(3)) << "the newest one";
@@ -277,7 +283,7 @@ TEST(SqliteStore, HistoryIsBounded) {
   for (uint64_t i = 1; i <= 1024; ++i) {
     batch.logs.push_back({1, {absl::FromUnixSeconds(1), 1, uint32_t(i % 2), absl::StrCat(i)}});
     batch.events.push_back({1, {absl::FromUnixSeconds(1), EventType::kWarning, 1, "w"}});
-    StepRecord step;
+    JobStep step;
     step.step = i;
     step.complete = true;
     batch.steps.push_back({1, step});

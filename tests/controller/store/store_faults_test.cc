@@ -30,7 +30,7 @@ WriteBatch NewJob(uint64_t number) {
   batch.new_requests.push_back({RequestOf(number), number});
   batch.events.push_back({number, {absl::UnixEpoch(), EventType::kSubmitted, 0, "queued"}});
   batch.logs.push_back({number, {absl::UnixEpoch(), 1, 0, "line"}});
-  StepRecord step;
+  JobStep step;
   step.step = 1;
   step.complete = true;
   batch.steps.push_back({number, step});

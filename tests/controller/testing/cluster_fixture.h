@@ -205,7 +205,7 @@ class ClusterFixture : public ::testing::Test {
     report.record.loss = 3.5;
     report.record.model_flops = 1'000'000;
     report.record.mfu = 0.25 + rank;  // Of rank 1 nonsense, which nobody may be shown.
-    report.peak_flops = 2e9;
+    report.record.peak_flops = 2e9;
     report.record.finish_time = clock_.Now();
     bool durable = false;
     coordinator_->OnStep(worker.session, report,

@@ -27,7 +27,7 @@ TEST_F(CoordinatorTest, RunsAJobToItsEnd) {
   EXPECT_EQ(job->state, JobState::kStarting);
   const auto starts = worker.link->Take<StartOrder>();
   ASSERT_THAT(starts, SizeIs(1));
-  EXPECT_EQ(starts[0].job->epoch, 1);
+  EXPECT_EQ(starts[0].epoch, 1);
   job = ReadyAll(id, worker);
   EXPECT_EQ(job->state, JobState::kRunning);
   EXPECT_EQ(coordinator_->DeviceHolders().size(), 2u);
@@ -89,7 +89,57 @@ TEST_F(CoordinatorTest, DeadRankStopsItsPeersAndTheJobResumesFromItsCheckpoint) 
   EXPECT_EQ(Get(id)->epoch, 2);
   const auto starts = a.link->Take<StartOrder>();
   ASSERT_THAT(starts, SizeIs(1));
-  EXPECT_EQ(starts[0].job->checkpoints.back().path, "runs/step-4");
+  EXPECT_EQ(starts[0].recorded_step, 4);
+}
+
+// Catches a fact of earlier attempts that ranks are not told: they would begin anew where a share
+// is not mounted.
+TEST_F(CoordinatorTest, AnOrderHasTheRanksOfItsWorkerAndWhatIsKnownOfEarlierAttempts) {
+  FakeWorker a = Connect("a", 1), b = Connect("b", 2);
+  b.link->Take<StartOrder>();
+  const std::string id = Submit(3, "runs");
+  Tick();
+  const auto first = b.link->Take<StartOrder>();
+  ASSERT_THAT(first, SizeIs(1));
+  EXPECT_THAT(first[0].ranks, SizeIs(2));
+  EXPECT_EQ(first[0].world, 3);
+  EXPECT_FALSE(first[0].claimed);
+  EXPECT_EQ(first[0].recorded_epoch, 0);
+  ReadyAll(id, a);
+  Snapshot job = ReadyAll(id, b);
+  const bool b_has_first = job->ranks[0].worker_id == "b";
+  FakeWorker& of_first = b_has_first ? b : a;
+  EXPECT_TRUE(Ready(of_first, job, 0));
+  for (const uint64_t step : {1, 2, 3}) {
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      EXPECT_TRUE(Step(job->ranks[rank].worker_id == "a" ? a : b, job, rank, step));
+    }
+  }
+  EXPECT_TRUE(Save(of_first, job, 2));
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    Say(job->ranks[rank].worker_id == "a" ? a : b,
+        Status(job, rank, RankState::kExited, ExitCause::kSignal, 9));
+  }
+  Tick();
+  job = Get(id);
+  const auto starts = b.link->Take<StartOrder>();
+  ASSERT_THAT(starts, SizeIs(1));
+  const StartOrder& order = starts[0];
+  EXPECT_EQ(order.job_id, id);
+  EXPECT_EQ(order.epoch, 2);
+  EXPECT_EQ(order.world, 3);
+  ASSERT_THAT(order.ranks, SizeIs(2));
+  for (const RankPlacement& placed : order.ranks) {
+    EXPECT_EQ(placed.worker_id, "b");
+    EXPECT_EQ(job->ranks[placed.rank].worker_id, "b");
+    EXPECT_EQ(job->ranks[placed.rank].device, placed.device);
+  }
+  EXPECT_EQ(order.job_config, "{}");
+  EXPECT_EQ(order.submitted, "spec");
+  EXPECT_TRUE(order.claimed);
+  EXPECT_EQ(order.recorded_step, 2);
+  EXPECT_EQ(order.recorded_epoch, 1);
+  EXPECT_EQ(order.history_after, 3);
 }
 
 TEST_F(CoordinatorTest, LostWorkersRanksAreDeadAndItsLateWordsAreIgnored) {

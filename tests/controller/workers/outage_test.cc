@@ -19,8 +19,8 @@ class OutageTest : public ClusterFixture {
  protected:
   std::vector<uint64_t> StoredSteps(const Snapshot& job) {
     std::vector<uint64_t> steps;
-    const std::vector<StepRecord> stored = store_->ReadSteps(job->number, 0, 1000).value();
-    for (const StepRecord& step : stored) steps.push_back(step.step);
+    const std::vector<JobStep> stored = store_->ReadSteps(job->number, 0, 1000).value();
+    for (const JobStep& step : stored) steps.push_back(step.step);
     return steps;
   }
   FakeWorker ConnectDetachable(const std::string& id, absl::Duration detach,
@@ -108,7 +108,7 @@ TEST_F(OutageTest, TheDirectorysHistoryFillsWhatNobodyTold) {
   const auto starts = b.link->Take<StartOrder>();
   ASSERT_THAT(starts, SizeIs(1));
   EXPECT_EQ(starts[0].history_after, 1);
-  EXPECT_TRUE(starts[0].job->claimed || !starts[0].job->resumed_step);
+  EXPECT_FALSE(starts[0].claimed);
   EXPECT_TRUE(Say(b, Resuming(next, 4, {{1, 4, "runs/epoch-1/step-4", 10}})));
   EXPECT_EQ(Get(id)->furthest_checkpoint, 4);
   ASSERT_THAT(Get(id)->checkpoints, SizeIs(1));
@@ -208,7 +208,7 @@ TEST_F(OutageTest, AnAttemptOfWhichNobodyToldHasItsStepsInTheHistory) {
     EXPECT_THAT(StoredSteps(first), ElementsAre(1, 2, 3, 4, 5));
     std::vector<uint64_t> epochs;
     const auto stored = store_->ReadSteps(first->number, 0, 9);
-    for (const StepRecord& step : *stored) epochs.push_back(step.epoch);
+    for (const JobStep& step : *stored) epochs.push_back(*step.epoch);
     EXPECT_THAT(epochs, ElementsAre(1, 1, 2, 2, 3)) << restart;
     EXPECT_TRUE(Say(a, Status(third, 0, RankState::kExited, ExitCause::kCompleted)));
     coordinator_->Disconnect(a.session);

@@ -9,7 +9,9 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "common/json_fields.h"
 #include "common/violations.h"
+#include "tests/testing/parse_trainer.h"
 #include "train/data/text.h"
 
 namespace trainyard {
@@ -18,6 +20,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::SizeIs;
 
 constexpr char kYaml[] = R"(
 name: llama-tiny
@@ -419,6 +422,7 @@ rank:
   claimed: true
   recorded_step: 40
   history_after: 43
+  recorded_epoch: 2
   memory_bytes: 8000000000
   peak_flops_by_dtype: {bf16: 1.1e11, f32: 6e10, fp8: 2.2e11}
   patience_seconds: 90
@@ -446,21 +450,43 @@ TEST(ParseTrainerConfig, LandsInEveryField) {
   EXPECT_TRUE(rank.claimed);
   EXPECT_EQ(rank.recorded_step, 40);
   EXPECT_EQ(rank.history_after, 43);
+  EXPECT_EQ(rank.recorded_epoch, 2);
   EXPECT_EQ(rank.memory_bytes, 8'000'000'000);
   EXPECT_EQ(rank.peak_flops, 1.1e11);
   EXPECT_EQ(rank.patience_seconds, 90);
 }
 
-// What an earlier worker wrote says nothing of the kind: there were CPU ranks alone.
-// A daemon that was not upgraded yet names checkpoints, which says that there are some.
+TEST(ParseTrainerConfig, ReadsEveryFieldAsTheWorkerWritesIt) {
+  const RankConfig& rank = *ParseTrainerConfig(kTrainer)->rank;
+  nlohmann::ordered_json config = {{"version", 1}, {"job", {{"name", "tiny"}}}};
+  WriteFields(config["rank"], rank);
+  EXPECT_THAT(config["rank"], SizeIs(21));
+  const auto read = ParseTrainerConfig(config.dump());
+  ASSERT_TRUE(read.ok()) << read.status();
+  nlohmann::ordered_json again;
+  WriteFields(again, *read->rank);
+  EXPECT_EQ(again, config["rank"]);
+}
+
+TEST(ParseTrainerConfig, RefusesNumbersThatNoRankHas) {
+  for (const char* field :
+       {"world: 0", "world: 4294967296", "rank: 2", "rank: -1", "threads: 0", "threads: 4097",
+        "device: -1", "device: 4294967296", "epoch: -1", "recorded_step: -1", "memory_bytes: 0",
+        "peak_flops: 0", "patience_seconds: 0"}) {
+    const std::string name = "rank." + std::string(field).substr(0, std::string(field).find(':'));
+    const auto config = ParseTrainerConfig(
+        absl::StrCat("{version: 1, job: {name: a}, rank: {job_id: j, ", field, "}}"));
+    EXPECT_THAT(std::string(config.status().message()), HasSubstr(name + ": ")) << field;
+  }
+}
+
+// A daemon that was not upgraded yet has chosen the dtype itself.
 TEST(ParseTrainerConfig, TakesWhatADaemonOfTheVersionBeforeWrites) {
   std::string text = kTrainer;
-  text.replace(text.find("  claimed: true"), 15, "  checkpoints: [/data/epoch-2/step-40]");
   const size_t peaks = text.find("  peak_flops_by_dtype");
   text.replace(peaks, text.find('\n', peaks) - peaks, "  peak_flops: 7e10");
   const auto config = ParseTrainerConfig(text);
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_TRUE(config->rank->claimed);
   EXPECT_EQ(config->rank->peak_flops, 7e10);
 }
 

@@ -6,11 +6,13 @@
 
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 namespace trainyard::channel {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 template <typename T>
 T RoundTrip(const T& message, uint64_t sequence = 0) {
@@ -59,12 +61,30 @@ TEST(Messages, StepSurvivesWithEveryBitOfItsNumbers) {
   ASSERT_EQ(got.collectives.size(), 2u);
   EXPECT_EQ(got.collectives[0].bytes, want.collectives[0].bytes);
   EXPECT_EQ(got.collectives[1].group, "pipeline");
-  ASSERT_TRUE(got.gpu.has_value());
-  EXPECT_EQ(got.gpu->utilization, 0.97);
-  EXPECT_EQ(got.gpu->memory_used_bytes, 8e10);
-  EXPECT_FALSE(got.gpu->power_watts.has_value());
-  EXPECT_EQ(got.gpu->sm_clock_hertz, 1.755e9);
-  EXPECT_EQ(got.gpu->throttle_reasons, want.gpu->throttle_reasons);
+  EXPECT_EQ(got.gpu.utilization, 0.97);
+  EXPECT_EQ(got.gpu.memory_used_bytes, 8e10);
+  EXPECT_FALSE(got.gpu.power_watts.has_value());
+  EXPECT_EQ(got.gpu.sm_clock_hertz, 1.755e9);
+  EXPECT_EQ(got.gpu.throttle_reasons, want.gpu.throttle_reasons);
+}
+
+// Spooled steps outlive an upgrade.
+TEST(Messages, AReadingOfAGpuHasTheNamesOfTheLastRelease) {
+  Step step;
+  step.gpu = {.utilization = 0.5,
+              .memory_used_bytes = 1,
+              .power_watts = 2,
+              .sm_clock_hertz = 3,
+              .temperature_celsius = 4,
+              .throttle_reasons = {"sw_power_cap"}};
+  const auto json = nlohmann::json::parse(Encode({step}));
+  EXPECT_EQ(json["gpu"], nlohmann::json({{"utilization", 0.5},
+                                         {"memory_used_bytes", 1},
+                                         {"power_watts", 2},
+                                         {"sm_clock_hertz", 3},
+                                         {"temperature_celsius", 4},
+                                         {"throttle_reasons", {"sw_power_cap"}}}));
+  EXPECT_THAT(Encode({Step()}), Not(HasSubstr("gpu")));
 }
 
 // As the trainers of the last release write it: their ranks and histories outlive an upgrade.
@@ -101,7 +121,7 @@ TEST(Messages, NotFiniteLossTravelsAsNullAndAbsentFieldsStayAbsent) {
   EXPECT_FALSE(RoundTrip(step).mfu.has_value());
   EXPECT_FALSE(RoundTrip(step).validation_loss.has_value());
   EXPECT_FALSE(RoundTrip(step).load_balancing_loss.has_value());
-  EXPECT_FALSE(RoundTrip(step).gpu.has_value());
+  EXPECT_EQ(RoundTrip(step).gpu, GpuReading());
 }
 
 TEST(Messages, RendezvousValuesMayHoldAnyBytes) {

@@ -122,9 +122,8 @@ class LaunchTest : public ::testing::Test {
   Launch Launched(const std::string& job_config, bool read_back) {
     const StartOrder order = {
         .job_id = "j-1", .epoch = 3, .world = 1, .ranks = {{0, 0}}, .job_config = job_config};
-    const auto config = TrainerConfig(
-        {order, order.ranks[0], options_.devices[0], options_.roots, options_.interface},
-        directory_);
+    const auto config =
+        TrainerConfigText(options_, order, order.ranks[0], options_.roots, directory_);
     const RankOrder started = {config.value_or(""), options_.roots, DirectoriesOf(order)};
     num_directories_ += started.directories.size();
     const Launch launch = LaunchOf(options_, 0, directory_, started);

@@ -103,6 +103,17 @@ TEST(RankDirectoryTest, ReportsOfAnotherVersionOrFormAreErrors) {
   }
 }
 
+// Returns the config of rank 0 of the order on this device.
+nlohmann::json ConfigOn(const Device& device, const StartOrder& order,
+                        const RankDirectory& directory) {
+  DaemonOptions options = TestOptions(directory.path());
+  options.interface = "eth0";
+  options.devices.assign(device.index + 1, device);
+  const auto text = TrainerConfigText(options, order, {0, device.index}, {"/data"}, directory);
+  EXPECT_TRUE(text.ok()) << text.status();
+  return nlohmann::json::parse(text.value_or("{}"));
+}
+
 TEST(RankConfigTest, HasTheJobAsItCameAndThePeakOfItsDtype) {
   TemporaryDirectory directory;
   StartOrder order = Order("job", 4, {});
@@ -116,11 +127,7 @@ TEST(RankConfigTest, HasTheJobAsItCameAndThePeakOfItsDtype) {
                          .threads = 3,
                          .peaks = {{"f32", 5e9}, {"bf16", 7e9}},
                          .processors = {4, 5, 6}};
-  const std::vector<std::string> roots = {"/data"};
-  const auto text = TrainerConfig({order, {0, 0}, device, roots, "eth0"},
-                                  RankDirectory(directory.path(), {"job", 4, 0}));
-  ASSERT_TRUE(text.ok()) << text.status();
-  const auto config = nlohmann::json::parse(*text);
+  const auto config = ConfigOn(device, order, RankDirectory(directory.path(), {"job", 4, 0}));
   EXPECT_EQ(config["version"], 1);
   EXPECT_EQ(config["job"], nlohmann::json::parse(order.job_config));
   EXPECT_EQ(config["rank"]["peak_flops_by_dtype"], nlohmann::json({{"f32", 5e9}, {"bf16", 7e9}}));
@@ -132,7 +139,9 @@ TEST(RankConfigTest, HasTheJobAsItCameAndThePeakOfItsDtype) {
   EXPECT_EQ(config["rank"]["history_after"], 3);
   EXPECT_EQ(config["rank"]["socket"], directory.path() + "/ranks/job.4.0/socket");
   EXPECT_EQ(config["rank"]["device_kind"], "CPU");
-  EXPECT_FALSE(config["rank"].contains("device_uuid"));
+  EXPECT_EQ(config["rank"]["device_uuid"], "");
+  EXPECT_EQ(config["rank"]["interface"], "eth0");
+  EXPECT_EQ(config["rank"]["roots"], nlohmann::json({"/data"}));
 }
 
 TEST(RankConfigTest, NamesTheGpuWithItsMemoryAndTheDataSheetsPeak) {
@@ -144,10 +153,8 @@ TEST(RankConfigTest, NamesTheGpuWithItsMemoryAndTheDataSheetsPeak) {
                          .threads = 4,
                          .peaks = {{"bf16", 989e12}, {"f32", 67e12}},
                          .gpu = Gpu{.index = 6, .uuid = "GPU-8a56", .driver_version = "580"}};
-  const std::vector<std::string> roots = {"/data"};
-  const auto text = TrainerConfig({order, {0, 2}, device, roots, "eth0"},
-                                  RankDirectory(directory.path(), {"job", 4, 0}));
-  const nlohmann::json rank = nlohmann::json::parse(text.value_or("{}"))["rank"];
+  const nlohmann::json rank =
+      ConfigOn(device, order, RankDirectory(directory.path(), {"job", 4, 0}))["rank"];
   EXPECT_EQ(rank["device_kind"], "CUDA");
   EXPECT_EQ(rank["device"], 2);
   EXPECT_EQ(rank["device_uuid"], "GPU-8a56");

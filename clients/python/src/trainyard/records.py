@@ -180,30 +180,22 @@ def job(message: job_pb2.Job) -> Job:
         continued_by=message.continued_by)
 
 
+def _of_step(message: job_pb2.StepRecord, name: str) -> Any:
+    """Returns the field of Step that has this name."""
+    if name == "finish_time":
+        return _time(message, name)
+    if name == "gpu_throttle_reasons":
+        return ",".join(message.gpu_throttle_reasons)
+    if name == "generated":
+        return tuple((text.prompt, text.text) for text in message.generated)
+    field = message.DESCRIPTOR.fields_by_name.get(name)
+    if field is None:
+        return getattr(message.phases, name[:-len("_seconds")])
+    return _number(message, name) if field.has_presence else getattr(message, name)
+
+
 def step(message: job_pb2.StepRecord) -> Step:
-    phases = message.phases
-    return Step(
-        step=message.step, epoch=message.epoch, loss=message.loss, grad_norm=message.grad_norm,
-        learning_rate=message.learning_rate, tokens=message.tokens, seconds=message.seconds,
-        mfu=_number(message, "mfu"), validation_loss=_number(message, "validation_loss"),
-        load_balancing_loss=_number(message, "load_balancing_loss"),
-        padding_ratio=_number(message, "padding_ratio"), chosen_reward=_number(message, "chosen_reward"),
-        rejected_reward=_number(message, "rejected_reward"), reward_margin=_number(message, "reward_margin"),
-        reward_accuracy=_number(message, "reward_accuracy"),
-        validation_reward_margin=_number(message, "validation_reward_margin"),
-        validation_reward_accuracy=_number(message, "validation_reward_accuracy"), skipped=message.skipped,
-        finish_time=_time(message, "finish_time"),
-        data_seconds=phases.data, forward_seconds=phases.forward, backward_seconds=phases.backward,
-        grad_sync_seconds=phases.grad_sync, optimizer_seconds=phases.optimizer,
-        pipeline_bubble_seconds=phases.pipeline_bubble, checkpoint_seconds=phases.checkpoint,
-        gpu_utilization_ratio=_number(message, "gpu_utilization_ratio"),
-        gpu_power_watts=_number(message, "gpu_power_watts"),
-        gpu_sm_clock_hertz=_number(message, "gpu_sm_clock_hertz"),
-        gpu_temperature_celsius=_number(message, "gpu_temperature_celsius"),
-        gpu_throttle_reasons=",".join(message.gpu_throttle_reasons),
-        model_flops_per_second_per_device=_number(message, "model_flops_per_second_per_device"),
-        validation_seconds=phases.validation,
-        generated=tuple((text.prompt, text.text) for text in message.generated))
+    return Step(*(_of_step(message, name) for name in Step._fields))
 
 
 def log_line(message: job_pb2.LogLine) -> LogLine:

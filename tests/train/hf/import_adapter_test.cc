@@ -1,0 +1,2 @@
+// Proves
+#include "train/hf/import_adapter.h"

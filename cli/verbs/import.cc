@@ -125,8 +125,9 @@ Verb ImportVerb() {
   return {
       .name = "import",
       .summary = "makes a checkpoint of a Hugging Face model directory, or of an adapter of PEFT",
-      .positionals = {{"DIR", "a directory with config.json and safetensors, or one that PEFT "
-                              "wrote, with adapter_config.json"}},
+      .positionals = {{"DIR",
+                       "a directory with config.json and safetensors, or one that PEFT "
+                       "wrote, with adapter_config.json"}},
       .options = {TextOption(
                       "--to", "CKPT",
                       "the new checkpoint; nothing may be there yet. Without it, the directory is "

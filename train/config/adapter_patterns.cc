@@ -84,10 +84,8 @@ LoraConfig AdapterThatTrains(const ModelConfig& model, const LoraNumbers& number
     const std::string target = TargetOf(AdaptedModuleOf(name));
     (IsTargetOfExperts(target) ? experts : linear).chosen.insert(target);
   }
-  LoraConfig lora{.rank = numbers.rank,
-                  .alpha = numbers.alpha,
-                  .rslora = numbers.rslora,
-                  .dora = numbers.dora};
+  LoraConfig lora{
+      .rank = numbers.rank, .alpha = numbers.alpha, .rslora = numbers.rslora, .dora = numbers.dora};
   if (numbers.nf4) lora.base = LoraBase::kNf4;
   if (!linear.chosen.empty() && linear.chosen == linear.all) {
     lora.targets.push_back(kAllLinear);

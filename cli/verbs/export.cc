@@ -17,6 +17,7 @@
 #include "train/checkpoint/lineage.h"
 #include "train/checkpoint/recorded_job.h"
 #include "train/config/parse.h"
+#include "train/hf/carried_files.h"
 #include "train/hf/pending_directory.h"
 
 namespace trainyard::cli {
@@ -50,7 +51,11 @@ Base BaseOf(std::string checkpoint) {
   constexpr int kMostJobs = 64;
   for (int i = 0; i < kMostJobs; ++i) {
     const std::optional<JobConfig> job = JobOf(checkpoint);
-    if (!job) break;
+    if (!job) {  // An adapter that was imported has the name that PEFT's directory had.
+      const auto origin = FindOrigin(checkpoint);
+      if (origin.ok() && *origin) return {.directory = (*origin)->base};
+      break;
+    }
     if (!job->model.import_path.empty()) return {.directory = job->model.import_path};
     const std::filesystem::path run = std::filesystem::path(checkpoint).parent_path().parent_path();
     const auto taken = ReadInitialisedFrom(run, job->init_from);

@@ -87,6 +87,39 @@ TEST_F(HuggingFace, ImportWithoutATargetLooks) {
   EXPECT_FALSE(answer.contains("path"));
 }
 
+// The adapter that an import of PEFT's directory prints is what a spec takes.
+TEST_F(HuggingFace, ImportsAnAdapterBesideItsBase) {
+  const std::string golden = std::string(std::getenv("TRAINYARD_SOURCE")) + "/tests/golden/";
+  const std::string adapter = golden + "peft/llama_dora", run = scratch_ + "/run";
+  ASSERT_EQ(Trainyard({"import", adapter, "--base", model_}), 0) << err_.str();
+  EXPECT_EQ(out_.str(), absl::StrCat("can be imported  ", adapter,
+                                     "  (adapter of 500 parameters on ", model_, ", llama)\n"));
+  ASSERT_EQ(Trainyard({"import", adapter, "--base", model_, "--to", run}), 0) << err_.str();
+  EXPECT_THAT(err_.str(),
+              HasSubstr(absl::StrCat("init_from: ", run,
+                                     " and adapter: {\"lora\":{\"rank\":2,\"alpha\":8.0,",
+                                     "\"dora\":true,\"targets\":[\"*.down_proj\",\"*.q_proj\"],",
+                                     "\"modules_to_save\":[\"lm_head\"]}}")));
+  ASSERT_EQ(Trainyard({"checkpoint", "verify", run}), 0) << err_.str();
+  ASSERT_EQ(Trainyard({"import", adapter, "--base", model_, "-o", "json"}), 0) << err_.str();
+  const nlohmann::json answer = nlohmann::json::parse(out_.str());
+  EXPECT_EQ(answer["trained_parameters"], 500);
+  EXPECT_EQ(answer["parameters"], 3348 + 500 - 13 * 12) << "the head is there once";
+  EXPECT_EQ(answer["model"]["family"], "llama");
+  EXPECT_EQ(answer["adapter"]["lora"]["dora"], true);
+
+  // The export names the base as PEFT's directory did.
+  ASSERT_EQ(Trainyard({"export", run, "--to", scratch_ + "/back"}), 0) << err_.str();
+  EXPECT_THAT(err_.str(), HasSubstr("the adapter's base is hf/llama"));
+  EXPECT_THAT(*ReadFile(scratch_ + "/back/adapter_config.json"),
+              HasSubstr("\"base_model_name_or_path\": \"hf/llama\""));
+
+  EXPECT_EQ(Trainyard({"import", adapter}), 1);
+  EXPECT_THAT(err_.str(), HasSubstr("--base: wanted the directory of the model that"));
+  EXPECT_EQ(Trainyard({"import", model_, "--base", model_}), 1);
+  EXPECT_THAT(err_.str(), HasSubstr("adapter_config.json"));
+}
+
 // The spec after `submit` has read the directory.
 absl::StatusOr<v1::JobSpec> Resolved(const std::string& model) {
   auto document =

@@ -93,7 +93,7 @@ TEST(Interface, TheVerbsAndTheirOptionsStay) {
           "--seed=S(1) --window=N\n"
           "evaluate CHECKPOINT --data=FILE --field=NAME(text) --chats=FILE --format=NAME "
           "--date=DATE --choices=FILE --window=N\n"
-          "import DIR --to=CKPT --ignore=KEY" +
+          "import DIR --to=CKPT --base=DIR --ignore=KEY" +
           kFormats + kQuiet +
           "\n"
           "export CKPT --to=DIR --dtype=DTYPE --merge" +

@@ -1,7 +1,8 @@
 // Proves, through the service, that a low-rank adapter is trained on another job's weights, by two
 // tensor ranks of which one is killed in the middle, to the bit as without the kill; that the
-// result writes what its export as one model writes, and not what the base writes; and that a spec
-// which would train nothing is refused at submit.
+// result writes what its export as one model writes, and not what the base writes; that its export
+// for PEFT is imported as the same, and trained further; and that a spec which would train nothing
+// is refused at submit.
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -26,6 +27,9 @@ TestJob Tuned(const std::string& name, const std::string& adapter, const std::st
       .data = "text: {path: corpus.txt}",
       .more = absl::StrCat("parallelism: {tensor: 2}\nadapter: {lora: {", adapter, "}}\n", more)};
 }
+
+// The members of an object, without its braces.
+std::string Within(const std::string& object) { return object.substr(1, object.size() - 2); }
 
 TEST(FineTuning, AnAdapterSurvivesAKillAndIsExported) {
   Service service(
@@ -72,6 +76,18 @@ TEST(FineTuning, AnAdapterSurvivesAKillAndIsExported) {
   };
   EXPECT_EQ(written("runs/killed"), written("again"));
   EXPECT_NE(written("runs/killed"), written("runs/base"));
+  // PEFT's directory comes back beside the exported base, writes the same, and is trained further.
+  EXPECT_EQ(service.Trainyard({"export", "runs/base", "--to", "whole-base"}).exit_code, 0);
+  const Finished back = service.Trainyard(
+      {"import", "for_peft", "--base", "whole-base", "--to", "runs/back", "-o", "json"});
+  EXPECT_EQ(back.exit_code, 0) << back;
+  EXPECT_EQ(written("runs/killed"), written("runs/back"));
+  const std::string further = service.Submit(
+      Tuned("further", Within(nlohmann::json::parse(back.output).at("adapter").at("lora").dump()),
+            "init_from: runs/back"));
+  ASSERT_EQ(service.WaitForEnd(further), "SUCCEEDED");
+  EXPECT_LT(service.Steps(further).front().at("loss"), steps.front().at("loss"));
+
   const Finished refused = service.Trainyard({"export", "runs/base", "--to", "none", "--merge"});
   EXPECT_NE(refused.exit_code, 0);
   EXPECT_THAT(refused.errors, HasSubstr("--merge: wanted a checkpoint with an adapter"));

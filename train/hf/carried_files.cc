@@ -62,6 +62,7 @@ absl::Status ParseImport(const std::string& text, HfOrigin& origin) {
   if (!json.is_object() || json.value("version", Json()) != kVersion) return damaged();
   const Json others = json.value("others", Json());
   origin.bare_words = json.value("bare_words", Json()) == true;
+  if (const Json base = json.value("base", Json()); base.is_string()) origin.base = base;
   for (const Json& key : json.value("ignored", Json::array())) {
     if (!key.is_string()) return damaged();
     origin.ignored.push_back(key);
@@ -149,6 +150,16 @@ absl::StatusOr<KeptFiles> FilesToKeep(const HfModel& model, const Roots& roots) 
   files[kHfConfigName] = JsonText(model.directory.config(), 2) + "\n";
   files[kImportName] = JsonText(ImportJson(model, MostAndOthers(dtypes)), 1) + "\n";
   return files;
+}
+
+absl::Status KeepOfAdapter(const std::string& directory, const std::string& base,
+                           KeptFiles& files) {
+  RETURN_IF_ERROR(ReadFiles(directory, kCarried, Roots(), files));
+  if (base.empty()) return absl::OkStatus();
+  Json json = ParseJson(files.at(kImportName));
+  json["base"] = base;
+  files[kImportName] = JsonText(json, 1) + "\n";
+  return absl::OkStatus();
 }
 
 absl::StatusOr<KeptFiles> FilesKept(const std::string& checkpoint, const Roots& roots) {

@@ -6,8 +6,9 @@
 //
 // import.json is {"version": 1, "dtype": "BF16", "others": {"TENSOR": "F32"}}: the dtype that most
 // tensors of the directory have, and the tensors that have another. Where they are so, it also has
-// "ignored": ["KEY"], the keys of config.json that the user had ignored, and "bare_words": true,
-// since config.json was written by Python with numbers that are not finite.
+// "ignored": ["KEY"], the keys of config.json that the user had ignored; "bare_words": true, since
+// config.json was written by Python with numbers that are not finite; and "base": "PATH", the base
+// of an imported adapter as PEFT's directory names it.
 
 #pragma once
 
@@ -43,6 +44,9 @@ std::string KeptPath(const std::string& checkpoint);
 using KeptFiles = std::map<std::string, std::string>;
 // Returns what a checkpoint of the model has to keep. Errors name a file that cannot be read.
 absl::StatusOr<KeptFiles> FilesToKeep(const HfModel& model, const Roots& roots = Roots());
+// Adds what a directory of PEFT has besides: its files of the tokenizer and of generation, with
+// which the adapter was trained, in place of the base's; and what its adapter's base is called.
+absl::Status KeepOfAdapter(const std::string& directory, const std::string& base, KeptFiles& files);
 // Returns what a checkpoint keeps. Empty: nothing.
 absl::StatusOr<KeptFiles> FilesKept(const std::string& checkpoint, const Roots& roots = Roots());
 // Writes and syncs the files in CHECKPOINT/hugging_face.
@@ -58,6 +62,7 @@ struct HfOrigin {
   HfDTypes dtypes;
   std::vector<std::string> ignored;
   bool bare_words = false;
+  std::string base = {};  // Of an imported adapter. Empty: nobody said.
   KeptFiles files;
 };
 // Writes and syncs the tokenizer's and the generation's files in the directory. Returns their

@@ -14,9 +14,6 @@
 
 namespace trainyard {
 
-inline constexpr char kAdapterConfigName[] = "adapter_config.json";
-inline constexpr char kAdapterWeightsName[] = "adapter_model.safetensors";
-
 // OK if PEFT loads an adapter that consists of these parameters. Otherwise an error that begins
 // with the name of the first one that it would take for something else, and names --merge.
 absl::Status CheckPeftLoads(const ModelConfig& model, const std::vector<ParameterSpec>& trained);

@@ -8,46 +8,17 @@
 #include "models/hf/model.h"
 #include "train/checkpoint/save.h"
 #include "train/hf/carried_files.h"
+#include "train/hf/copy_parameters.h"
 #include "train/hf/pending_directory.h"
 
 namespace trainyard {
-namespace {
 
-constexpr char kJobId[] = "import";
-
-// Reads all parameters, and so checks their values.
-absl::Status CheckValues(const HfWeights& weights) {
-  std::vector<char> values;
-  for (const HfWeight& weight : weights.all()) {
-    for (const HfParameter& parameter : weight.layout.parameters) {
-      values.resize(size_t(parameter.shape.elements()) * SizeOf(weight.dtype));
-      RETURN_IF_ERROR(HfWeights::Read(weight, parameter, values.data()));
-    }
-  }
-  return absl::OkStatus();
+RunState ImportedState(const ModelConfig& model) {
+  return {.job_id = "import",
+          .model = model,
+          .layout = {},
+          .build = absl::StrCat(Version(), "+", Revision())};
 }
-
-// Writes all parameters, one after the other.
-absl::StatusOr<std::vector<StoredTensor>> WriteParameters(const HfWeights& weights,
-                                                          const std::string& checkpoint,
-                                                          Storage& storage) {
-  ASSIGN_OR_RETURN(RankWriter writer, RankWriter::Create(checkpoint, /*rank=*/0, storage));
-  std::vector<char> values;
-  for (const HfWeight& weight : weights.all()) {
-    for (const HfParameter& parameter : weight.layout.parameters) {
-      values.resize(size_t(parameter.shape.elements()) * SizeOf(weight.dtype));
-      RETURN_IF_ERROR(HfWeights::Read(weight, parameter, values.data()));
-      RETURN_IF_ERROR(writer.Append({.name = parameter.name,
-                                     .dtype = weight.dtype,
-                                     .global_shape = parameter.shape,
-                                     .box = WholeBox(parameter.shape),
-                                     .data = values.data()}));
-    }
-  }
-  return writer.Finish();
-}
-
-}  // namespace
 
 absl::StatusOr<Imported> ImportHf(const ImportOptions& options, Storage& storage) {
   const std::string& to = options.to;
@@ -59,19 +30,17 @@ absl::StatusOr<Imported> ImportHf(const ImportOptions& options, Storage& storage
     imported.parameters += uint64_t(weight.layout.slice_elements() * weight.layout.slices());
   }
   if (to.empty()) {
-    RETURN_IF_ERROR(CheckValues(model.weights));
+    RETURN_IF_ERROR(CopyParameters(model.weights, {}, nullptr));
     return imported;
   }
   ASSIGN_OR_RETURN(PendingDirectory pending, PendingDirectory::Create(to, storage));
-  ASSIGN_OR_RETURN(std::vector<StoredTensor> written,
-                   WriteParameters(model.weights, pending.path(), storage));
+  ASSIGN_OR_RETURN(RankWriter writer, RankWriter::Create(pending.path(), /*rank=*/0, storage));
+  RETURN_IF_ERROR(CopyParameters(model.weights, {}, &writer));
+  ASSIGN_OR_RETURN(std::vector<StoredTensor> written, writer.Finish());
   RETURN_IF_ERROR(WriteKept(kept, pending.path(), storage));
-  const RunState state{.job_id = kJobId,
-                       .model = imported.model,
-                       .layout = {},
-                       .build = absl::StrCat(Version(), "+", Revision())};
-  ASSIGN_OR_RETURN(const Manifest manifest,
-                   CommitAlone(pending.path(), state, std::move(written), storage));
+  ASSIGN_OR_RETURN(
+      const Manifest manifest,
+      CommitAlone(pending.path(), ImportedState(imported.model), std::move(written), storage));
   imported.size_bytes = manifest.size_bytes();
   imported.left = pending.left();
   RETURN_IF_ERROR(pending.Commit());

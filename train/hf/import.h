@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "models/arch/config.h"
+#include "train/checkpoint/manifest.h"
 #include "train/checkpoint/storage.h"
 
 namespace trainyard {
@@ -29,6 +30,9 @@ struct ImportOptions {
   std::string to = {};
   std::vector<std::string> ignored = {};  // As of ConfigFromHf.
 };
+
+// What the manifest of an import says of its run.
+RunState ImportedState(const ModelConfig& model);
 
 // Reads the directory and makes the checkpoint. If an error is returned, nothing was changed:
 // - NOT_FOUND: a file of the directory is missing, or the directory of `to`.

@@ -4,13 +4,13 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
-#include <numeric>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/half.h"
 #include "common/status_macros.h"
 #include "models/program/low_rank.h"
+#include "train/hf/row_norm.h"
 
 namespace trainyard {
 namespace {
@@ -28,10 +28,6 @@ DType Loaded(HfDType dtype) {
     default:
       return DType::kF32;
   }
-}
-
-double NormOf(std::span<const double> row) {
-  return std::sqrt(std::inner_product(row.begin(), row.end(), row.begin(), 0.0));
 }
 
 }  // namespace
@@ -131,7 +127,7 @@ absl::Status TensorWriter::Merge(const HfParameter& parameter, const Box& box, D
   const double scale = adapter.scale();
   for (int64_t row = 0; row < rows; ++row) {
     const std::span<double> sums(w.data() + row * columns, size_t(columns));
-    if (adapter.dora) magnitudes[size_t(row)] += NormOf(sums);
+    if (adapter.dora) magnitudes[size_t(row)] += RowNorm(sums);
     for (int64_t k = 0; k < rank; ++k) {
       const double factor = scale * b[size_t(row * rank + k)];
       for (int64_t column = 0; column < columns; ++column) {
@@ -139,7 +135,7 @@ absl::Status TensorWriter::Merge(const HfParameter& parameter, const Box& box, D
       }
     }
     if (!adapter.dora) continue;
-    const double norm = NormOf(sums);  // A row of norm 0 stays so.
+    const double norm = RowNorm(sums);  // A row of norm 0 stays so.
     for (double& sum : sums) sum *= norm > 0 ? magnitudes[size_t(row)] / norm : 0;
   }
   Keep(w, dtype);
@@ -159,7 +155,7 @@ absl::Status TensorWriter::LoadMagnitudes(const HfParameter& offset, const Box& 
     const int64_t count = std::min(chunk, rows - row);
     RETURN_IF_ERROR(LoadNumbers(weight, {{first + row, 0}, {count, columns}}, w));
     for (int64_t i = 0; i < count; ++i) {
-      magnitudes[size_t(row + i)] += NormOf({w.data() + i * columns, size_t(columns)});
+      magnitudes[size_t(row + i)] += RowNorm({w.data() + i * columns, size_t(columns)});
     }
   }
   Keep(magnitudes, dtype);

@@ -128,6 +128,13 @@ absl::Status CheckTargets(const Checkpoint& checkpoint, const std::set<std::stri
 absl::Status CheckAdapter(const InitFrom& from, const Checkpoint& checkpoint) {
   const std::optional<LoraNumbers>& found = checkpoint.state().adapter;
   if (!found || found == from.adapter) return absl::OkStatus();
+  if (from.adapter && !found->nf4 && !found->dora) {
+    // The job quantises the whole base, as it would that of a directory. With dora, the checkpoint
+    // has differences from the norms of the whole base.
+    LoraNumbers in_nf4 = *found;
+    in_nf4.nf4 = from.adapter->nf4;
+    if (in_nf4 == from.adapter) return absl::OkStatus();
+  }
   return absl::InvalidArgumentError(absl::StrCat(
       checkpoint.path(), ": wanted a checkpoint without an adapter or with that of the ", "job (",
       ToString(from.adapter), "), found an adapter: ", ToString(found),

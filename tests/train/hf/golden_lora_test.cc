@@ -4,28 +4,20 @@
 // job with the same adapter, on one rank or divided over four, has the same losses, norms and
 // exported adapters after twenty steps with clipping (1e-7), whether its base is a checkpoint or a
 // directory. Its checkpoints have the adapter alone. What it exports is PEFT's directory, whose
-// config.json names the same layers; the model with both merged has PEFT's logits (1e-8). Another
-// base or another adapter is refused.
+// config.json names the same layers; the model with both merged has PEFT's logits (1e-8), and so
+// has what `import` makes of PEFT's directory. Another base or another adapter is refused.
+#include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
 #include "gmock/gmock.h"
-#include "models/hf/model.h"
-#include "models/hf/safetensors.h"
-#include "models/model.h"
 #include "tests/models/hf/files.h"
-#include "tests/models/tiny.h"
-#include "tests/train/step/run_job.h"
-#include "tests/train/step/tensors.h"
-#include "train/checkpoint/adapter_of.h"
-#include "train/data/indexed.h"
-#include "train/data/indexed_writer.h"
+#include "tests/train/hf/golden_adapter.h"
 #include "train/hf/export.h"
 #include "train/hf/import.h"
-#include "train/step/snapshot.h"
+#include "train/hf/import_adapter.h"
 
 namespace trainyard::testing {
 namespace {
@@ -34,8 +26,7 @@ using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
 // As in make_lora.py.
-constexpr int64_t kSamples = 4, kSequence = 9, kSteps = 20;
-constexpr char kPrefix[] = "base_model.model.";
+constexpr int64_t kSteps = 20;
 
 constexpr char kNf4Base[] = "../nf4/base";
 
@@ -80,34 +71,6 @@ const LoraCase kCases[] = {
 
 bool IsOfExperts(absl::string_view layer) { return absl::StrContains(layer, ".experts"); }
 
-SafetensorsFile Open(const std::string& path) {
-  absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path);
-  CHECK(file.ok()) << file.status();
-  return *std::move(file);
-}
-
-template <typename T>
-std::vector<T> Read(const SafetensorsFile& file, const std::string& name) {
-  const SafetensorsTensor& tensor = file.tensors().at(name);
-  CHECK(SizeOf(tensor.dtype) == sizeof(T)) << name;
-  std::vector<T> values(tensor.bytes / sizeof(T));
-  CHECK(file.Read(tensor, 0, values.data(), tensor.bytes).ok());
-  return values;
-}
-
-// The tensors of a file of f64, without PEFT's prefix.
-Tensors ReadAdapter(const std::string& path) {
-  const SafetensorsFile file = Open(path);
-  Tensors tensors;
-  for (const auto& [name, tensor] : file.tensors()) {
-    CHECK(name.starts_with(kPrefix)) << name;
-    tensors[name.substr(sizeof(kPrefix) - 1)] = Read<double>(file, name);
-  }
-  return tensors;
-}
-
-Json ReadJson(const std::string& path) { return Json::parse(std::ifstream(path)); }
-
 class GoldenLora : public ::testing::TestWithParam<LoraCase> {
  protected:
   void SetUp() override {
@@ -120,21 +83,8 @@ class GoldenLora : public ::testing::TestWithParam<LoraCase> {
   }
 
   JobConfig Job(const std::string& name) const {
-    const std::string prefix = absl::StrCat(scratch_, "/", name, "-tokens");
-    const auto writer = IndexedWriter::Create(prefix, IndexDType::kInt32);
-    CHECK(writer.ok()) << writer.status();
-    const std::vector<int32_t> tokens(tokens_.begin(), tokens_.end());
-    CHECK((*writer)->AddDocument(tokens).ok());
-    CHECK((*writer)->Finish().ok());
-    JobConfig job = TinyJob(absl::StrCat(scratch_, "/", name));
-    job.model.architecture = GivenModel{.family = model_.family()};
-    for (const Field& field : FieldsOf(model_)) {
-      job.model.architecture->fields[field.rule.name] = field.value;
-    }
-    job.batch = {.global = kSamples, .micro = 1, .sequence = kSequence};
-    job.data = IndexedData{.prefix = prefix};
+    JobConfig job = JobOnTokens(model_, tokens_, absl::StrCat(scratch_, "/", name));
     job.steps = kSteps;
-    job.seed = 11;
     job.init_from = scratch_ + "/base";
     job.adapter = AdapterConfig{.lora = GetParam().lora};
     return job;
@@ -142,14 +92,9 @@ class GoldenLora : public ::testing::TestWithParam<LoraCase> {
 
   void ExpectGolden(const std::vector<RankRun>& runs, const JobConfig& job) const {
     for (const RankRun& run : runs) ASSERT_TRUE(run.status.ok()) << run.status;
-    std::vector<double> losses, norms;
-    for (const StepRecord& record : runs[0].records) {
-      losses.push_back(record.loss);
-      norms.push_back(record.grad_norm);
-    }
-    EXPECT_LE(LargestDifference({{"losses", losses}, {"norms", norms}},
-                                {{"losses", Read<double>(golden_, "losses")},
-                                 {"norms", Read<double>(golden_, "grad_norms")}}),
+    EXPECT_LE(LargestDifference({{"losses", LossesOf(runs[0])}, {"norms", NormsOf(runs[0])}},
+                                {{"losses", ReadTensor<double>(golden_, "losses")},
+                                 {"norms", ReadTensor<double>(golden_, "grad_norms")}}),
               1e-7);
     const std::string to = job.checkpoint->directory + "-exported";
     const auto exported = ExportHf(Newest(job.checkpoint->directory), {.to = to});
@@ -173,27 +118,10 @@ class GoldenLora : public ::testing::TestWithParam<LoraCase> {
     EXPECT_EQ(got, wanted);
   }
 
-  // The logits of the checkpoint, with its adapter if it has one.
-  std::vector<double> Logits(const Checkpoint& checkpoint) const {
-    const auto executable =
-        Bind(RecordInference(*CreateModel(model_), {.precision = Precision::F64(),
-                                                    .micro_batch = kSamples,
-                                                    .sequence = kSequence,
-                                                    .adapter = AdapterOf(checkpoint)}));
-    const absl::Status loaded = LoadSnapshot(checkpoint, LoadWhat::kParameters, *executable);
-    CHECK(loaded.ok()) << loaded;
-    executable->Run(Action::kPrepare);
-    executable->WriteInput("tokens", 0, std::vector<int32_t>(tokens_.begin(), tokens_.end() - 1));
-    executable->Run(Action::kForward);
-    std::vector<double> logits(Read<double>(golden_, "logits").size());
-    executable->ReadOutput("logits", 0, logits.data(), logits.size() * sizeof(double));
-    return logits;
-  }
-
   const std::string scratch_ = EmptyDirectory(absl::StrCat("lora-", GetParam().name));
   const std::string directory_ = SourceFile(absl::StrCat("tests/golden/lora/", GetParam().name));
-  const SafetensorsFile golden_ = Open(directory_ + "/golden.safetensors");
-  const std::vector<int64_t> tokens_ = Read<int64_t>(golden_, "tokens");
+  const SafetensorsFile golden_ = OpenSafetensors(directory_ + "/golden.safetensors");
+  const std::vector<int64_t> tokens_ = ReadTensor<int64_t>(golden_, "tokens");
   ModelConfig model_;
 };
 
@@ -228,9 +156,10 @@ TEST_P(GoldenLora, TwentyStepsAreThoseOfPeft) {
   const auto whole = ExportHf(trained, {.to = merged, .dtype = HfDType::kF64, .merge = true});
   ASSERT_TRUE(whole.ok()) << whole.status();
   ASSERT_TRUE(ImportHf({merged, scratch_ + "/again"}).ok());
-  const Tensors wanted = {{"logits", Read<double>(golden_, "logits")}};
-  EXPECT_LE(LargestDifference({{"logits", Logits(trained)}}, wanted), 1e-8);
-  EXPECT_LE(LargestDifference({{"logits", Logits(*Checkpoint::Open(scratch_ + "/again"))}}, wanted),
+  const Tensors wanted = {{"logits", ReadTensor<double>(golden_, "logits")}};
+  EXPECT_LE(LargestDifference({{"logits", LogitsOf(trained, tokens_)}}, wanted), 1e-8);
+  EXPECT_LE(LargestDifference(
+                {{"logits", LogitsOf(*Checkpoint::Open(scratch_ + "/again"), tokens_)}}, wanted),
             1e-8);
 }
 
@@ -269,7 +198,7 @@ TEST_P(GoldenLora, AnAdapterIsTakenAsItIsOrRefused) {
   next.steps = 1;
   const RankRun run = RunJob(next)[0];
   ASSERT_TRUE(run.status.ok()) << run.status;
-  EXPECT_LT(run.records[0].loss, Read<double>(golden_, "losses")[0]);
+  EXPECT_LT(run.records[0].loss, ReadTensor<double>(golden_, "losses")[0]);
 
   const auto refusal = [&](const std::optional<AdapterConfig>& adapter) {
     JobConfig other = Job("other");
@@ -304,6 +233,44 @@ TEST_P(GoldenLora, AnAdapterIsTakenAsItIsOrRefused) {
   EXPECT_THAT(refusal(adapter),
               HasSubstr(of_experts_alone ? "q_proj.lora_A.weight (parameter): wanted"
                                          : "which is none of adapter.lora.targets"));
+}
+
+// The loss of PEFT's logits.
+double LossOf(const std::vector<double>& logits, const std::vector<int64_t>& tokens) {
+  const size_t rows = tokens.size() - 1, vocab = logits.size() / rows;
+  double loss = 0;
+  for (size_t row = 0; row < rows; ++row) {
+    double sum = 0;
+    for (size_t i = 0; i < vocab; ++i) sum += std::exp(logits[row * vocab + i]);
+    loss += std::log(sum) - logits[row * vocab + size_t(tokens[row + 1])];
+  }
+  return loss / double(rows);
+}
+
+// An adapter that PEFT trained beside a base in 4 bits goes on beside the same base: `import` has
+// the whole base, which a job quantises as it does a directory.
+TEST_P(GoldenLora, TheDirectoryOfPeftIsImported) {
+  const auto imported = ImportAdapter({.from = directory_, .to = scratch_ + "/imported"}, Base());
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  const auto checkpoint = FindCheckpoint(scratch_ + "/imported");
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  const std::vector<double> wanted = ReadTensor<double>(golden_, "logits");
+  if (GetParam().lora.base != LoraBase::kNf4) {
+    EXPECT_LE(LargestDifference({{"logits", LogitsOf(*checkpoint->checkpoint, tokens_)}},
+                                {{"logits", wanted}}),
+              1e-8);
+    return;
+  }
+  JobConfig job = Job("from-imported");
+  job.steps = 1;
+  job.init_from = scratch_ + "/imported";
+  const RankRun run = RunJob(job)[0];
+  if (GetParam().lora.dora) {  // The norms that were subtracted are those of the whole base.
+    EXPECT_THAT(std::string(run.status.message()), HasSubstr("found an adapter: rank 2"));
+    return;
+  }
+  ASSERT_TRUE(run.status.ok()) << run.status;
+  EXPECT_NEAR(run.records[0].loss, LossOf(wanted, tokens_), 1e-8);
 }
 
 // What PEFT would load as something else: adapters of dense layers beside experts, and a trained

@@ -1,0 +1,284 @@
+#include "train/hf/peft_directory.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/canonical.h"
+#include "common/files.h"
+#include "common/half.h"
+#include "common/shown.h"
+#include "common/status_macros.h"
+#include "common/text.h"
+#include "models/arch/registry.h"
+#include "models/hf/config.h"
+#include "models/hf/finite.h"
+#include "models/hf/model_directory.h"
+#include "models/model.h"
+#include "models/parallel/mesh.h"
+#include "models/program/low_rank.h"
+
+namespace trainyard {
+namespace {
+
+constexpr uint64_t kMaxConfigBytes = 16 << 20;
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+// "lm_head" for "lm_head.weight".
+std::string ModuleOfParameter(const std::string& name) { return name.substr(0, name.rfind('.')); }
+
+// Calls visit(spec) for each parameter that the model declares beside this adapter.
+template <typename Visit>
+void ForEachSpec(const ModelConfig& model, const LowRank& adapter, Visit&& visit) {
+  for (const ParameterStorage& storage : DeclareParameters(*CreateModel(model), adapter)) {
+    for (const ParameterSpec& spec : storage.parameters) visit(spec);
+  }
+}
+
+LowRank OfAllLayers(int64_t rank) {
+  return {.rank = rank, .adapts = [](absl::string_view) { return true; }};
+}
+
+// The dtype in which numbers of a file are kept. Absent: no numbers of a kind that adapters have.
+std::optional<DType> KeptAs(HfDType stored) {
+  switch (stored) {
+    case HfDType::kF64:
+      return DType::kF64;
+    case HfDType::kF32:
+    case HfDType::kF16:
+      return DType::kF32;
+    case HfDType::kBF16:
+      return DType::kBF16;
+    default:
+      return std::nullopt;
+  }
+}
+
+// The error for a directory without the file of weights. It names what is there instead, if any.
+absl::Status NoWeights(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListCanonical(path));
+  for (const std::string& name : names) {
+    if (!absl::EndsWith(name, ".bin") && !absl::EndsWith(name, ".pt")) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, "/", name, ": wanted ", kAdapterWeightsName, ", found a pickle file, which may run ",
+        "any program while it is read; load the adapter with PEFT and write it with ",
+        "save_pretrained(..., safe_serialization=True)"));
+  }
+  return absl::NotFoundError(absl::StrCat(path, ": wanted ", kAdapterWeightsName, " beside ",
+                                          kAdapterConfigName, ", found no such file"));
+}
+
+}  // namespace
+
+bool IsPeftDirectory(const std::string& path) {
+  return Exists(absl::StrCat(path, "/", kAdapterConfigName)) &&
+         !Exists(absl::StrCat(path, "/", kHfConfigName));
+}
+
+absl::StatusOr<PeftConfig> ReadPeftConfig(const std::string& directory) {
+  const Roots roots;
+  ASSIGN_OR_RETURN(const std::string found, roots.FindDirectory(directory));
+  const std::string path = absl::StrCat(found, "/", kAdapterConfigName);
+  ASSIGN_OR_RETURN(const std::string text, ReadHfFile(path, kMaxConfigBytes, roots));
+  absl::StatusOr<PeftConfig> config = ParsePeftConfig(text);
+  if (config.ok()) return config;
+  const char* const between = absl::IsInvalidArgument(config.status()) ? ":\n" : ": ";
+  return absl::Status(config.status().code(),
+                      absl::StrCat(path, between, config.status().message()));
+}
+
+absl::StatusOr<PeftDirectory> PeftDirectory::Open(const std::string& path, PeftConfig config,
+                                                  const HfModel& base) {
+  const Roots roots;
+  ASSIGN_OR_RETURN(const std::string found, roots.FindDirectory(path));
+  const std::string weights = absl::StrCat(found, "/", kAdapterWeightsName);
+  if (!Exists(weights)) return NoWeights(found);
+  ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(weights, roots));
+  PeftDirectory directory(found, std::move(config), std::move(file));
+  ASSIGN_OR_RETURN(const HfTable* const table, FindHfTable(base.config));
+  const PeftNames names(base.config, *table);
+  ASSIGN_OR_RETURN(const std::vector<TrainedParameter> trained, directory.FindTrained(base, names));
+  ASSIGN_OR_RETURN(const PeftTensors placed, names.Place(trained));
+  RETURN_IF_ERROR(directory.AddWeights(base, placed));
+  RETURN_IF_ERROR(directory.CheckLoads(base, names, placed));
+  for (const TrainedParameter& parameter : trained) directory.trained_.insert(parameter.name);
+  return directory;
+}
+
+absl::Status PeftDirectory::Refuse(absl::string_view tensor, absl::string_view what) const {
+  return absl::InvalidArgumentError(absl::StrCat(
+      file_.path(), ": tensor ", VisibleUtf8(CutUtf8(tensor, kShownBytes)), ": ", what));
+}
+
+// The layers that have an adapter in the file, and the modules that are there as a whole. What a
+// layer must have besides is found by the names of PeftNames::Place.
+absl::StatusOr<std::vector<TrainedParameter>> PeftDirectory::FindTrained(
+    const HfModel& base, const PeftNames& names) const {
+  const SafetensorsTensors& tensors = file_.tensors();
+  const auto has_adapter = [&](absl::string_view module) {
+    const std::string begin = absl::StrCat(kPeftPrefix, module, ".lora_");
+    const auto first = tensors.lower_bound(begin);
+    return first != tensors.end() && absl::StartsWith(first->first, begin);
+  };
+  std::set<std::string, std::less<>> targets;
+  std::set<std::string> saved;
+  absl::Status status;
+  const auto find = [&](const ParameterSpec& spec) {
+    const std::string target = TargetOf(AdaptedModuleOf(spec.name));
+    if (spec.stacked) {
+      const auto experts = names.OfExperts(target);
+      const bool named = experts.ok() && config_.TargetsParameter(experts->name());
+      if (named && absl::EndsWith(spec.name, kLowRankDown)) targets.insert(target);
+      return;
+    }
+    const bool narrow = IsLowRank(spec.name);
+    const auto layout = narrow ? names.OfAdapter(spec.name) : names.OfModule(spec.name);
+    const std::string tensor = layout.ok() ? layout->tensor : spec.name;
+    const std::string module = narrow && !layout.ok() ? target : std::string(ModuleOf(tensor));
+    const bool there = narrow ? has_adapter(module) : tensors.contains(kPeftPrefix + tensor);
+    if (!there) return;
+    if (!layout.ok()) {
+      status.Update(Refuse(kPeftPrefix + tensor, layout.status().message()));
+    } else if (narrow) {
+      targets.insert(target);
+    } else {
+      saved.insert(ModuleOfParameter(spec.name));
+    }
+  };
+  ForEachSpec(base.config, OfAllLayers(config_.numbers.rank), find);
+  RETURN_IF_ERROR(status);
+  if (targets.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        file_.path(), ": wanted adapters of layers of ", base.directory.path(), ", found none in ",
+        tensors.size(), " tensors", tensors.empty() ? "" : "; the first is ",
+        tensors.empty() ? "" : VisibleUtf8(CutUtf8(tensors.begin()->first, kShownBytes)),
+        "; --base names the model that the adapter was trained beside"));
+  }
+  const LowRank adapter{.rank = config_.numbers.rank,
+                        .magnitudes = config_.numbers.dora,
+                        .adapts = [&](absl::string_view name) { return targets.contains(name); }};
+  std::vector<TrainedParameter> trained;
+  std::set<std::string> seen;  // Tied parameters are declared twice.
+  for (const ParameterStorage& storage : DeclareParameters(*CreateModel(base.config), adapter)) {
+    for (const ParameterBox& box : BoxesOf(storage, Mesh())) {
+      const bool trains = IsLowRank(box.name) || saved.contains(ModuleOfParameter(box.name));
+      if (trains && seen.insert(box.name).second) trained.push_back({box.name, box.global_shape});
+    }
+  }
+  return trained;
+}
+
+absl::Status PeftDirectory::AddWeights(const HfModel& base, const PeftTensors& placed) {
+  std::set<std::string> used;
+  for (const HfLayout& layout : placed.tensors) {
+    const auto found = file_.tensors().find(layout.tensor);
+    if (found == file_.tensors().end()) {
+      return Refuse(layout.tensor, absl::StrCat("missing beside others of its layer; wanted the "
+                                                "shape ",
+                                                ShapeText(layout.shape)));
+    }
+    const SafetensorsTensor& stored = found->second;
+    const std::optional<DType> dtype = KeptAs(stored.dtype);
+    if (!dtype) {
+      return Refuse(layout.tensor,
+                    absl::StrCat("wanted F64, F32, BF16 or F16, found ", Name(stored.dtype)));
+    }
+    if (stored.shape != layout.shape) {
+      return Refuse(layout.tensor,
+                    absl::StrCat("wanted the shape ", ShapeText(layout.shape), ", by r of ",
+                                 kAdapterConfigName, " and the sizes of the base ",
+                                 base.directory.path(), ", found ", ShapeText(stored.shape)));
+    }
+    used.insert(layout.tensor);
+    weights_.push_back({.layout = layout, .dtype = *dtype, .stored = stored});
+  }
+  for (const auto& [name, tensor] : file_.tensors()) {
+    if (used.contains(name)) continue;
+    if (!absl::StartsWith(name, kPeftPrefix)) {
+      return Refuse(name, absl::StrCat("wanted a name that begins with ", kPeftPrefix,
+                                       ", as PEFT writes it"));
+    }
+    return Refuse(name,
+                  absl::StrCat("wanted an adapter of a linear layer of ", base.directory.path(),
+                               " that is no head or router, of experts that target_parameters ",
+                               "names, or a module of its own that is not tied to another, found ",
+                               "another tensor"));
+  }
+  return absl::OkStatus();
+}
+
+// PEFT passes over tensors whose layers adapter_config.json does not name, and gives layers first
+// values that the file lacks. Both would be another model.
+absl::Status PeftDirectory::CheckLoads(const HfModel& base, const PeftNames& names,
+                                       const PeftTensors& placed) {
+  if (!placed.targets.empty() && config_.transposed != placed.transposed) {
+    const auto text = [](bool value) { return value ? "true" : "false"; };
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, "/", kAdapterConfigName, ":\nfan_in_fan_out: wanted ",
+                     text(placed.transposed), ", since the layers of ", base.directory.path(),
+                     " keep ", placed.transposed ? "[in, out]" : "[out, in]", " matrices, found ",
+                     text(config_.transposed)));
+  }
+  absl::Status status;
+  const bool by_name = config_.targets && config_.excluded;
+  ForEachSpec(base.config, OfAllLayers(config_.numbers.rank), [&](const ParameterSpec& spec) {
+    if (spec.stacked || !status.ok()) return;
+    const bool narrow = IsLowRank(spec.name);
+    const auto layout = narrow ? names.OfAdapter(spec.name) : names.OfModule(spec.name);
+    if (!layout.ok() || (narrow && !by_name)) return;
+    const std::string module(ModuleOf(layout->tensor));
+    const bool there = narrow ? placed.targets.contains(module)
+                              : placed.saved.contains(ModuleOfParameter(layout->tensor));
+    const bool named = narrow ? config_.Targets(module) : config_.Saves(layout->tensor);
+    if (there == named) return;
+    const char* const key = narrow ? "target_modules" : "modules_to_save";
+    const std::string tensor =
+        narrow ? absl::StrCat(kPeftPrefix, module, kLowRankDown) : kPeftPrefix + layout->tensor;
+    status = Refuse(tensor, there ? absl::StrCat(key, " of ", kAdapterConfigName,
+                                                 " does not name it, so PEFT would not load it")
+                                  : absl::StrCat("missing, though ", key, " of ",
+                                                 kAdapterConfigName, " names it"));
+  });
+  return status;
+}
+
+absl::Status PeftDirectory::ForEachParameter(const PeftWeight& weight,
+                                             const UseParameter& use) const {
+  const HfLayout& layout = weight.layout;
+  std::vector<char> tensor(size_t(weight.stored.bytes));
+  RETURN_IF_ERROR(file_.Read(weight.stored, 0, tensor.data(), tensor.size()));
+  if (weight.stored.dtype == HfDType::kF16) {
+    std::vector<uint16_t> halves(tensor.size() / sizeof(uint16_t));
+    std::memcpy(halves.data(), tensor.data(), tensor.size());
+    tensor.resize(halves.size() * sizeof(float));
+    std::transform(halves.begin(), halves.end(), reinterpret_cast<float*>(tensor.data()),
+                   HalfToFloat);
+  }
+  const size_t element = SizeOf(weight.dtype);
+  const int64_t elements = int64_t(tensor.size() / element);
+  if (int64_t at = FirstNotFinite(tensor.data(), elements, weight.dtype); at < elements) {
+    std::vector<int64_t> index(layout.shape.size());
+    for (size_t dim = index.size(); dim-- > 0; at /= layout.shape[dim]) {
+      index[dim] = at % layout.shape[dim];
+    }
+    return Refuse(layout.tensor, absl::StrCat("wanted finite numbers, found NaN or infinity at ",
+                                              ShapeText(index)));
+  }
+  const size_t slice_bytes = size_t(layout.slice_elements()) * element;
+  std::vector<char> values;
+  for (const HfParameter& parameter : layout.parameters) {
+    values.resize(size_t(parameter.shape.elements()) * element);
+    TakeRows(parameter, element, tensor.data() + size_t(parameter.index.value_or(0)) * slice_bytes,
+             values.data());
+    RETURN_IF_ERROR(use(parameter, values));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace trainyard

@@ -34,7 +34,7 @@ class ChatFile {
 
   const std::string& path() const { return file_.path(); }
   int64_t lines() const { return int64_t(index_.size()); }
-  const IndexedLine& line(int64_t number) const { return index_[size_t(number)]; }
+  IndexedLine line(int64_t number) const { return index_[size_t(number)]; }
 
   // Returns the tokens of a line. DATA_LOSS: it is not the line of the index any more.
   absl::StatusOr<EncodedLine> Read(int64_t number) const {
@@ -91,10 +91,10 @@ struct ChatLines {
   TooLong too_long = TooLong::kRefuse;
   int64_t sequence = 0;
 
-  const IndexedLine& line(int64_t line) const { return file->line(first + line); }
+  IndexedLine line(int64_t line) const { return file->line(first + line); }
   // The places that the conversations of a line take in a sample. All 0: it is left out.
   Places PlacesOf(int64_t number) const {
-    const IndexedLine& indexed = line(number);
+    const IndexedLine indexed = line(number);
     if (!HasTargets(indexed)) return {};
     const Places whole = WholePlaces(indexed);
     if (whole.sum() <= sequence) return whole;
@@ -214,7 +214,7 @@ struct LineCounts {
 LineCounts CountLines(const ChatLines& part) {
   LineCounts counts;
   for (int64_t i = 0; i < part.count; ++i) {
-    const IndexedLine& line = part.line(i);
+    const IndexedLine line = part.line(i);
     counts.without_targets += !HasTargets(line);
     counts.longest = std::max(counts.longest, WholePlaces(line).sum());
     if (!HasTargets(line) || WholePlaces(line).sum() <= part.sequence) continue;

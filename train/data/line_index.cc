@@ -23,13 +23,12 @@
 #include "common/file_descriptor.h"
 #include "common/files.h"
 #include "common/log.h"
-#include "common/read_all.h"
 #include "common/status_macros.h"
 
 namespace trainyard {
 namespace {
 
-constexpr char kLineMagic[8] = {'T', 'Y', 'L', 'I', 'N', 'E', 'S', '2'};
+constexpr char kLineMagic[8] = {'T', 'Y', 'L', 'I', 'N', 'E', 'S', '3'};
 constexpr size_t kDigestInName = 12;
 
 // What the index was made of.
@@ -38,14 +37,18 @@ struct LineHeader {
   uint64_t file_bytes = 0;
   int64_t changed_ns = 0;  // When the file was written last, in Unix time.
   uint64_t lines = 0;
-  uint32_t crc = 0;        // CRC-32 of the lines.
+  uint32_t crc = 0;        // CRC-32 of the arrays.
   char encoding[64] = {};  // The digest, in hexadecimal digits.
-  uint32_t unused = 0;
+  uint32_t pairs = 0;      // 1: there is an array of rejected answers.
 };
 static_assert(sizeof(LineHeader) == 104);
 
-uint32_t CrcOf(const LineIndex& index) {
-  return Crc32(0, index.data(), index.size() * sizeof(IndexedLine));
+uint32_t CrcOf(LineIndex& index) {
+  uint32_t crc = 0;
+  for (const std::span<std::byte> array : index.arrays()) {
+    crc = Crc32(crc, array.data(), array.size());
+  }
+  return crc;
 }
 
 absl::StatusOr<LineHeader> HeaderOf(const InputFile& file, const LineEncoding& encoding) {
@@ -55,6 +58,16 @@ absl::StatusOr<LineHeader> HeaderOf(const InputFile& file, const LineEncoding& e
   header.file_bytes = file.size();
   encoding.digest().copy(header.encoding, sizeof(header.encoding));
   return header;
+}
+
+bool ReadExactly(int file, void* to, size_t bytes) {
+  for (size_t done = 0; done < bytes;) {
+    const ssize_t n = ::read(file, static_cast<std::byte*>(to) + done, bytes - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    done += size_t(n);
+  }
+  return true;
 }
 
 // Where an index lies. The directory is opened once, without links on the way, and files in it are
@@ -71,40 +84,45 @@ IndexPlace PlaceOf(const InputFile& file, const LineEncoding& encoding) {
                        kLineIndexSuffix)};
 }
 
+// Whether the lines can be those of a file of so many bytes.
+bool CanBe(const LineIndex& index, uint64_t file_bytes) {
+  uint64_t after = 0;
+  for (size_t i = 0; i < index.size(); ++i) {
+    const IndexedLine line = index[i];
+    if (line.offset < after || line.offset >= file_bytes) return false;
+    if (line.target != 0 && line.target >= line.ids) return false;
+    if (line.rejected_target != 0 && line.rejected_target >= line.rejected_ids) return false;
+    after = line.offset + 1;
+  }
+  return index.size() > 0;
+}
+
 // Nothing if there is no index, or none of this file and encoding.
 std::optional<LineIndex> ReadIndex(const IndexPlace& place, const LineHeader& wanted) {
   if (!place.directory.ok()) return std::nullopt;
   const FileDescriptor file(::openat(place.directory->get(), place.name.c_str(),
                                      O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   struct stat info;
-  // A line has two bytes at least.
-  const uint64_t most = sizeof(LineHeader) + (wanted.file_bytes / 2 + 1) * sizeof(IndexedLine);
-  if (file.get() < 0 || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode) ||
-      uint64_t(info.st_size) > most) {
-    return std::nullopt;
-  }
-  const absl::StatusOr<std::string> bytes = ReadAll(file.get(), place.name, most);
   LineHeader header;
-  if (!bytes.ok() || bytes->size() < sizeof(header)) return std::nullopt;
-  std::memcpy(&header, bytes->data(), sizeof(header));
-  const size_t rest = bytes->size() - sizeof(header);
-  if (rest == 0 || rest % sizeof(IndexedLine) != 0 || rest / sizeof(IndexedLine) != header.lines) {
+  if (file.get() < 0 || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode) ||
+      !ReadExactly(file.get(), &header, sizeof(header))) {
     return std::nullopt;
   }
-  LineIndex index(rest / sizeof(IndexedLine));
-  std::memcpy(index.data(), bytes->data() + sizeof(header), rest);
+  // A line has two bytes at least.
+  if (header.lines > wanted.file_bytes / 2 + 1 || header.pairs > 1) return std::nullopt;
+  const uint64_t bytes = LineIndex::Bytes(header.lines, header.pairs != 0);
+  if (uint64_t(info.st_size) != sizeof(header) + bytes) return std::nullopt;
+  LineIndex index;
+  index.Resize(header.lines, header.pairs != 0);
+  for (const std::span<std::byte> array : index.arrays()) {
+    if (!ReadExactly(file.get(), array.data(), array.size())) return std::nullopt;
+  }
   LineHeader same = wanted;
   same.lines = header.lines;
+  same.pairs = header.pairs;
   same.crc = CrcOf(index);
   if (std::memcmp(&same, &header, sizeof(header)) != 0) return std::nullopt;
-  uint64_t after = 0;
-  for (const IndexedLine& line : index) {
-    if (line.offset < after || line.offset >= header.file_bytes) return std::nullopt;
-    if (line.target != 0 && line.target >= line.ids) return std::nullopt;
-    if (line.rejected_target != 0 && line.rejected_target >= line.rejected_ids) return std::nullopt;
-    after = line.offset + 1;
-  }
-  return index;
+  return CanBe(index, header.file_bytes) ? std::optional(std::move(index)) : std::nullopt;
 }
 
 // A line, and its number in the file.
@@ -144,7 +162,7 @@ class BlockEncoder {
       return absl::Status(errors[i].code(),
                           absl::StrCat(path_, ":", lines[i].number, ": ", errors[i].message()));
     }
-    index.insert(index.end(), indexed.begin(), indexed.end());
+    for (const IndexedLine& line : indexed) index.Add(line);
     return absl::OkStatus();
   }
 
@@ -185,32 +203,36 @@ absl::StatusOr<LineIndex> EncodeAll(const InputFile& file, const LineEncoding& e
     pending.erase(0, at);
     offset += at;
   }
-  if (!index.empty()) return index;
+  if (index.size() > 0) return index;
   return absl::InvalidArgumentError(
       absl::StrCat(file.path(), ": wanted a line with a chat, found none"));
 }
 
-std::string BytesOf(LineHeader header, const LineIndex& index) {
-  header.lines = index.size();
-  header.crc = CrcOf(index);
-  std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
-  bytes.append(reinterpret_cast<const char*>(index.data()), index.size() * sizeof(IndexedLine));
-  return bytes;
-}
-
-absl::Status WriteAll(const FileDescriptor& file, absl::string_view bytes,
+absl::Status WriteAll(const FileDescriptor& file, std::span<const std::byte> bytes,
                       const std::string& name) {
   while (!bytes.empty()) {
     const ssize_t n = ::write(file.get(), bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return ErrnoStatus(errno, "write", name);
-    bytes.remove_prefix(size_t(n));
+    bytes = bytes.subspan(size_t(n));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteTo(const FileDescriptor& file, LineHeader header, LineIndex& index,
+                     const std::string& name) {
+  header.lines = index.size();
+  header.pairs = !index.arrays()[1].empty();
+  header.crc = CrcOf(index);
+  RETURN_IF_ERROR(WriteAll(file, std::as_bytes(std::span(&header, 1)), name));
+  for (const std::span<std::byte> array : index.arrays()) {
+    RETURN_IF_ERROR(WriteAll(file, array, name));
   }
   return ::fsync(file.get()) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "sync", name);
 }
 
 // Replaces the index, whole or not at all.
-absl::Status WriteIndex(const IndexPlace& place, absl::string_view bytes) {
+absl::Status WriteIndex(const IndexPlace& place, const LineHeader& header, LineIndex& index) {
   RETURN_IF_ERROR(place.directory.status());
   const int directory = place.directory->get();
   const std::string temporary = absl::StrCat(
@@ -218,7 +240,7 @@ absl::Status WriteIndex(const IndexPlace& place, absl::string_view bytes) {
   const FileDescriptor file(::openat(directory, temporary.c_str(),
                                      O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
   if (file.get() < 0) return ErrnoStatus(errno, "create", temporary);
-  absl::Status written = WriteAll(file, bytes, temporary);
+  absl::Status written = WriteTo(file, header, index, temporary);
   if (written.ok() &&
       ::renameat(directory, temporary.c_str(), directory, place.name.c_str()) != 0) {
     written = ErrnoStatus(errno, "rename to", place.name);
@@ -252,6 +274,32 @@ class EncodingLock {
 
 }  // namespace
 
+IndexedLine LineIndex::operator[](size_t i) const {
+  const Line& line = lines_[i];
+  const Conversation rejected = rejected_.empty() ? Conversation() : rejected_[i];
+  return {.offset = line.offset,
+          .ids = line.first.ids,
+          .target = line.first.target,
+          .rejected_ids = rejected.ids,
+          .rejected_target = rejected.target};
+}
+
+void LineIndex::Add(const IndexedLine& line) {
+  if (line.rejected_ids != 0) rejected_.resize(lines_.size());
+  const bool pairs = line.rejected_ids != 0 || !rejected_.empty();
+  lines_.push_back({.offset = line.offset, .first = {.ids = line.ids, .target = line.target}});
+  if (pairs) rejected_.push_back({.ids = line.rejected_ids, .target = line.rejected_target});
+}
+
+std::array<std::span<std::byte>, 2> LineIndex::arrays() {
+  return {std::as_writable_bytes(std::span(lines_)), std::as_writable_bytes(std::span(rejected_))};
+}
+
+void LineIndex::Resize(size_t lines, bool pairs) {
+  lines_.resize(lines);
+  rejected_.resize(pairs ? lines : 0);
+}
+
 IndexedLine IndexOf(const EncodedLine& encoded, uint64_t offset) {
   const auto target = [&](size_t begin, size_t end) {
     for (size_t i = begin + 1; i < end; ++i) {
@@ -274,7 +322,7 @@ absl::StatusOr<LineIndex> OpenLineIndex(const InputFile& file, const LineEncodin
   const EncodingLock lock(file);
   if (auto index = ReadIndex(place, wanted)) return *std::move(index);  // Another has made it.
   ASSIGN_OR_RETURN(LineIndex index, EncodeAll(file, encoding));
-  const absl::Status written = WriteIndex(place, BytesOf(wanted, index));
+  const absl::Status written = WriteIndex(place, wanted, index);
   if (!written.ok()) {
     // So every rank encodes the file at each start.
     LogWarning("line_index_not_kept", {{"file", file.path()}, {"why", written.message()}});
@@ -285,8 +333,8 @@ absl::StatusOr<LineIndex> OpenLineIndex(const InputFile& file, const LineEncodin
 absl::Status ReadLine(const InputFile& file, const LineIndex& index, int64_t line,
                       std::string& out) {
   const size_t i = size_t(line);
-  const uint64_t begin = index[i].offset;
-  const uint64_t end = i + 1 < index.size() ? index[i + 1].offset : file.size();
+  const uint64_t begin = index.offset(i);
+  const uint64_t end = i + 1 < index.size() ? index.offset(i + 1) : file.size();
   out.resize(size_t(std::min<uint64_t>(end - begin, kMostLineBytes + 1)));  // No blank lines.
   RETURN_IF_ERROR(file.ReadAt(begin, out.data(), out.size()));
   out.resize(std::min(out.size(), out.find('\n')));

@@ -4,7 +4,10 @@
 
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,7 +21,7 @@ namespace trainyard {
 
 inline constexpr char kLineIndexSuffix[] = ".chat_index";
 
-// As in the file of the index, in the order of bytes of the machine.
+// A line of the file.
 struct IndexedLine {
   uint64_t offset = 0;  // Of its first byte.
   uint32_t ids = 0;     // How many tokens it has.
@@ -29,12 +32,43 @@ struct IndexedLine {
   uint32_t rejected_target = 0;
   bool operator==(const IndexedLine&) const = default;
 };
-static_assert(sizeof(IndexedLine) == 24);
 
 IndexedLine IndexOf(const EncodedLine& encoded, uint64_t offset);
 
-// Lines of white space alone are none.
-using LineIndex = std::vector<IndexedLine>;
+// The lines of a file, without those of white space alone. Has 16 bytes for each, and 24 if there
+// are pairs of answers.
+class LineIndex {
+ public:
+  size_t size() const { return lines_.size(); }
+  IndexedLine operator[](size_t i) const;
+  uint64_t offset(size_t i) const { return lines_[i].offset; }
+  void Add(const IndexedLine& line);
+  bool operator==(const LineIndex&) const = default;
+
+  // The arrays of numbers, as they stand in the file of the index, one after the other, in the
+  // order of bytes of the machine. The second array is empty if there are no pairs.
+  std::array<std::span<std::byte>, 2> arrays();
+  static uint64_t Bytes(uint64_t lines, bool pairs) {
+    return lines * (sizeof(Line) + (pairs ? sizeof(Conversation) : 0));
+  }
+  // Makes place for the numbers of so many lines.
+  void Resize(size_t lines, bool pairs);
+
+ private:
+  struct Conversation {
+    uint32_t ids = 0, target = 0;
+    bool operator==(const Conversation&) const = default;
+  };
+  struct Line {
+    uint64_t offset = 0;
+    Conversation first;
+    bool operator==(const Line&) const = default;
+  };
+  static_assert(sizeof(Line) == 16 && sizeof(Conversation) == 8);
+
+  std::vector<Line> lines_;
+  std::vector<Conversation> rejected_;  // Of all lines, or empty.
+};
 
 // Returns the index beside the file, if it is whole and of this file and this encoding: of a file
 // of this size, that was changed last at this time. Otherwise encodes all lines, on the processors

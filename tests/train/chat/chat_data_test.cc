@@ -360,6 +360,29 @@ TEST_F(ChatFiles, AreEncodedOnceUntilSomethingChanges) {
   EXPECT_EQ(encoding.lines, encoded + 10);
 }
 
+// A file of chats may have 100 million lines.
+TEST_F(ChatFiles, HaveAnIndexOf16BytesALineAndOf24ForPairs) {
+  Write("chats.jsonl", Lines(9));
+  ASSERT_TRUE(Index(*Encoding()).ok());
+  EXPECT_EQ(ReadFile(Path(IndexName(*Encoding())))->size(), 104 + 9 * 16);
+
+  std::string pairs;
+  for (int i = 0; i < 9; ++i) {
+    absl::StrAppend(&pairs, R"({"prompt": "q", "chosen": "the the", "rejected": "the"})", "\n");
+  }
+  Write("chats.jsonl", pairs);
+  const auto encoding = OpenChatLines(
+      {.tokenizer = Path("tokenizer.json"), .format = "chatml", .vocab = kVocab, .pairs = true});
+  ASSERT_TRUE(encoding.ok()) << encoding.status();
+  const auto made = Index(**encoding);
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(ReadFile(Path(IndexName(**encoding)))->size(), 104 + 9 * 24);
+  const CountedEncoding counted(*encoding);
+  EXPECT_EQ(*Index(counted), *made);
+  EXPECT_EQ(counted.lines, 0) << "the index was not read";
+  EXPECT_GT((*made)[8].rejected_ids, 0u);
+}
+
 TEST_F(ChatFiles, AreReadWhereNoIndexCanBeKept) {
   Write("chats.jsonl", Lines(3));
   ASSERT_TRUE(MakeDirectories(Path(IndexName(*Encoding()))).ok());
@@ -395,7 +418,7 @@ TEST_F(ChatFiles, AreCutIntoLinesAcrossBlocks) {
   const auto index = Index(*Encoding());
   ASSERT_TRUE(index.ok()) << index.status();
   std::vector<uint64_t> found;
-  for (const IndexedLine& line : *index) found.push_back(line.offset);
+  for (size_t i = 0; i < index->size(); ++i) found.push_back(index->offset(i));
   EXPECT_EQ(found, offsets);
   const auto file = InputFile::Open(Path("chats.jsonl"));
   std::string line;

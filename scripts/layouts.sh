@@ -2,7 +2,8 @@
 # Every layout of every family for up to eight ranks. First that nothing in it is left to luck: any two accesses of a rank
 # to the same memory are ordered (tests/train/start/order_check_test.cc). Then beside one rank: losses, gradients, and the
 # weights after six steps, in f64, while communication is held up by a printed seed, and what is sent beside the formula.
-# CI runs those of up to two ranks, and 40 others of each family.
+# CI runs those of up to two ranks, and 40 others of each family. Without FAMILY also those of up to four ranks of training
+# on pairs of answers, and of texts while a job trains.
 #
 #   scripts/layouts.sh [FAMILY]     FAMILY: as in a spec, for example llama; all without it
 set -euo pipefail
@@ -18,3 +19,8 @@ ninja -C "$build" train_order_test train_step_test
   { echo "layouts: wanted a family of tests/train/step/layouts_test.cc, found '$1'" >&2; exit 2; }
 "$build/tests/train_order_test" --gtest_filter="*Families/OrderTest.*/${1:+${1}_}*" --gtest_brief=1
 "$build/tests/train_step_test" --gtest_filter="$tests" --gtest_brief=1
+if [ $# -eq 0 ]; then
+  ninja -C "$build" train_preference_test train_generated_test
+  "$build/tests/train_preference_test" --gtest_filter="*PreferenceLayouts*" --gtest_brief=1
+  "$build/tests/train_generated_test" --gtest_filter="Generated.IsThatOfOneRankInEveryLayout" --gtest_brief=1
+fi

@@ -211,12 +211,14 @@ std::vector<LayoutCase> AllLayouts(const std::string& model, int64_t max_ranks) 
   return experts ? Routed(std::move(cases)) : cases;
 }
 
-std::vector<LayoutCase> SomeLayouts(const std::string& model) {
-  std::vector<LayoutCase> all = AllLayouts(model, 8);
+namespace {
+
+// All for up to two ranks, and of the others `middle` for three and four, and `large` for more.
+std::vector<LayoutCase> Drawn(const std::string& model, std::vector<LayoutCase> all, int middle,
+                              int large) {
   if (absl::NullSafeStringView(std::getenv("TRAINYARD_LAYOUTS")) == "all") return all;
   std::shuffle(all.begin(), all.end(), std::mt19937_64(PrintedSeed()));
   std::vector<LayoutCase> some;
-  int middle = 30, large = 10;  // How many of three and four ranks, and of more.
   for (LayoutCase& c : all) {
     if (c.job.devices <= 2 || (c.job.devices <= 4 ? middle-- : large--) > 0) {
       some.push_back(std::move(c));
@@ -224,6 +226,16 @@ std::vector<LayoutCase> SomeLayouts(const std::string& model) {
   }
   CHECK(middle <= 0 && large <= 0) << model << " has few layouts";
   return some;
+}
+
+}  // namespace
+
+std::vector<LayoutCase> SomeLayouts(const std::string& model) {
+  return Drawn(model, AllLayouts(model, 8), 30, 10);
+}
+
+std::vector<LayoutCase> SomeLayoutsOfFour(const std::string& model, int count) {
+  return Drawn(model, AllLayouts(model, 4), count, 0);
 }
 
 std::vector<LayoutCase> RecomputedLayouts(const std::string& model, size_t count) {

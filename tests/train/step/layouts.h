@@ -55,6 +55,8 @@ std::vector<LayoutCase> AllLayouts(const std::string& model, int64_t ranks);
 // which a seed chooses: it is printed, and $TRAINYARD_SEED gives it. Where $TRAINYARD_LAYOUTS is
 // "all", all for up to eight.
 std::vector<LayoutCase> SomeLayouts(const std::string& model);
+// The same of up to four ranks, with `count` of those for three and four.
+std::vector<LayoutCase> SomeLayoutsOfFour(const std::string& model, int count);
 
 // `count` of all layouts for up to eight ranks, which the seed chooses, with activations computed
 // again in one of the possible ways, in one of the precisions.

@@ -1,4 +1,4 @@
-// Proves training on pairs of answers through jobs: every layout of up to four ranks has the
+// Proves training on pairs of answers through jobs: layouts of up to four ranks have the
 // losses, rewards and validation of one rank, with adapters, too; a job that is stopped goes on to
 // the bit, by the reference that its directory keeps; and a reference of other data is refused.
 
@@ -80,14 +80,6 @@ void ExpectSame(const std::vector<RankRun>& runs, const RankRun& alone) {
   }
 }
 
-// All layouts of up to four ranks for DPO; of ORPO, which differs in one kernel, some.
-std::vector<LayoutCase> LayoutsFor(PreferenceMethod method) {
-  const size_t stride = method == PreferenceMethod::kDpo ? 1 : 7;
-  std::vector<LayoutCase> all = AllLayouts("llama", 4), some;
-  for (size_t i = 0; i < all.size(); i += stride) some.push_back(std::move(all[i]));
-  return some;
-}
-
 class PreferenceLayouts : public ::testing::TestWithParam<PreferenceMethod> {};
 
 TEST_P(PreferenceLayouts, HaveTheLossesOfOneRank) {
@@ -101,7 +93,9 @@ TEST_P(PreferenceLayouts, HaveTheLossesOfOneRank) {
     EXPECT_EQ(*alone.records[0].reward_margin, 0);
     EXPECT_GT(std::abs(*alone.records[1].reward_margin), 1e-6);
   }
-  for (const LayoutCase& layout : LayoutsFor(GetParam())) {
+  // ORPO differs from DPO in one kernel.
+  const int count = GetParam() == PreferenceMethod::kDpo ? 20 : 4;
+  for (const LayoutCase& layout : SomeLayoutsOfFour("llama", count)) {
     SCOPED_TRACE(layout.name());
     JobConfig divided = job;
     divided.parallelism = layout.job.parallelism;

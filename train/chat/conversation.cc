@@ -13,9 +13,9 @@
 #include "common/check.h"
 #include "common/shown.h"
 #include "common/status_macros.h"
+#include "common/utf8.h"
 #include "common/violations.h"
 #include "train/chat/json_line.h"
-#include "train/tokenizer/utf8.h"
 
 namespace trainyard {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/rng.h"
-#include "train/tokenizer/utf8.h"
+#include "common/utf8.h"
 
 namespace trainyard {
 namespace {

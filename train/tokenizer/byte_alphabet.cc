@@ -1,6 +1,6 @@
 #include "train/tokenizer/byte_alphabet.h"
 
-#include "train/tokenizer/utf8.h"
+#include "common/utf8.h"
 
 namespace trainyard {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "train/tokenizer/utf8.h"
+#include "common/utf8.h"
 
 namespace trainyard {
 

@@ -7,8 +7,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/status_macros.h"
+#include "common/utf8.h"
 #include "train/tokenizer/byte_alphabet.h"
-#include "train/tokenizer/utf8.h"
 
 namespace trainyard {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/strings/strip.h"
 #include "common/shown.h"
 #include "common/status_macros.h"
-#include "train/tokenizer/utf8.h"
+#include "common/utf8.h"
 
 namespace trainyard {
 namespace {

@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/shown.h"
 #include "common/status_macros.h"
+#include "common/utf8.h"
 #include "common/violations.h"
 #include "train/tokenizer/json_part.h"
-#include "train/tokenizer/utf8.h"
 
 namespace trainyard {
 namespace {

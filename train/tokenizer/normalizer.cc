@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "common/utf8.h"
 #include "train/tokenizer/unicode_inert.h"
-#include "train/tokenizer/utf8.h"
 
 namespace trainyard {
 namespace {

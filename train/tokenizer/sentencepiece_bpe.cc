@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "common/status_macros.h"
+#include "common/utf8.h"
 #include "train/tokenizer/pipeline_tokenizer.h"
-#include "train/tokenizer/utf8.h"
 
 namespace trainyard {
 namespace {

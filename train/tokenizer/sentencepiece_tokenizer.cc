@@ -7,10 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "common/text.h"
+#include "common/utf8.h"
 #include "train/tokenizer/format.h"
 #include "train/tokenizer/sentencepiece_adapter.h"
 #include "train/tokenizer/sentencepiece_bpe.h"
-#include "train/tokenizer/utf8.h"
 
 namespace trainyard {
 namespace {

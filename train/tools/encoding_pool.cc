@@ -8,8 +8,8 @@
 #include "common/check.h"
 #include "common/status_macros.h"
 #include "common/text.h"
+#include "common/utf8.h"
 #include "train/chat/json_line.h"
-#include "train/tokenizer/utf8.h"
 
 namespace trainyard {
 namespace {

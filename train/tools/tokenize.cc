@@ -19,10 +19,10 @@
 #include "common/sha256.h"
 #include "common/shown.h"
 #include "common/status_macros.h"
-#include "train/data/indexed_writer.h"
-#include "train/data/prefix_lock.h"
 #include "train/tokenizer/byte_tokenizer.h"
 #include "train/tools/encoding_pool.h"
+#include "train/tools/indexed_writer.h"
+#include "train/tools/prefix_lock.h"
 
 namespace trainyard {
 namespace {

@@ -111,8 +111,8 @@ class StateArrays {
   // behind, beside what the plan of a step's memory counts.
   static int64_t MostBytes(const StateDims& dims, int64_t tokens, DType dtype) {
     int64_t most = 0;
-    for (const StateCall call : {StateCall::kScan, StateCall::kScanBackward, StateCall::kEnds,
-                                 StateCall::kEndsBackward}) {
+    for (const StateCall call :
+         {StateCall::kScan, StateCall::kScanBackward, StateCall::kEnds, StateCall::kEndsBackward}) {
       most = std::max(most, StateScratchBytes(call, dims, tokens, dtype));
     }
     return most;

@@ -18,8 +18,8 @@
 #include "models/language_model.h"
 #include "train/data/batch_reader.h"
 #include "train/data/blend_order.h"
-#include "train/data/indexed_writer.h"
 #include "train/data/shuffled_documents.h"
+#include "train/tools/indexed_writer.h"
 
 namespace trainyard {
 namespace {

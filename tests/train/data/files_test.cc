@@ -16,9 +16,9 @@
 #include "models/language_model.h"
 #include "train/data/dataset.h"
 #include "train/data/indexed.h"
-#include "train/data/indexed_writer.h"
 #include "train/data/text.h"
 #include "train/tokenizer/byte_tokenizer.h"
+#include "train/tools/indexed_writer.h"
 #include "train/tools/tokenize.h"
 
 namespace trainyard {

@@ -17,8 +17,8 @@
 #include "tests/train/step/tensors.h"
 #include "train/checkpoint/adapter_of.h"
 #include "train/data/indexed.h"
-#include "train/data/indexed_writer.h"
 #include "train/step/snapshot.h"
+#include "train/tools/indexed_writer.h"
 
 namespace trainyard::testing {
 

@@ -16,10 +16,10 @@
 #include "tests/train/step/run_job.h"
 #include "tests/train/step/tensors.h"
 #include "train/data/indexed.h"
-#include "train/data/indexed_writer.h"
 #include "train/hf/export.h"
 #include "train/hf/import.h"
 #include "train/step/snapshot.h"
+#include "train/tools/indexed_writer.h"
 
 namespace trainyard::testing {
 namespace {

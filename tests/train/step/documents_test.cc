@@ -16,8 +16,8 @@
 #include "train/config/resolve_model.h"
 #include "train/data/blend.h"
 #include "train/data/indexed.h"
-#include "train/data/indexed_writer.h"
 #include "train/step/step_runner.h"
+#include "train/tools/indexed_writer.h"
 
 namespace trainyard::testing {
 namespace {

@@ -17,9 +17,9 @@
 #include "train/data/arrays.h"
 #include "train/data/blend.h"
 #include "train/data/indexed.h"
-#include "train/data/indexed_writer.h"
 #include "train/data/synthetic.h"
 #include "train/data/text.h"
+#include "train/tools/indexed_writer.h"
 
 namespace trainyard::testing {
 namespace {

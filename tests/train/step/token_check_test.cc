@@ -12,7 +12,7 @@
 #include "train/checkpoint/lineage.h"
 #include "train/checkpoint/paths.h"
 #include "train/data/indexed.h"
-#include "train/data/indexed_writer.h"
+#include "train/tools/indexed_writer.h"
 
 namespace trainyard::testing {
 namespace {

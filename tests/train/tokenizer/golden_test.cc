@@ -17,8 +17,8 @@
 #include "absl/strings/str_split.h"
 #include "common/crc32.h"
 #include "common/files.h"
+#include "common/utf8.h"
 #include "tests/train/tokenizer/golden_file.h"
-#include "train/tokenizer/utf8.h"
 
 namespace trainyard {
 namespace {

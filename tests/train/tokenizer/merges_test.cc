@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "common/rng.h"
+#include "common/utf8.h"
 #include "train/tokenizer/bpe.h"
-#include "train/tokenizer/utf8.h"
 
 namespace trainyard {
 namespace {

@@ -12,8 +12,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
+#include "common/utf8.h"
 #include "train/tokenizer/open_tokenizer.h"
-#include "train/tokenizer/utf8.h"
 
 namespace trainyard {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/data/indexed_writer.h"
+#include "train/tools/indexed_writer.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "train/data/prefix_lock.h"
+#include "train/tools/prefix_lock.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "common/file_descriptor.h"
 #include "train/data/indexed_format.h"
-#include "train/data/prefix_lock.h"
+#include "train/tools/prefix_lock.h"
 
 namespace trainyard {
 

@@ -92,6 +92,7 @@
   X(ScaledSquaredReluForward) \
   X(ScaledSwiGluBackward) \
   X(ScaledSwiGluForward) \
+  X(ScatterRows) \
   X(SiluBackward) \
   X(SiluForward) \
   X(SplitMaster) \

@@ -24,6 +24,7 @@ void RecordForward(Recorder& recorder, const Model& model, const RecordOptions& 
   program.restart_positions = options.restart_positions;
   program.deterministic = options.deterministic;
   program.cache = options.cache;
+  program.cached_texts = options.cached_texts;
   program.last_logits = options.last_logits;
   program.num_blocks = first_block + int(model.layers()) + 2;
 
@@ -69,17 +70,20 @@ void RecordForward(Recorder& recorder, const Model& model, const RecordOptions& 
   }
 }
 
-// Records the model once more, as a chunk of its own that reads one token and shares the caches.
-void RecordNextToken(Recorder& recorder, const Model& model, RecordOptions options) {
+// Records the model once more, as a chunk of its own that reads one token of each text and shares
+// the caches.
+void RecordNextTokens(Recorder& recorder, const Model& model, RecordOptions options) {
   Program& program = recorder.mutable_program();
-  CHECK(options.micro_batch == 1 && options.mesh.active().empty() &&
+  CHECK(options.micro_batch == 1 && options.mesh.active().empty() && options.cached_texts > 0 &&
         options.cache <= model.max_sequence())
-      << "a cache of " << options.cache << " tokens";
+      << "a cache of " << options.cache << " tokens of " << options.cached_texts << " texts";
   program.outputs = {{kSeveralLogits, program.outputs.at("logits")}};
   program.chunks.push_back({.first_block = program.num_blocks});
   const int64_t sequence = std::exchange(options.sequence, 1);
+  options.micro_batch = options.cached_texts;
   RecordForward(recorder, model, options, program.num_blocks);
   program.sequence = sequence;
+  program.micro_batch = 1;
 }
 
 // Returns a function that calls options.after_pass, if set, with the program after a pass.
@@ -147,7 +151,7 @@ std::vector<ParameterStorage> DeclareParameters(const Model& model, const LowRan
 Program RecordInference(const Model& model, const RecordOptions& options) {
   Recorder recorder(options.precision, options.mesh, /*training=*/false);
   RecordForward(recorder, model, options);
-  if (options.cache > 0) RecordNextToken(recorder, model, options);
+  if (options.cache > 0) RecordNextTokens(recorder, model, options);
   if (options.fuse) Fuse(recorder.mutable_program(), List::kForward);
   RemoveDead(recorder.mutable_program());
   LayOutParameters(recorder.mutable_program());

@@ -53,5 +53,14 @@ void GatherSum(benchmark::State& state) {
 }
 BENCHMARK(GatherSum)->Apply(Trained);
 
+void ScatterRows(benchmark::State& state) {
+  const DType dtype = DTypeArg(state);
+  Operands o;
+  const Tensor x = o.Make(dtype, {kT * kK, kD}), y = o.Make(dtype, {kT * kK, kD});
+  Measure(state, ScatterRowsArgs{.x = x, .rows = Sorted(o).order, .y = y},
+          {.bytes = 2.0 * double(y.bytes())});
+}
+BENCHMARK(ScatterRows)->Apply(Trained);
+
 }  // namespace
 }  // namespace trainyard::bench

@@ -132,12 +132,11 @@ inline void Check(const AttentionDims& dims) {
   Check(dims.mask);
 }
 
-// The rows of k and v. They are as many as those of q, but for a forward part of one sequence,
-// whose keys and values may lie in a tensor of their own.
+// The rows of k and v. They are as many as those of q, but for a part that says otherwise.
 template <typename Args>
 int64_t KeyRows(const Args& args) {
-  if constexpr (requires { args.part, args.write; }) {
-    if (args.q.rows == args.dims.sequence) return args.k.rows;
+  if constexpr (requires { args.part; }) {
+    return args.q.rows / args.dims.sequence * args.part.KeyRows(args.dims.sequence);
   }
   return args.q.rows;
 }

@@ -18,7 +18,8 @@
 // With bf16 tensors a device may round each part's out' and gradients to bf16 before it adds them
 // up.
 //
-// Forward over one sequence may have keys and values in a tensor with another number of rows.
+// Forward may have keys and values in tensors with another number of rows of each sequence than the
+// queries' (AttentionPart::kv_sequence), as a text's newest tokens and its kept keys are.
 //
 // Letters: B sequences, L rows of each on this rank; a, g, d, e as in attention.h. Bitwise
 // deterministic as attention.h says; the order of the parts affects rounding. Source:
@@ -40,11 +41,16 @@ struct AttentionPart {
   AttentionMask mask = {};
   int64_t q_position = 0;
   int64_t kv_position = 0;
+  int64_t kv_sequence = 0;  // Rows of keys and values of each sequence; 0: L. Forward only.
+
+  TRAINYARD_HOST_DEVICE int64_t KeyRows(int64_t sequence) const {
+    return kv_sequence > 0 ? kv_sequence : sequence;
+  }
 };
 
 struct AttentionPartForwardArgs {
   ConstMatrixView q;   // [B L, a d]  f64 | f32 | bf16
-  ConstMatrixView k;   // [B L, g d]  dtype of q
+  ConstMatrixView k;   // [B L, g d]  dtype of q; kv_sequence in place of L, and so for v
   ConstMatrixView v;   // [B L, g e]  dtype of q
   AttentionDims dims;  // sequence is L; the mask is the part's
   AttentionPart part;
@@ -84,8 +90,9 @@ struct AttentionPartBackwardArgs {
   Write write_dsinks = Write::kOverwrite;
 };
 
-// `rows` and `key_rows` are those of one sequence.
-inline void Check(const AttentionPart& part, int64_t rows, int64_t key_rows) {
+// `rows` are those of one sequence.
+inline void Check(const AttentionPart& part, int64_t rows) {
+  const int64_t key_rows = part.KeyRows(rows);
   CHECK(part.q_begin >= 0 && part.q_rows > 0 && part.q_begin + part.q_rows <= rows)
       << "attention_part q_begin: " << part.q_rows << " rows from " << part.q_begin << " of "
       << rows;
@@ -100,7 +107,7 @@ inline void Check(const AttentionPart& part, int64_t rows, int64_t key_rows) {
 
 inline void Check(const AttentionPartForwardArgs& args) {
   CheckAttentionInputs(args);
-  Check(args.part, args.dims.sequence, KeyRows(args) / (args.q.rows / args.dims.sequence));
+  Check(args.part, args.dims.sequence);
   ExpectMatrix("attention out", args.out, AccumulateOfDType(args.q.dtype), args.q.rows,
                args.dims.out_columns());
 }
@@ -108,7 +115,9 @@ inline void Check(const AttentionPartForwardArgs& args) {
 inline void Check(const AttentionPartBackwardArgs& args) {
   CheckAttentionInputs(args);
   CheckSinkGradient(args);
-  Check(args.part, args.dims.sequence, args.dims.sequence);
+  Check(args.part, args.dims.sequence);
+  CHECK(args.part.kv_sequence == 0) << "attention_part kv_sequence: " << args.part.kv_sequence
+                                    << " in backward, legal is 0";
   const int64_t rows = args.q.rows;
   const DType dtype = args.q.dtype, sums = AccumulateOfDType(dtype);
   ExpectMatrix("attention out", args.out, dtype, rows, args.dims.out_columns());

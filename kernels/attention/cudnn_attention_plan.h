@@ -34,6 +34,7 @@ inline bool CudnnTakes(DType dtype, const AttentionDims& dims) {
 inline std::optional<AttentionMask> CudnnPartMask(DType dtype, AttentionDims dims,
                                                   const AttentionPart& part) {
   if (part.q_rows % kCudnnTokens != 0 || part.kv_rows % kCudnnTokens != 0) return std::nullopt;
+  if (part.kv_sequence > 0) return std::nullopt;
   dims.sequence = part.q_rows;
   if (!CudnnTakes(dtype, dims)) return std::nullopt;
   const AttentionMask& mask = part.mask;

@@ -10,6 +10,7 @@
 #include "common/check.h"
 #include "common/status_macros.h"
 #include "kernels/elementwise/cast.h"
+#include "kernels/elementwise/fill.h"
 #include "kernels/sums/sum_words.h"
 #include "models/program/binder.h"
 #include "models/program/block_windows.h"
@@ -430,6 +431,11 @@ void Executable::WriteInput(const std::string& name, int slot, std::span<const i
 
 void Executable::WriteInput(const std::string& name, int slot, std::span<const float> data) {
   WriteInput(OnlyInput(state_->program, name), slot, data);
+}
+
+void Executable::ZeroInput(Value input, int slot) {
+  state_->backend.kernel<FillArgs>()(state_->exec,
+                                     {.y = state_->memory->tensor(input, slot), .value = 0});
 }
 
 void Executable::ReadOutput(const std::string& name, int slot, void* data, size_t bytes) const {

@@ -89,6 +89,8 @@ class Executable {
   void WriteInput(const std::string& name, int slot, std::span<const int32_t> data);
   void WriteInput(const std::string& name, int slot, std::span<const float> data);
   void ReadOutput(const std::string& name, int slot, void* data, size_t bytes) const;
+  // Sets an input of reals to zero, on the device.
+  void ZeroInput(Value input, int slot);
   void WriteStepState(const StepState& state);
   StepState ReadStepState() const;
   // Records the event on the compute stream, after the work launched so far.

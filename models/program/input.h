@@ -54,18 +54,22 @@ inline constexpr int64_t kMostLastRows = 8;
 inline int64_t LastRowsOf(int64_t micro_batch) { return std::min(micro_batch, kMostLastRows); }
 
 // The inputs of an inference program that keeps keys and values (RecordOptions::cache), and reads
-// the newest tokens of one text. `S` is the number of tokens that it keeps.
+// the newest tokens of texts. Text i has the rows from i R on of each cache, where R is
+// RowsOfText(RecordOptions::cache).
 inline constexpr char kCachePositions[] = "cache_positions";  // The position of each new token.
-// For each of the S rows of a cache, the new token whose keys and values it gets; -1: none. A row
-// must get them once after the caches were set to zero.
-inline constexpr char kCacheSources[] = "cache_sources";
-// The positions [begin, end) that a new token sees. The window of an attention follows the name of
-// its begins; 0: all earlier positions.
+// The row of the caches that gets the keys and values of each new token; -1: none.
+inline constexpr char kCacheRows[] = "cache_rows";
+// The rows [begin, end) that a new token sees: of all rows where tokens of one text are read, and
+// of the text's rows where a token of each text is read. The window of an attention follows the
+// name of its begins; 0: all earlier positions.
 inline constexpr char kCacheBegins[] = "cache_begins_";
 inline constexpr char kCacheEnds[] = "cache_ends";
-// The caches themselves, each followed by a number. The host sets them to zero before a text. All
-// other inputs exist once for each chunk.
+// The caches themselves, each followed by a number. The host sets them to zero once, since a row
+// that nobody sees must be finite. All other inputs exist once for each chunk.
 inline constexpr char kCache[] = "cache_of_keys_";
+// Attention goes through keys in blocks from the first row on. Texts begin at a multiple of any
+// block, so what a text is told does not depend on its place.
+constexpr int64_t RowsOfText(int64_t cache) { return (cache + 255) / 256 * 256; }
 
 // The inputs of data whose documents are answers, of which pairs belong together: the side of each
 // token in its sample, and its part of the log-probability that the reference gives to its side

@@ -148,6 +148,7 @@ struct Program {
   int64_t micro_batch = 0;              // Sequences.
   int64_t sequence = 0;                 // Tokens of one sequence, on all context ranks.
   int64_t cache = 0;                    // As RecordOptions::cache.
+  int64_t cached_texts = 1;             // As RecordOptions::cached_texts.
   double expert_rows = 2;               // As RecordOptions::expert_rows.
   int64_t logits_bytes = kLogitsBytes;  // As RecordOptions::logits_bytes.
   bool restart_positions = false;       // As RecordOptions::restart_positions.

@@ -55,7 +55,7 @@ absl::StatusOr<AnswerScore> ScoreChats(InferenceModel& model, const std::string&
   const std::unique_ptr<ChatEncoder> encoder = chat->NewEncoder();
   AnswerScore score;
   EncodedLine line;
-  RETURN_IF_ERROR(ForEachLine(path, [&](absl::string_view text) -> absl::Status {
+  RETURN_IF_ERROR(ForEachLine(path, [&](absl::string_view text, int64_t) -> absl::Status {
     RETURN_IF_ERROR(encoder->Encode(text, line));
     // The first token follows nothing.
     const auto counted = std::span(line.counts).subspan(std::min<size_t>(1, line.counts.size()));

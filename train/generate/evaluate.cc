@@ -30,7 +30,7 @@ void VisitFields(auto& v, Question& q) {
 
 absl::Status ForEachObject(const std::string& path,
                            const std::function<absl::Status(const nlohmann::json&)>& use) {
-  return ForEachLine(path, [&](absl::string_view line) -> absl::Status {
+  return ForEachLine(path, [&](absl::string_view line, int64_t) -> absl::Status {
     ASSIGN_OR_RETURN(const nlohmann::json object, ParseUniqueJson(line));
     return use(object);
   });

@@ -30,7 +30,13 @@ struct GenerateOptions {
   Sampling sampling = {};
   std::vector<std::string> stop = {};  // The text ends before the first of these.
   uint64_t seed = 1;                   // The same seed writes the same text.
+  // Of several prompts, how many the model goes on with at once; 0: kDefaultBatch, or as many as
+  // the machine has memory for.
+  int64_t batch = 0;
 };
+
+// Texts of which the model reads a token each at once, if nobody says how many.
+inline constexpr int64_t kDefaultBatch = 16;
 
 // Calls `write` with each character when it is sampled. Bytes that belong to no character are
 // written as '?', so the output is UTF-8. At most `tokens` tokens are sampled. An answer ends
@@ -40,12 +46,28 @@ struct GenerateOptions {
 absl::Status Generate(const GenerateOptions& options, const Backend& backend,
                       const std::function<void(absl::string_view)>& write);
 
-// Answers the question of each line of a file (ReadChatQuestion), and calls `write` with the line's
-// object of JSON, to which the field `generated` is added. All answers begin with the same seed, so
-// an answer does not depend on the lines before (but for rounding, if a line goes on with the one
-// before, whose keys and values are kept). Of `options`, `prompt`, `chat` and `system` do not
-// count. Errors: those of Generate and of ReadChatQuestion, with file and line; what was answered
-// before is written. INVALID_ARGUMENT: a line has the field already.
+// Several prompts, from one of the two.
+struct Prompts {
+  std::vector<std::string> texts = {};
+  // A file of lines of JSON (train/generate/prompt_lines.h); empty: none.
+  std::string path = {};
+};
+
+// Goes on with each prompt, options.batch of them at once, and calls `write` with a line for each,
+// in their order: the object of JSON of the prompt's line (`prompt`, for a text), to which the
+// fields `generated`, `tokens` and `ended_by` are added. Each prompt has draws of its own, which
+// depend on the seed and its place among the prompts. Of `options`, `prompt`, `chat` and `system` do
+// not count. Errors: those of Generate, and of ReadPromptLines, with file and line. Prompts that
+// cannot be read are found before the first one is answered.
+absl::Status GenerateEach(const GenerateOptions& options, const Prompts& prompts,
+                          const Backend& backend,
+                          const std::function<void(const std::string&)>& write);
+
+// Answers the question of each line of a file (ReadChatQuestion), options.batch of them at once, and
+// calls `write` with the line's object of JSON, to which the field `generated` is added. All answers
+// have the same draws, so that an answer does not depend on the other lines. Of `options`, `prompt`,
+// `chat` and `system` do not count. Errors: those of Generate, and of ReadChatQuestion with file and
+// line; no question is answered then. INVALID_ARGUMENT: a line has the field already.
 absl::Status AnswerChats(const GenerateOptions& options, const std::string& path,
                          const Backend& backend,
                          const std::function<void(const std::string&)>& write);

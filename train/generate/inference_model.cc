@@ -4,7 +4,9 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "common/bytes.h"
 #include "common/check.h"
+#include "common/host_memory.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "models/arch/registry.h"
@@ -37,6 +39,7 @@ absl::Status Validate(const InferenceModel::Options& options, const ModelConfig&
     return absl::InvalidArgumentError(absl::StrCat("window: wanted 1 to ", facts.max_sequence,
                                                    " tokens, found ", options.window));
   }
+  CHECK(options.texts > 0 && options.texts <= InferenceModel::kMostTexts) << options.texts;
   return absl::OkStatus();
 }
 
@@ -47,20 +50,54 @@ int64_t WindowOf(const InferenceModel::Options& options, const RunState& state) 
                   FactsOf(state.model).max_sequence);
 }
 
-// `options` lacks the precision.
+// What the machine has for another program's use.
+uint64_t MemoryOf(const InferenceModel::Options& options) {
+  return options.memory_bytes > 0 ? options.memory_bytes : AvailableMemoryBytes();
+}
+
+// A program of so many texts that grow.
+RecordOptions RecordOf(const RecordOptions& one, int64_t texts) {
+  RecordOptions several = one;
+  (one.cache > 0 ? several.cached_texts : several.micro_batch) = texts;
+  return several;
+}
+
+// Returns `several`, recorded for options.texts, or as many as fit.
+absl::StatusOr<Program> FitTexts(const InferenceModel::Options& options, const Model& model,
+                                 const RecordOptions& record) {
+  Program program = RecordInference(model, RecordOf(record, options.texts));
+  if (options.texts == 1) return program;
+  const auto bytes = [&](int64_t texts) {
+    return PlanMemory(RecordInference(model, RecordOf(record, texts))).total_bytes();
+  };
+  const uint64_t memory = MemoryOf(options);
+  const size_t all = PlanMemory(program).total_bytes();
+  if (all <= memory) return program;
+  const size_t one = bytes(1), each = (all - one) / size_t(options.texts - 1);
+  const int64_t most = memory > one ? 1 + int64_t((memory - one) / std::max<size_t>(1, each)) : 1;
+  if (options.fewer_texts) return RecordInference(model, RecordOf(record, most));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "batch: wanted at most ", most, " texts at once for ", FormatBytes(double(memory)),
+      " of memory, since the model takes ", FormatBytes(double(one)), " with one text, and ",
+      FormatBytes(double(each)), " for each further one; found ", options.texts,
+      "; a shorter --window takes less"));
+}
+
+// `record` lacks the precision.
 absl::StatusOr<std::unique_ptr<Executable>> LoadModel(const Checkpoint& checkpoint,
-                                                      RecordOptions options, const Backend& backend,
-                                                      int threads) {
+                                                      RecordOptions record, const Backend& backend,
+                                                      const InferenceModel::Options& options) {
   const std::vector<StoredTensor>& tensors = checkpoint.manifest().tensors;
   const bool f64 = std::any_of(tensors.begin(), tensors.end(), [](const StoredTensor& tensor) {
     return tensor.kind == TensorKind::kParameter && tensor.dtype == DType::kF64;
   });
-  options.precision = f64 ? Precision::F64() : Precision::F32();
-  options.adapter = AdapterOf(checkpoint);
-  Program program = RecordInference(*CreateModel(checkpoint.state().model), options);
+  record.precision = f64 ? Precision::F64() : Precision::F32();
+  record.adapter = AdapterOf(checkpoint);
+  ASSIGN_OR_RETURN(Program program,
+                   FitTexts(options, *CreateModel(checkpoint.state().model), record));
   const MemoryPlan plan = PlanMemory(program);
   ASSIGN_OR_RETURN(std::unique_ptr<Executable> executable,
-                   Executable::Create(std::move(program), plan, backend, threads, {}));
+                   Executable::Create(std::move(program), plan, backend, options.threads, {}));
   RETURN_IF_ERROR(LoadSnapshot(checkpoint, LoadWhat::kParameters, *executable));
   executable->Run(Action::kPrepare);
   return executable;
@@ -80,10 +117,10 @@ absl::StatusOr<InferenceModel> InferenceModel::Load(const Options& options, Use 
     loaded.window_ = WindowOf(options, checkpoint.state());
     RecordOptions record = {.sequence = loaded.window_};
     if (use == Use::kGrowing && FactsOf(model).convolved_tokens == 0) {
-      record = {.sequence = std::min(loaded.window_, GrowingText::kAtOnce),
+      record = {.sequence = std::min(loaded.window_, GrowingTexts::kAtOnce),
                 .cache = loaded.window_};
     }
-    ASSIGN_OR_RETURN(loaded.executable_, LoadModel(checkpoint, record, backend, options.threads));
+    ASSIGN_OR_RETURN(loaded.executable_, LoadModel(checkpoint, record, backend, options));
     return absl::OkStatus();
   };
   ASSIGN_OR_RETURN(const ChosenCheckpoint chosen, FindCheckpoint(options.checkpoint, load));
@@ -92,12 +129,13 @@ absl::StatusOr<InferenceModel> InferenceModel::Load(const Options& options, Use 
   }
   const Program& program = loaded.executable_->program();
   loaded.columns_ = size_t(program.info(program.outputs.at("logits")).shape[1]);
+  loaded.texts_ = size_t(program.cache > 0 ? program.cached_texts : program.micro_batch);
   if (program.cache > 0) loaded.growing_.emplace(*loaded.executable_);
   return loaded;
 }
 
 void InferenceModel::Run(std::span<const int32_t> tokens) {
-  CHECK(!growing_ && !tokens.empty() && int64_t(tokens.size()) <= window_) << tokens.size();
+  CHECK(!growing_ && texts_ == 1 && !tokens.empty() && int64_t(tokens.size()) <= window_) << tokens.size();
   // A token does not see those after it, because attention is causal.
   std::vector<int32_t> padded(static_cast<size_t>(window_));
   std::copy(tokens.begin(), tokens.end(), padded.begin());
@@ -106,15 +144,44 @@ void InferenceModel::Run(std::span<const int32_t> tokens) {
   ReadLogits("logits");
 }
 
-std::span<const float> InferenceModel::After(std::span<const int32_t> text) {
-  if (growing_) {
-    const GrowingText::Place place = growing_->Read(text);
-    ReadLogits(place.output);
-    return Logits(size_t(place.row));
+void InferenceModel::Read(std::span<const std::span<const int32_t>> texts) {
+  after_.resize(texts_ * columns_);
+  if (!growing_) return ReadWindows(texts);
+  growing_->Read(texts, [&](const GrowingTexts::Rows& rows) {
+    ReadLogits(rows.output);
+    for (const auto& [place, row] : rows.of_places) Keep(place, row);
+  });
+}
+
+// A token does not see those after it, nor other texts.
+void InferenceModel::ReadWindows(std::span<const std::span<const int32_t>> texts) {
+  CHECK(texts.size() <= texts_) << texts.size() << " texts at " << texts_ << " places";
+  const size_t window = size_t(window_);
+  std::vector<int32_t> padded(texts_ * window);
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const auto seen = texts[i].last(std::min(texts[i].size(), window));
+    std::copy(seen.begin(), seen.end(), padded.begin() + ptrdiff_t(i * window));
   }
-  const size_t seen = std::min(text.size(), size_t(window_));
-  Run(text.last(seen));
-  return Logits(seen - 1);
+  executable_->WriteInput("tokens", 0, padded);
+  executable_->Run(Action::kForward);
+  ReadLogits("logits");
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const size_t seen = std::min(texts[i].size(), window);
+    if (seen > 0) Keep(i, int64_t(i * window + seen - 1));
+  }
+}
+
+void InferenceModel::Keep(size_t place, int64_t row) {
+  std::copy_n(logits_.begin() + row * int64_t(columns_), columns_,
+              after_.begin() + ptrdiff_t(place * columns_));
+}
+
+std::span<const float> InferenceModel::After(size_t place) const {
+  return {&after_[place * columns_], vocab_};
+}
+
+void InferenceModel::Forget(size_t place) {
+  if (growing_) growing_->Forget(place);
 }
 
 void InferenceModel::ReadLogits(const std::string& output) {

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/device/backend.h"
 #include "models/program/executable.h"
-#include "train/generate/growing_text.h"
+#include "train/generate/growing_texts.h"
 #include "train/tokenizer/open_tokenizer.h"
 
 namespace trainyard {
@@ -23,14 +23,22 @@ class InferenceModel {
     std::string checkpoint;  // A checkpoint, or a job's checkpoint.directory.
     int64_t window = 0;      // Tokens that the model sees at once; 0: as in training.
     int threads = 1;
+    // How many texts grow at once, at most kMostTexts.
+    int64_t texts = 1;
+    // Whether fewer texts do if the machine has no memory for so many.
+    bool fewer_texts = false;
+    // Memory that the model may take, in bytes; 0: what the machine has available.
+    uint64_t memory_bytes = 0;
   };
+  static constexpr int64_t kMostTexts = 1024;
 
-  // What the model will be asked: Run for texts that are known, or After for one that grows.
+  // What the model will be asked: Run for texts that are known, or Read for texts that grow.
   enum class Use { kWhole, kGrowing };
 
   // Loads the newest good checkpoint, and logs why newer ones were refused. Weights are widened to
   // f32; weights in f64 stay in f64. Errors: those of FindCheckpoint and of TokenizerOf.
-  // INVALID_ARGUMENT: the model reads no text, or is not made for such a window.
+  // INVALID_ARGUMENT: the model reads no text, or is not made for such a window. FAILED_PRECONDITION:
+  // so many texts do not fit into memory; the message has how many do.
   static absl::StatusOr<InferenceModel> Load(const Options& options, Use use,
                                              const Backend& backend);
 
@@ -47,22 +55,33 @@ class InferenceModel {
   // -log(probability) that `id` follows the token `i` of the last Run, in nats.
   double Surprise(size_t i, int32_t id) const;
 
-  // What may follow a text, of which the model sees the last tokens: all if the window holds them,
-  // and else as GrowingText::Read says. Models with recurrent layers, whose state is not kept, read
-  // the last window() tokens anew each time.
-  std::span<const float> After(std::span<const int32_t> text);
+  // How many texts Read takes at once.
+  size_t texts() const { return texts_; }
+  // Reads what each text has beyond those of the last call, which were at the same places. An empty
+  // text is none. The model sees the last tokens of a text: all if the window holds them, and else
+  // as GrowingTexts::Read says. Models with recurrent layers, whose state is not kept, read the last
+  // window() tokens anew each time.
+  void Read(std::span<const std::span<const int32_t>> texts);
+  // What may follow the text at this place of the last Read.
+  std::span<const float> After(size_t place) const;
+  // Says that the next text at this place is another one.
+  void Forget(size_t place);
 
  private:
   void ReadLogits(const std::string& output);
+  void Keep(size_t place, int64_t row);  // Of the logits of the last replay.
+  void ReadWindows(std::span<const std::span<const int32_t>> texts);
 
   OpenedTokenizer opened_;
   std::string checkpoint_;
   std::unique_ptr<Executable> executable_;
-  std::optional<GrowingText> growing_;  // If the program has a cache.
+  std::optional<GrowingTexts> growing_;  // If the program has a cache.
   int64_t window_ = 0;
   size_t vocab_ = 0;           // Of the model.
   size_t columns_ = 0;         // Those after the vocabulary are padding.
+  size_t texts_ = 1;
   std::vector<float> logits_;  // [tokens of the last replay, columns]
+  std::vector<float> after_;   // [texts, columns]
 };
 
 }  // namespace trainyard

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -13,9 +14,9 @@ namespace trainyard {
 // Returns the status with the place before its message.
 absl::Status At(absl::string_view place, const absl::Status& status);
 
-// Calls use(line) for each line that is not blank. Its errors are returned with "FILE:LINE: ".
+// Calls use(line, its number from 1 on) for each line that is not blank. Its errors are returned with "FILE:LINE: ".
 // Others are those of ReadFile.
 absl::Status ForEachLine(const std::string& path,
-                         const std::function<absl::Status(absl::string_view)>& use);
+                         const std::function<absl::Status(absl::string_view, int64_t)>& use);
 
 }  // namespace trainyard

@@ -67,7 +67,7 @@ struct Layout {
         kv_head(task % dims.kv_heads),
         first_head(kv_head * group),
         q_first(batch * dims.sequence + part.q_begin),
-        kv_first(batch * dims.sequence + part.kv_begin),
+        kv_first(batch * part.KeyRows(dims.sequence) + part.kv_begin),
         lse_first(batch * dims.heads * dims.sequence + part.q_begin),
         lse_row(dims.sequence),
         scale(dims.scale),

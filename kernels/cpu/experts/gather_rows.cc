@@ -66,6 +66,23 @@ void GatherRows(Exec& exec, const GatherRowsArgs& args) {
   });
 }
 
+void ScatterRows(Exec& exec, const ScatterRowsArgs& args) {
+  const int64_t count = args.rows.elements(), places = args.y.shape.rows();
+  const int32_t* rows = args.rows.as<int32_t>();
+  for (int64_t i = 0; i < count; ++i) {
+    CHECK(rows[i] >= -1 && rows[i] < places)
+        << "scatter_rows rows: row " << rows[i] << " at " << i << ", y has " << places;
+  }
+  const int64_t d = args.x.shape.back(), row_bytes = d * int64_t(SizeOf(args.x.dtype));
+  const auto* x = static_cast<const std::byte*>(args.x.data);
+  auto* y = static_cast<std::byte*>(args.y.data);
+  ParallelRows(exec, count, d, [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      if (rows[i] >= 0) std::copy_n(x + i * row_bytes, row_bytes, y + rows[i] * row_bytes);
+    }
+  });
+}
+
 void GatherSum(Exec& exec, const GatherSumArgs& args) {
   const int64_t sources = args.z.shape.rows();
   const int32_t* place = args.place.as<int32_t>();

@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(kTensorThreads)
   const int64_t n = tiles - 1 - blockIdx.x / (heads * core.sequences);
   const TilePlace at(heads, core.sequences, n, kTensorRows, part.q_rows);
   const int64_t query = at.sequence * length + part.q_begin + at.first;
-  const int64_t key = at.sequence * length + part.kv_begin;
+  const int64_t key = at.sequence * part.KeyRows(length) + part.kv_begin;
   const int64_t kv_head = at.head / (heads / core.dims.kv_heads);
   const int first = int(threadIdx.x) / kWarp * kWarpRows;  // Of this warp.
 

@@ -28,10 +28,25 @@ struct Gather {
 
 using SixteenBytes = Pack<uint32_t, 4>;
 
-// Copies the bytes of a row word by word, whatever their type.
+// A warp copies the bytes of a row word by word, whatever their type.
+template <typename Word>
+__device__ void CopyRow(const Word* in, Word* out, int64_t columns) {
+  constexpr int kLoads = 4;  // In flight.
+  for (int64_t c = threadIdx.x % kWarp; c < columns; c += kLoads * kWarp) {
+    Word word[kLoads];
+#pragma unroll
+    for (int n = 0; n < kLoads; ++n) {
+      if (c + n * kWarp < columns) word[n] = in[c + n * kWarp];
+    }
+#pragma unroll
+    for (int n = 0; n < kLoads; ++n) {
+      if (c + n * kWarp < columns) out[c + n * kWarp] = word[n];
+    }
+  }
+}
+
 template <typename Word>
 __global__ void __launch_bounds__(kThreads) GatherKernel(Gather gather, const Word* x, Word* y) {
-  constexpr int kLoads = 4;  // In flight.
   const int64_t count = gather.count != nullptr ? *gather.count : gather.bound;
   if (count < 0 || count > gather.bound) {
     gather.fail("gather_rows count: % of %", count, gather.bound);
@@ -44,19 +59,25 @@ __global__ void __launch_bounds__(kThreads) GatherKernel(Gather gather, const Wo
       gather.fail("gather_rows rows: row % / % at %, x has %", row, gather.divisor, i,
                   gather.sources);
     }
-    const Word* in = x + from * columns;
-    Word* out = y + i * columns;
-    for (int64_t c = threadIdx.x % kWarp; c < columns; c += kLoads * kWarp) {
-      Word word[kLoads];
-#pragma unroll
-      for (int n = 0; n < kLoads; ++n) {
-        if (c + n * kWarp < columns) word[n] = in[c + n * kWarp];
-      }
-#pragma unroll
-      for (int n = 0; n < kLoads; ++n) {
-        if (c + n * kWarp < columns) out[c + n * kWarp] = word[n];
-      }
+    CopyRow(x + from * columns, y + i * columns, columns);
+  }
+}
+
+struct Scatter {
+  const int32_t* rows;
+  int64_t count, places, columns;
+  Failure fail = {};
+};
+
+template <typename Word>
+__global__ void __launch_bounds__(kThreads) ScatterKernel(Scatter scatter, const Word* x, Word* y) {
+  const int64_t columns = scatter.columns;
+  for (int64_t i = FirstRow(); i < scatter.count; i += RowStride()) {
+    const int32_t row = scatter.rows[i];
+    if (row < -1 || row >= scatter.places) {
+      scatter.fail("scatter_rows rows: row % at %, y has %", row, i, scatter.places);
     }
+    if (row >= 0) CopyRow(x + i * columns, y + row * columns, columns);
   }
 }
 
@@ -130,6 +151,24 @@ void GatherRows(Exec& exec, const GatherRowsArgs& args) {
     }
     gather.columns /= kPackOf<T>;
     Launch(exec, WarpForEach(gather.bound), GatherKernel<SixteenBytes>, gather,
+           reinterpret_cast<const SixteenBytes*>(x), reinterpret_cast<SixteenBytes*>(y));
+  });
+}
+
+void ScatterRows(Exec& exec, const ScatterRowsArgs& args) {
+  Scatter scatter = {.rows = args.rows.as<int32_t>(),
+                     .count = args.rows.elements(),
+                     .places = args.y.shape.rows(),
+                     .columns = args.x.shape.back()};
+  DispatchFloat(args.x.dtype, [&](auto scalar) {
+    using T = decltype(scalar);
+    const T* x = args.x.as<T>();
+    T* y = args.y.as<T>();
+    if (!CanPack<T>(scatter.columns, x, y)) {
+      return Launch(exec, WarpForEach(scatter.count), ScatterKernel<T>, scatter, x, y);
+    }
+    scatter.columns /= kPackOf<T>;
+    Launch(exec, WarpForEach(scatter.count), ScatterKernel<SixteenBytes>, scatter,
            reinterpret_cast<const SixteenBytes*>(x), reinterpret_cast<SixteenBytes*>(y));
   });
 }

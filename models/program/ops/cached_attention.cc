@@ -1,5 +1,5 @@
-// Attention of a text's newest tokens over all tokens so far. The keys and values of earlier
-// replays stay in memory. No gradients: only inference programs have a cache
+// Attention of the newest tokens of texts over all of their tokens so far. The keys and values of
+// earlier replays stay in memory. No gradients: only inference programs have a cache
 // (RecordOptions::cache).
 #include <algorithm>
 
@@ -15,11 +15,11 @@
 namespace trainyard::ops {
 namespace {
 
-// Adds the new keys and values to the cache. Sources, begins and ends are inputs of the program
-// (kCacheSources and so on).
+// Writes the new keys and values into the cache, and attends. Rows, begins and ends are inputs of
+// the program (kCacheRows and so on).
 class CachedAttentionOp final : public NamedOp<CachedAttentionOp> {
  public:
-  enum Input { kQkv, kSources, kBegins, kEnds, kSinks, kInputs };
+  enum Input { kQkv, kRows, kBegins, kEnds, kSinks, kInputs };
   enum Output { kOut, kLse, kNewKv, kAllKv, kOutputs };
   static constexpr size_t kOptionalInputs = 1;
   CachedAttentionOp(const Heads& heads, const AttentionTraits& traits)
@@ -32,17 +32,16 @@ class CachedAttentionOp final : public NamedOp<CachedAttentionOp> {
     const auto in = [&](size_t i) { return ConstTensor(binder.tensor(instance.inputs[i])); };
     const auto out = [&](size_t i) { return binder.tensor(instance.outputs[i]); };
     const Tensor kv = out(kNewKv), cache = out(kAllKv);
-    ConstTensor sources = in(kSources);
-    sources.shape = {cache.shape[0], 1};
     const Call copy = binder.Kernel(CopyColumnsArgs{.x = in(kQkv),
                                                     .x_begin = heads_.query_columns(),
                                                     .y = kv,
                                                     .y_begin = 0,
                                                     .columns = kv.shape[1]});
-    const Call keep =
-        binder.Kernel(GatherSumArgs{.z = kv, .place = sources, .y = cache, .write = Write::kAdd});
+    const Call keep = binder.Kernel(ScatterRowsArgs{.x = kv, .rows = in(kRows), .y = cache});
     AttentionDims dims = traits_.DimsOf(heads_);
     dims.mask = {.causal = false};  // Begins and ends say what a token sees.
+    const int64_t sequences = kv.shape[0] / heads_.sequence;
+    const int64_t rows = cache.shape[0] / sequences;
     const Call attend = binder.Kernel(AttentionPartForwardArgs{
         .q = ConstMatrixView(in(kQkv), 0, heads_.query_columns()),
         .k = ConstMatrixView(ConstTensor(cache), 0, heads_.key_columns()),
@@ -51,8 +50,9 @@ class CachedAttentionOp final : public NamedOp<CachedAttentionOp> {
         .part = {.q_begin = 0,
                  .q_rows = heads_.sequence,
                  .kv_begin = 0,
-                 .kv_rows = cache.shape[0],
-                 .mask = dims.mask},
+                 .kv_rows = rows,
+                 .mask = dims.mask,
+                 .kv_sequence = rows},
         .out = out(kOut),
         .lse = out(kLse),
         .write = Write::kOverwrite,
@@ -92,30 +92,28 @@ Value CachedAttention(Recorder& recorder, Value qkv, const Heads& heads,
                       const AttentionForm& form) {
   const ValueInfo info = recorder.info(qkv);
   const Program& program = recorder.program();
-  CHECK(AccumulateOfDType(info.dtype) == info.dtype && info.shape[0] == heads.sequence &&
+  CHECK(AccumulateOfDType(info.dtype) == info.dtype && info.shape[0] % heads.sequence == 0 &&
         form.mask.causal && !form.documents.begins.valid())
-      << "a cache is for causal attention in f32 or f64, and for one text; found " << info
-      << " of sequences of " << heads.sequence;
-  const int64_t rows = program.cache, columns = heads.key_columns() + heads.value_columns();
+      << "a cache is for causal attention in f32 or f64; found " << info << " of sequences of "
+      << heads.sequence;
+  const int64_t rows = program.cached_texts * RowsOfText(program.cache);
+  const int64_t columns = heads.key_columns() + heads.value_columns();
   const auto of_tokens = [&](const std::string& name) {
     return recorder.Read(InputSpec{.name = name, .limit = rows + 1});
   };
-  std::vector<Value> inputs = {qkv,
-                               recorder.Read(InputSpec{.name = kCacheSources,
-                                                       .unit = InputSpec::Unit::kSample,
-                                                       .shape = {rows},
-                                                       .limit = heads.sequence}),
+  std::vector<Value> inputs = {qkv, of_tokens(kCacheRows),
                                of_tokens(absl::StrCat(kCacheBegins, form.mask.window)),
                                of_tokens(kCacheEnds)};
   if (form.sinks.valid()) inputs.push_back(form.sinks);
   const Value cache = CacheOf(recorder, {rows, columns}, info);
+  const int64_t sequences = info.shape[0] / heads.sequence;
   return recorder.Emit(
       std::make_shared<CachedAttentionOp>(heads, AttentionTraits(recorder, heads, form)),
       std::move(inputs),
       {{.shape = {info.shape[0], heads.heads * heads.value_dim()},
         .dtype = info.dtype,
         .name = "mixed"},
-       Recorder::Output::Memory("lse", {1, heads.heads, heads.sequence}, info.dtype),
+       Recorder::Output::Memory("lse", {sequences, heads.heads, heads.sequence}, info.dtype),
        Recorder::Output::Memory("new keys and values", {info.shape[0], columns}, info.dtype),
        Recorder::Output::Into(cache)})[0];
 }

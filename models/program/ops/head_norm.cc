@@ -42,7 +42,7 @@ class HeadNormBackwardOp final : public NamedOp<HeadNormBackwardOp> {
     if (rotated_) {
       args.cos = binder.tensor(instance.inputs[kCos]);
       args.sin = binder.tensor(instance.inputs[kSin]);
-      args.sequence = heads_.sequence;
+      args.sequence = args.cos.shape.rows();
     }
     return binder.Kernel(args);
   }
@@ -87,7 +87,7 @@ class HeadNormOp final : public NamedOp<HeadNormOp> {
     if (rotated_) {
       args.cos = binder.tensor(instance.inputs[kCos]);
       args.sin = binder.tensor(instance.inputs[kSin]);
-      args.sequence = heads_.sequence;
+      args.sequence = args.cos.shape.rows();
     }
     return binder.Kernel(args);
   }

@@ -15,12 +15,13 @@ class LatentHeadsBackwardOp final : public NamedOp<LatentHeadsBackwardOp> {
   explicit LatentHeadsBackwardOp(const Heads& heads) : heads_(heads) {}
   absl::string_view name() const override { return "latent_heads_backward"; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
+    const Tensor cos = binder.tensor(instance.inputs[kCos]);
     return binder.Kernel(
         LatentHeadsBackwardArgs{.dqkv = binder.tensor(instance.inputs[kDqkv]),
-                                .cos = binder.tensor(instance.inputs[kCos]),
+                                .cos = cos,
                                 .sin = binder.tensor(instance.inputs[kSin]),
                                 .heads = heads_.heads,
-                                .sequence = heads_.sequence,
+                                .sequence = cos.shape.rows(),
                                 .dq = binder.tensor(instance.outputs[kDq]),
                                 .dkv = binder.tensor(instance.outputs[kDkv]),
                                 .dk_rope = binder.tensor(instance.outputs[kDkRope])});
@@ -39,13 +40,14 @@ class LatentHeadsOp final : public NamedOp<LatentHeadsOp> {
   std::string attributes() const override { return ToString(heads_); }
   bool is_cheap() const override { return true; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
+    const Tensor cos = binder.tensor(instance.inputs[kCos]);
     return binder.Kernel(LatentHeadsForwardArgs{.q = binder.tensor(instance.inputs[kQ]),
                                                 .kv = binder.tensor(instance.inputs[kKv]),
                                                 .k_rope = binder.tensor(instance.inputs[kKRope]),
-                                                .cos = binder.tensor(instance.inputs[kCos]),
+                                                .cos = cos,
                                                 .sin = binder.tensor(instance.inputs[kSin]),
                                                 .heads = heads_.heads,
-                                                .sequence = heads_.sequence,
+                                                .sequence = cos.shape.rows(),
                                                 .qkv = binder.tensor(instance.outputs[kQkv])});
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,

@@ -138,7 +138,8 @@ struct RopeTable {
   YarnRopeScaling yarn = {};  // Not together with a factor.
   int64_t dims = 0;           // Rotated dims of a head, an even number: the first ones; 0: all.
 };
-// cos and sin [S, width / 2] of the rotary angles. All uses of a table share its values.
+// cos and sin [S, width / 2] of the rotary angles. All uses of a table share its values. In a
+// program with a cache S is the number of new tokens, which each have a position of their own.
 struct Rotation {
   Value cos;
   Value sin;
@@ -193,7 +194,7 @@ struct AttentionForm {
 // context ranks. FLOPs count the pairs that the mask allows. If documents share sequences, the
 // pairs are not known when the program is recorded, and FLOPs count each sequence as one document.
 Value Attention(Recorder& recorder, Value qkv, const Heads& heads, const AttentionForm& form = {});
-// Attention in a program with a cache.
+// Attention in a program with a cache: of several new tokens of one text, or of one of each text.
 Value CachedAttention(Recorder& recorder, Value qkv, const Heads& heads, const AttentionForm& form);
 // Attention with more than one context rank.
 Value ContextAttention(Recorder& recorder, Value qkv, const Heads& heads,

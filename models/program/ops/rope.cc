@@ -56,13 +56,14 @@ class RopeOp final : public NamedOp<RopeOp> {
     return output == kRotated && input == kQkv;
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
+    const Tensor cos = binder.tensor(instance.inputs[kCos]);
     return binder.Kernel(RopeArgs{.x = binder.tensor(instance.inputs[kQkv]),
-                                  .cos = binder.tensor(instance.inputs[kCos]),
+                                  .cos = cos,
                                   .sin = binder.tensor(instance.inputs[kSin]),
                                   .heads = heads_.heads,
                                   .kv_heads = heads_.kv_heads,
                                   .head_dim = heads_.head_dim,
-                                  .sequence = heads_.sequence,
+                                  .sequence = cos.shape.rows(),
                                   .y = binder.tensor(instance.outputs[kRotated]),
                                   .inverse = inverse_});
   }
@@ -112,7 +113,7 @@ Rotation RopeRotation(Recorder& recorder, int64_t sequence, int64_t width, const
   if (cache == 0) return {.cos = rotation[0], .sin = rotation[1]};
   const auto rows_at = [&](Value whole) {
     return recorder.Emit(std::make_shared<RowsAtOp>(), {whole, CachePositions(recorder)},
-                         {HalfRotation(recorder, sequence, width)})[0];
+                         {HalfRotation(recorder, recorder.program().tokens(), width)})[0];
   };
   return {.cos = rows_at(rotation[0]), .sin = rows_at(rotation[1])};
 }

@@ -1,6 +1,6 @@
 // Proves kernels/experts/gather_rows.h on the CPU: rows are copied bit for bit, sums equal a plain
-// loop in order, and each of the two is the adjoint of the other; rows that do not count stay as
-// they are.
+// loop in order, and each of the two is the adjoint of the other; rows that do not count, or that
+// no row goes to, stay as they are.
 
 #include "kernels/experts/gather_rows.h"
 
@@ -44,6 +44,39 @@ TEST(GatherRows, CopiesTheRowsThatCount) {
 TEST(GatherRows, CopiesMoreRowsThanAGpuTakesAtOnce) {
   ExpectCopiesCountedRows<float>(1, 1, 9'999, 10'000);
   ExpectCopiesCountedRows<bf16>(8, 3, 9'999, 10'000);
+}
+
+template <typename T>
+void ExpectGoesWhereRowsSay(int64_t d, int64_t count) {
+  const int64_t places = 2 * count + 3;
+  const auto x = Normal<T>({count, d}, 1);
+  Array<int32_t> rows = {{count}, {}};
+  auto y = Filled<T>({places, d}, T(-5)), want = y;
+  for (int64_t i = 0; i < count; ++i) {
+    rows.v.push_back(i % 3 == 1 ? -1 : int32_t((i * 2 + 5) % places));
+    if (rows.v.back() < 0) continue;
+    std::copy_n(x.v.begin() + i * d, d, want.v.begin() + rows.v.back() * d);
+  }
+  Call(ScatterRowsArgs{.x = x, .rows = rows, .y = y}, 2);
+  ASSERT_EQ(Converted<double>(y).v, Converted<double>(want).v);
+}
+
+TEST(ScatterRows, CopiesRowsToTheirPlacesAndLeavesTheOthers) {
+  for (const int64_t d : {1, 24, 131, 1104}) {
+    ExpectGoesWhereRowsSay<double>(d, 40);
+    ExpectGoesWhereRowsSay<float>(d, 40);
+    ExpectGoesWhereRowsSay<bf16>(d, 40);
+  }
+  ExpectGoesWhereRowsSay<float>(1, 9'999);  // More than a GPU takes at once.
+}
+
+TEST(ScatterRowsDeathTest, NamesTheRowThatDoesNotExist) {
+  const auto x = Zeros<float>({2, 4});
+  auto y = Zeros<float>({3, 4});
+  const Array<int32_t> beyond = {{2}, {-1, 3}}, negative = {{2}, {0, -2}};
+  EXPECT_DEATH(Call(ScatterRowsArgs{.x = x, .rows = beyond, .y = y}),
+               "scatter_rows rows: row 3 at 1, y has 3");
+  EXPECT_DEATH(Call(ScatterRowsArgs{.x = x, .rows = negative, .y = y}), "row -2 at 1");
 }
 
 constexpr int64_t kTokens = 70, kChoices = 6;

@@ -1,0 +1,119 @@
+#include "train/generate/growing_texts.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/check.h"
+#include "models/model.h"
+#include "models/program/input.h"
+
+namespace trainyard {
+
+GrowingTexts::GrowingTexts(Executable& executable)
+    : executable_(executable),
+      cache_(executable.program().cache),
+      at_once_(executable.program().sequence),
+      rows_(RowsOfText(cache_)),
+      seen_(size_t(executable.program().cached_texts)) {
+  CHECK(cache_ > 0) << "a program without a cache";
+  for (const auto& [name, value] : executable_.program().inputs) {
+    if (absl::StartsWith(name, kCache)) executable_.ZeroInput(value, 0);
+  }
+}
+
+void GrowingTexts::Read(std::span<const std::span<const int32_t>> texts,
+                        const std::function<void(const Rows&)>& use) {
+  CHECK(texts.size() <= places()) << texts.size() << " texts at " << places() << " places";
+  std::vector<NewToken> next(places());
+  Rows together = {"logits", {}};
+  for (size_t i = 0; i < texts.size(); ++i) {
+    if (texts[i].empty()) continue;
+    const int64_t size = int64_t(texts[i].size()), half = std::max<int64_t>(1, cache_ / 2);
+    const int64_t begin = size <= cache_ ? 0 : (size - cache_ + half - 1) / half * half;
+    const std::span<const int32_t> visible = texts[i].subspan(size_t(begin));
+    std::vector<int32_t>& seen = seen_[i];
+    // Pieces of another size would round otherwise, so only what was added is read.
+    const bool grown = seen.size() < visible.size() &&
+                       std::equal(seen.begin(), seen.end(), visible.begin());
+    if (!grown) Forget(i);
+    int64_t row = 0;
+    while (visible.size() - seen.size() > 1) {
+      const size_t several = std::min(size_t(at_once_), visible.size() - seen.size());
+      ReadSeveral(i, visible.subspan(seen.size(), several));
+      row = int64_t(several) - 1;
+    }
+    if (seen.size() == visible.size()) {
+      use({kSeveralLogits, {{i, row}}});
+      continue;
+    }
+    next[i] = {.token = visible.back(),
+               .position = int64_t(seen.size()),
+               .first_row = 0,
+               .cache_row = int64_t(i) * rows_};
+    seen.push_back(visible.back());
+    together.of_places.push_back({i, int64_t(i)});
+  }
+  if (together.of_places.empty()) return;
+  Replay(1, next);
+  use(together);
+}
+
+void GrowingTexts::ReadSeveral(size_t place, std::span<const int32_t> tokens) {
+  std::vector<int32_t>& seen = seen_[place];
+  const int64_t first = int64_t(place) * rows_;
+  std::vector<NewToken> several;
+  for (const int32_t token : tokens) {
+    several.push_back({.token = token,
+                       .position = int64_t(seen.size()),
+                       .first_row = first,
+                       .cache_row = first});
+    seen.push_back(token);
+  }
+  several.resize(size_t(at_once_));
+  Replay(0, several);
+}
+
+void GrowingTexts::Replay(int chunk, std::span<const NewToken> tokens) {
+  const size_t count = tokens.size();
+  std::vector<int32_t> ids(count), positions(count), rows(count, -1), begins(count), ends(count);
+  // Tokens that nobody reads follow the others of a text, and see nothing.
+  int64_t last = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const NewToken& of = tokens[i];
+    if (of.position < 0) {
+      begins[i] = ends[i] = int32_t(chunk == 0 ? last : 0);
+      continue;
+    }
+    ids[i] = of.token;
+    positions[i] = int32_t(of.position);
+    rows[i] = int32_t(of.cache_row + of.position);
+    last = of.first_row + of.position + 1;
+    ends[i] = int32_t(last);
+  }
+  const Program& program = executable_.program();
+  for (const auto& [name, value] : program.inputs) {
+    if (program.chunk_of(program.info(value).block) != chunk) continue;
+    if (name == "tokens") executable_.WriteInput(value, 0, ids);
+    if (name == kCachePositions) executable_.WriteInput(value, 0, positions);
+    if (name == kCacheRows) executable_.WriteInput(value, 0, rows);
+    if (name == kCacheEnds) executable_.WriteInput(value, 0, ends);
+    absl::string_view window_text = name;
+    if (!absl::ConsumePrefix(&window_text, kCacheBegins)) continue;
+    int64_t window = 0;
+    CHECK(absl::SimpleAtoi(window_text, &window)) << name;
+    for (size_t i = 0; i < count; ++i) {
+      const NewToken& of = tokens[i];
+      if (of.position < 0) continue;
+      const int64_t unseen = window > 0 ? std::max<int64_t>(0, of.position + 1 - window) : 0;
+      begins[i] = int32_t(of.first_row + unseen);
+    }
+    executable_.WriteInput(value, 0, begins);
+  }
+  executable_.Run(Action::kForward, {.chunk = chunk});
+}
+
+}  // namespace trainyard

@@ -1,0 +1,62 @@
+// Texts that grow, several at once: computes what may follow each, and keeps the keys and values of
+// their tokens, so that each further token costs the same however long a text is. The weights are
+// read once for the next token of all texts.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/program/executable.h"
+
+namespace trainyard {
+
+class GrowingTexts {
+ public:
+  // The most tokens of a text that one replay reads, if there are several.
+  static constexpr int64_t kAtOnce = 32;
+
+  // `executable` was recorded with RecordOptions::cache for at most kAtOnce tokens, and is loaded.
+  explicit GrowingTexts(Executable& executable);
+
+  // How many texts there are at most.
+  size_t places() const { return seen_.size(); }
+
+  // The rows of an output of the program, each with the place of the text whose last token it is
+  // of. They stay until the next replay.
+  struct Rows {
+    std::string output;
+    std::vector<std::pair<size_t, int64_t>> of_places;
+  };
+  // Reads the tokens that each text has beyond those of the last call. An empty text is none. If a
+  // text has more tokens than the cache, the model sees the last ones of it: at least half as many
+  // as the cache holds, beginning at a multiple of that. Calls `use` once or more, together for
+  // each text that is not empty. What a text gets does not depend on the texts beside it.
+  void Read(std::span<const std::span<const int32_t>> texts,
+            const std::function<void(const Rows&)>& use);
+  // Says that the next text at this place is another one.
+  void Forget(size_t place) { seen_[place].clear(); }
+
+ private:
+  struct NewToken {
+    int32_t token = 0;
+    int64_t position = -1;  // -1: nobody reads this token.
+    int64_t first_row = 0;  // Of its text, in the rows that it may see.
+    int64_t cache_row = 0;  // Of its text, in the cache.
+  };
+
+  void ReadSeveral(size_t place, std::span<const int32_t> tokens);
+  void Replay(int chunk, std::span<const NewToken> tokens);
+
+  Executable& executable_;
+  const int64_t cache_;
+  const int64_t at_once_;
+  const int64_t rows_;                      // Of a text in the cache.
+  std::vector<std::vector<int32_t>> seen_;  // The tokens whose keys and values are kept.
+};
+
+}  // namespace trainyard

@@ -12,8 +12,8 @@
 // Of the tensors of G groups each has a history: row g of `history` and `gradient`, and row g of
 // amax.
 //
-// Letters: n steps, G groups. Source: Micikevicius et al. 2022, arXiv:2209.05433, section 3; Transformer
-// Engine's recipe DelayedScaling.
+// Letters: n steps, G groups. Source: Micikevicius et al. 2022, arXiv:2209.05433, section 3;
+// Transformer Engine's recipe DelayedScaling.
 
 #pragma once
 

@@ -8,15 +8,15 @@
 // With write == kAdd, the sum is added to what the output holds, and rounded once.
 //
 // Operands that were rounded to an 8-bit format (grouped_round.h) have scales. A number is then its
-// value times the scale of its group. The sum is multiplied by the scale of the first operand (x, or
-// dy), then by that of the other, and then added and rounded. A group's rows may consist of parts that follow one another, each with scales of its
-// own: then the offsets are those of the parts, and each group has P of them.
+// value times the scale of its group. The sum is multiplied by the scale of the first operand (x,
+// or dy), then by that of the other, and then added and rounded. A group's rows may consist of
+// parts that follow one another, each with scales of its own: then the offsets are those of the
+// parts, and each group has P of them.
 //
 // Letters: R bound on the rows, G groups, P parts of a group (1 if not scaled), K inputs, N
-// outputs. The offsets are read when the kernel
-// runs. Rows outside the groups are neither read nor written. Offsets that fall or leave [0, R] are
-// a programmer error that names them. Sums are taken in f32 (f64 for f64). Deterministic for given
-// offsets, shape, thread count and device.
+// outputs. The offsets are read when the kernel runs. Rows outside the groups are neither read nor
+// written. Offsets that fall or leave [0, R] are a programmer error that names them. Sums are taken
+// in f32 (f64 for f64). Deterministic for given offsets, shape, thread count and device.
 
 #pragma once
 
@@ -45,11 +45,11 @@ struct GroupedMatMulInputGradientArgs {
 };
 
 struct GroupedMatMulWeightGradientArgs {
-  ConstTensor dy;       // [R, N]     f64 | f32 | bf16
-  ConstTensor x;        // [R, K]     dtype of dy
-  ConstTensor offsets;  // [G P + 1]  i32
-  Tensor dweight;       // [G, N, K]  in/out, f32 (f64 when dy is f64)
-  Write write;          // kOverwrite: zero for a group without rows
+  ConstTensor dy;              // [R, N]     f64 | f32 | bf16
+  ConstTensor x;               // [R, K]     dtype of dy
+  ConstTensor offsets;         // [G P + 1]  i32
+  Tensor dweight;              // [G, N, K]  in/out, f32 (f64 when dy is f64)
+  Write write;                 // kOverwrite: zero for a group without rows
   ConstTensor dy_scales = {};  // [G P]  f32 (f64 when dy is f64); absent when its data is null
   ConstTensor x_scales = {};   // [G P]  dtype of dy_scales; there if those are
 };
@@ -87,8 +87,8 @@ inline void ExpectScales(const ConstTensor& a_scales, int64_t of_a, const ConstT
 inline void Check(const GroupedMatMulForwardArgs& args) {
   ExpectGroups(args.x, args.y, args.weight, args.offsets, args.x_scales.data != nullptr);
   ExpectDType("grouped_matmul weight", args.weight, {args.x.dtype});
-  ExpectScales(args.x_scales, args.offsets.elements() - 1, args.weight_scales,
-               args.weight.shape[0], args.x.dtype);
+  ExpectScales(args.x_scales, args.offsets.elements() - 1, args.weight_scales, args.weight.shape[0],
+               args.x.dtype);
 }
 
 inline void Check(const GroupedMatMulInputGradientArgs& args) {

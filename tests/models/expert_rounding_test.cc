@@ -79,8 +79,7 @@ class Formula {
     }
     for (int64_t t = 0; t < kTokens; ++t) {
       const Vector& table = values_.at("embedding");
-      const Vector x(table.begin() + tokens[t] * kWidth,
-                     table.begin() + (tokens[t] + 1) * kWidth);
+      const Vector x(table.begin() + tokens[t] * kWidth, table.begin() + (tokens[t] + 1) * kWidth);
       const Vector dx = Token(t, x, targets[t], loss);
       for (int64_t i = 0; i < kWidth; ++i) {
         gradients["embedding"][size_t(tokens[t] * kWidth + i)] += dx[size_t(i)];
@@ -310,18 +309,17 @@ TEST_P(ExpertRoundingTest, LossGradientsAndHistoriesAreThoseOfTheFormulas) {
   EXPECT_GT(gradients.at("e.3.down.amax.weight")[0], 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Forms, ExpertRoundingTest,
-    ::testing::Values(Form{}, Form{.gated = false}, Form{.expert_rows = 0.3}, Form{.bias = true},
-                      Form{.gated = false, .expert_rows = 0.3, .bias = true},
-                      Form{.first_adapter = true, .second_adapter = true},
-                      Form{true, 0.3, true, true, true}),
-    [](const auto& info) { return "form_" + std::to_string(info.index); });
+INSTANTIATE_TEST_SUITE_P(Forms, ExpertRoundingTest,
+                         ::testing::Values(Form{}, Form{.gated = false}, Form{.expert_rows = 0.3},
+                                           Form{.bias = true},
+                                           Form{.gated = false, .expert_rows = 0.3, .bias = true},
+                                           Form{.first_adapter = true, .second_adapter = true},
+                                           Form{true, 0.3, true, true, true}),
+                         [](const auto& info) { return "form_" + std::to_string(info.index); });
 
 TEST(ExpertRounding, LayersThatAJobLeavesOutRoundNothing) {
   const ExpertModel model;
-  const RecordOptions options{
-      .precision = Delayed(), .sequence = kTokens, .plain = {.first = 1}};
+  const RecordOptions options{.precision = Delayed(), .sequence = kTokens, .plain = {.first = 1}};
   const Program program = RecordTraining(model, {.record = options, .optimizer = {}});
   for (const ParameterBox& box : program.Parameters()) {
     EXPECT_FALSE(IsNameOfHistory(box.name)) << box.name;
@@ -332,8 +330,8 @@ TEST(ExpertRounding, FrozenExpertsNoteWhatTheySee) {
   const ExpertModel model;
   const RecordOptions options{.precision = Delayed(), .sequence = kTokens};
   const auto frozen = [](const ParameterSpec& spec) { return spec.stacked; };
-  const auto executable = Bind(
-      RecordTraining(model, {.record = options, .optimizer = {}, .frozen = frozen}), 1, 1, {});
+  const auto executable =
+      Bind(RecordTraining(model, {.record = options, .optimizer = {}, .frozen = frozen}), 1, 1, {});
   executable->WriteInput("tokens", 0, Tokens(kTokens, kVocab, 1));
   executable->WriteInput("targets", 0, Tokens(kTokens, kVocab, 2));
   executable->WriteInput("experts", 0, kChosen);

@@ -9,7 +9,7 @@
 
 namespace trainyard::cpu {
 
-// Calls body(g, first row, rows) for each group. CHECKs offsets, and names `op` if they are illegal.
+// Calls body(g, first row, rows) for each group. CHECKs the offsets, with the name of the op.
 template <typename Body>
 void ForEachGroup(const char* op, const ConstTensor& offsets, int64_t bound, const Body& body) {
   const int32_t* offset = offsets.as<int32_t>();

@@ -89,53 +89,53 @@ void MultiplyScaled(Exec& exec, const MatMulArgs& args, const ScaleAt& a, const 
 
 void GroupedMatMulForward(Exec& exec, const GroupedMatMulForwardArgs& args) {
   const int64_t parts = PartsOfGroup(args.weight, args.offsets);
-  ForEachGroup(kName, args.offsets, args.x.shape.rows(), [&](int64_t p, int64_t begin,
-                                                             int64_t rows) {
-    if (rows == 0) return;
-    const int64_t g = p / parts;
-    const MatMulArgs product = {.a = RowsOf(args.x, begin, rows),
-                                .b = Matrix(args.weight, g),
-                                .c = RowsOf(args.y, begin, rows),
-                                .trans_b = true,
-                                .write = args.write};
-    if (args.x_scales.data == nullptr) return Multiply(exec, product);
-    MultiplyScaled(exec, product, {args.x_scales, p}, {args.weight_scales, g});
-  });
+  ForEachGroup(kName, args.offsets, args.x.shape.rows(),
+               [&](int64_t p, int64_t begin, int64_t rows) {
+                 if (rows == 0) return;
+                 const int64_t g = p / parts;
+                 const MatMulArgs product = {.a = RowsOf(args.x, begin, rows),
+                                             .b = Matrix(args.weight, g),
+                                             .c = RowsOf(args.y, begin, rows),
+                                             .trans_b = true,
+                                             .write = args.write};
+                 if (args.x_scales.data == nullptr) return Multiply(exec, product);
+                 MultiplyScaled(exec, product, {args.x_scales, p}, {args.weight_scales, g});
+               });
 }
 
 void GroupedMatMulInputGradient(Exec& exec, const GroupedMatMulInputGradientArgs& args) {
   const int64_t parts = PartsOfGroup(args.weight, args.offsets);
-  ForEachGroup(kName, args.offsets, args.dy.shape.rows(), [&](int64_t p, int64_t begin,
-                                                              int64_t rows) {
-    if (rows == 0) return;
-    const int64_t g = p / parts;
-    const MatMulArgs product = {.a = RowsOf(args.dy, begin, rows),
-                                .b = Matrix(args.weight, g),
-                                .c = RowsOf(args.dx, begin, rows),
-                                .write = args.write};
-    if (args.dy_scales.data == nullptr) return Multiply(exec, product);
-    MultiplyScaled(exec, product, {args.dy_scales, p}, {args.weight_scales, g});
-  });
+  ForEachGroup(kName, args.offsets, args.dy.shape.rows(),
+               [&](int64_t p, int64_t begin, int64_t rows) {
+                 if (rows == 0) return;
+                 const int64_t g = p / parts;
+                 const MatMulArgs product = {.a = RowsOf(args.dy, begin, rows),
+                                             .b = Matrix(args.weight, g),
+                                             .c = RowsOf(args.dx, begin, rows),
+                                             .write = args.write};
+                 if (args.dy_scales.data == nullptr) return Multiply(exec, product);
+                 MultiplyScaled(exec, product, {args.dy_scales, p}, {args.weight_scales, g});
+               });
 }
 
 void GroupedMatMulWeightGradient(Exec& exec, const GroupedMatMulWeightGradientArgs& args) {
   const int64_t parts = PartsOfGroup(args.dweight, args.offsets);
-  ForEachGroup(kName, args.offsets, args.dy.shape.rows(), [&](int64_t p, int64_t begin,
-                                                              int64_t rows) {
-    const Tensor dweight = Matrix(args.dweight, p / parts);
-    const Write write = p % parts == 0 ? args.write : Write::kAdd;
-    if (rows == 0) {
-      if (write == Write::kOverwrite) Zero(exec, dweight);
-      return;
-    }
-    const MatMulArgs product = {.a = RowsOf(args.dy, begin, rows),
-                                .b = RowsOf(args.x, begin, rows),
-                                .c = dweight,
-                                .trans_a = true,
-                                .write = write};
-    if (args.dy_scales.data == nullptr) return Multiply(exec, product);
-    MultiplyScaled(exec, product, {args.dy_scales, p}, {args.x_scales, p});
-  });
+  ForEachGroup(kName, args.offsets, args.dy.shape.rows(),
+               [&](int64_t p, int64_t begin, int64_t rows) {
+                 const Tensor dweight = Matrix(args.dweight, p / parts);
+                 const Write write = p % parts == 0 ? args.write : Write::kAdd;
+                 if (rows == 0) {
+                   if (write == Write::kOverwrite) Zero(exec, dweight);
+                   return;
+                 }
+                 const MatMulArgs product = {.a = RowsOf(args.dy, begin, rows),
+                                             .b = RowsOf(args.x, begin, rows),
+                                             .c = dweight,
+                                             .trans_a = true,
+                                             .write = write};
+                 if (args.dy_scales.data == nullptr) return Multiply(exec, product);
+                 MultiplyScaled(exec, product, {args.dy_scales, p}, {args.x_scales, p});
+               });
 }
 
 }  // namespace trainyard::cpu

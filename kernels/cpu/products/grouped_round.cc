@@ -26,25 +26,26 @@ template <typename T>
 void FindAmax(Exec& exec, const GroupedAmaxArgs& args) {
   using A = Accumulate<T>;
   const int64_t columns = args.x.shape.back();
-  A* const of_row = reinterpret_cast<A*>(
-      ContextOf(exec).shared.Reserve(size_t(args.x.shape.rows()) * sizeof(A)));
+  A* const of_row =
+      reinterpret_cast<A*>(ContextOf(exec).shared.Reserve(size_t(args.x.shape.rows()) * sizeof(A)));
   const T* const x = args.x.as<T>();
   A* const amax = args.amax.as<A>();
   const bool add = args.write == Write::kAdd;
-  ForEachGroupOf(args.x, args.offsets, args.amax.elements(), [&](int64_t g, int64_t first,
-                                                                 int64_t rows) {
-    ParallelRows(exec, rows, columns, [=](int64_t begin, int64_t end) {
-      for (int64_t r = first + begin; r < first + end; ++r) {
-        A most = 0;
+  ForEachGroupOf(args.x, args.offsets, args.amax.elements(),
+                 [&](int64_t g, int64_t first, int64_t rows) {
+                   ParallelRows(exec, rows, columns, [=](int64_t begin, int64_t end) {
+                     for (int64_t r = first + begin; r < first + end; ++r) {
+                       A most = 0;
 #pragma omp simd reduction(max : most)
-        for (int64_t c = 0; c < columns; ++c) most = std::max(most, std::abs(A(x[r * columns + c])));
-        of_row[r] = most;
-      }
-    });
-    A most = add ? amax[g] : A(0);
-    for (int64_t r = first; r < first + rows; ++r) most = std::max(most, of_row[r]);
-    amax[g] = most;
-  });
+                       for (int64_t c = 0; c < columns; ++c)
+                         most = std::max(most, std::abs(A(x[r * columns + c])));
+                       of_row[r] = most;
+                     }
+                   });
+                   A most = add ? amax[g] : A(0);
+                   for (int64_t r = first; r < first + rows; ++r) most = std::max(most, of_row[r]);
+                   amax[g] = most;
+                 });
 }
 
 template <typename Format, typename T>

@@ -154,8 +154,7 @@ template <typename T>
 void RunWeights(Exec& exec, const Groups& groups, const Weights<T>& weights) {
   const auto run = [&](auto product) {
     using Product = typename decltype(product)::type;
-    const int64_t tiles = groups.groups / weights.parts *
-                          CeilDiv(weights.outputs, Product::kTile) *
+    const int64_t tiles = groups.groups / weights.parts * CeilDiv(weights.outputs, Product::kTile) *
                           CeilDiv(weights.inputs, Product::kTile);
     Launch(exec, {tiles, Product::kThreads, Product::kShared}, WeightsKernel<Product, T>, groups,
            weights);

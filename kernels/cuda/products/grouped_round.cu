@@ -130,8 +130,8 @@ void FindAmax(Exec& exec, const GroupedAmaxArgs& args) {
     ThrowIfError(cudaMemsetAsync(amax, 0, args.amax.bytes(), StreamOf(exec)), "grouped_round amax");
   }
   const bool packed = CanPack<T>(columns, x);
-  const Grid grid = {RowBlocks(groups.bound), RowThreads(packed ? columns / kPack : columns,
-                                                         kThreads)};
+  const Grid grid = {RowBlocks(groups.bound),
+                     RowThreads(packed ? columns / kPack : columns, kThreads)};
   Launch(exec, grid, packed ? AmaxKernel<kPack, T> : AmaxKernel<1, T>, groups, x, columns, amax);
 }
 
@@ -141,13 +141,13 @@ void Round(Exec& exec, const GroupedRoundArgs& args) {
   constexpr int kPack = kPackOf<T>;
   const int64_t columns = args.x.shape.back(), count = args.scales.elements();
   A* const factors = ScratchOf<A>(exec, count);
-  Launch(exec, {count, kThreads}, FactorKernel<A>, args.amax.as<A>(),
-         args.amax.elements() / count, A(Format::kLargest), factors, args.scales.as<A>());
+  Launch(exec, {count, kThreads}, FactorKernel<A>, args.amax.as<A>(), args.amax.elements() / count,
+         A(Format::kLargest), factors, args.scales.as<A>());
   const RowGroups groups = GroupsOf(args.x, args.offsets, count);
   const RoundedRows<T> rows = {args.x.as<T>(), factors, args.y.as<T>(), columns};
   const bool packed = CanPack<T>(columns, rows.x, rows.y);
-  const Grid grid = {RowBlocks(groups.bound), RowThreads(packed ? columns / kPack : columns,
-                                                         kThreads)};
+  const Grid grid = {RowBlocks(groups.bound),
+                     RowThreads(packed ? columns / kPack : columns, kThreads)};
   const auto kernel = packed ? RoundKernel<Format, kPack, T> : RoundKernel<Format, 1, T>;
   Launch(exec, grid, kernel, groups, rows);
 }

@@ -67,8 +67,7 @@ class ExpertMlpArrivalOp final : public ExpertOp {
     Cost cost = Op::CostOf(program, instance);
     cost.flops = FlopsOf(form_.up_matrices()) + FlopsOfFirstAdapter();
     for (const Value rounded : {instance.outputs[At(kRows)], instance.inputs[At(kGateUp)]}) {
-      cost.bytes +=
-          BytesOfRounding(double(program.info(rounded).bytes()), !form_.has_histories());
+      cost.bytes += BytesOfRounding(double(program.info(rounded).bytes()), !form_.has_histories());
     }
     return cost;
   }
@@ -88,21 +87,21 @@ class ExpertMlpArrivalOp final : public ExpertOp {
     rounder.set_history(Rounded::kFirstInput, in(kInputHistory));
     rounder.set_history(Rounded::kFirstWeight, in(kWeightHistory));
     std::vector<Call> prepare;
-    const Arrival arrival{.x = in(kX),
-                          .rows = out(kRows),
-                          .weights = in(kWeights),
-                          .row_weights = out(kRowWeights),
-                          .gate_up = rounder(Rounded::kFirstWeight, in(kGateUp),
-                                             out(kRoundedGateUp), {}, prepare),
-                          .up = out(kUp),
-                          .gate_up_bias = in(kGateUpBias),
-                          .adapter = {.down = in(kFirstDown),
-                                      .up = in(kFirstUp),
-                                      .narrow = out(kFirstNarrow),
-                                      .offsets = dispatch->offsets(),
-                                      .scale = form_.adapter_scale},
-                          .rounder = rounder,
-                          .rounded_rows = out(kRoundedRows)};
+    const Arrival arrival{
+        .x = in(kX),
+        .rows = out(kRows),
+        .weights = in(kWeights),
+        .row_weights = out(kRowWeights),
+        .gate_up = rounder(Rounded::kFirstWeight, in(kGateUp), out(kRoundedGateUp), {}, prepare),
+        .up = out(kUp),
+        .gate_up_bias = in(kGateUpBias),
+        .adapter = {.down = in(kFirstDown),
+                    .up = in(kFirstUp),
+                    .narrow = out(kFirstNarrow),
+                    .offsets = dispatch->offsets(),
+                    .scale = form_.adapter_scale},
+        .rounder = rounder,
+        .rounded_rows = out(kRoundedRows)};
     Call sort = dispatch->Sort(binder, in(kExperts));
     return [dispatch, sort = std::move(sort), prepare = std::move(prepare),
             arrive = arrival.Calls(binder, *dispatch)](Exec& exec) {
@@ -184,8 +183,8 @@ class ExpertMlpOp final : public ExpertOp {
     cost.flops = FlopsOf(form_.matrices()) + FlopsOfAdapters();
     const double hidden = double(program.info(instance.outputs[At(kHidden)]).bytes());
     const bool looks = !form_.has_histories();
-    for (const Value rounded : {instance.outputs[At(kRows)], instance.inputs[At(kGateUp)],
-                                instance.inputs[At(kDown)]}) {
+    for (const Value rounded :
+         {instance.outputs[At(kRows)], instance.inputs[At(kGateUp)], instance.inputs[At(kDown)]}) {
       cost.bytes += BytesOfRounding(double(program.info(rounded).bytes()), looks);
     }
     cost.bytes += BytesOfRounding(hidden, looks) + BytesOfRounding(hidden, false);  // In place.
@@ -200,8 +199,8 @@ class ExpertMlpOp final : public ExpertOp {
     Instance arrival = instance;
     arrival.op = std::make_shared<ExpertMlpArrivalOp>(shape_, form_);
     // From the last to the first, so that the places of those before stay as they are.
-    for (const Input input : {kSecondWeightHistory, kSecondInputHistory, kSecondUp, kSecondDown,
-                              kDownBias, kDown}) {
+    for (const Input input :
+         {kSecondWeightHistory, kSecondInputHistory, kSecondUp, kSecondDown, kDownBias, kDown}) {
       if (Has(input)) arrival.inputs.erase(arrival.inputs.begin() + std::ptrdiff_t(At(input)));
     }
     for (const Output output : {kRoundedDown, kSecondNarrow, kResult, kHidden, kY}) {
@@ -340,8 +339,8 @@ std::vector<Value> ExpertMlpOp::Backward(Recorder& recorder, const Instance& ins
     outputs.push_back(Recorder::Output::Memory("second_narrow", narrow.shape, narrow.dtype));
   }
   if (form_.rounding) {
-    for (const Value history : HistoriesOfExperts(recorder, *form_.rounding, in(kGateUp), in(kDown),
-                                                  kRoundedBackward)) {
+    for (const Value history :
+         HistoriesOfExperts(recorder, *form_.rounding, in(kGateUp), in(kDown), kRoundedBackward)) {
       inputs.push_back(history);
       outputs.push_back(Recorder::Output::Into(recorder.Gradient(history)));
     }
@@ -478,8 +477,8 @@ Value ExpertMlp(Recorder& recorder, const ExpertMlpInputs& inputs) {
     if (adapter.valid()) values.insert(values.end(), {adapter.down, adapter.up});
   }
   if (form.rounding) {
-    const std::vector<Value> histories = HistoriesOfExperts(
-        recorder, *form.rounding, inputs.gate_up, inputs.down, kRoundedForward);
+    const std::vector<Value> histories =
+        HistoriesOfExperts(recorder, *form.rounding, inputs.gate_up, inputs.down, kRoundedForward);
     values.insert(values.end(), histories.begin(), histories.end());
   }
   return recorder.Emit(std::make_shared<ExpertMlpOp>(shape, form), std::move(values), outputs)[0];

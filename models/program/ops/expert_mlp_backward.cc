@@ -116,7 +116,7 @@ Call ExpertMlpBackwardOp::Bind(const Binder& binder, const Instance& instance) c
                                first_round.rounded(kRoundedGateUp), {}, prepare);
   first_round.down = noting(Rounded::kSecondWeight, first_round.in(kDown),
                             first_round.rounded(kRoundedDown), {}, prepare);
-  const Operands later_rounds{*this, binder, instance, false, first_round.gate_up,
+  const Operands later_rounds{*this,           binder, instance, false, first_round.gate_up,
                               first_round.down};
   const std::span<const Value> inputs(instance.inputs), outputs(instance.outputs);
   const auto dispatch = DispatchOf(binder, inputs.last(num_kept()), outputs.subspan(At(kDispatch)));
@@ -210,11 +210,11 @@ void ExpertMlpBackwardOp::SecondProduct(const Operands& operands, ExpertDispatch
                                  .write = operands.write(kDdownBias)});
   }
   // The factor's gradient below reads drows, so that what is rounded is not put there.
-  const ScaledOperand dy = rounder(Rounded::kSecondGradient, drows,
-                                   operands.rounded(kRoundedRows), offsets, calls);
-  const ScaledOperand input =
-      reads_hidden ? rounder(Rounded::kSecondInput, hidden, hidden, offsets, calls)
-                   : ScaledOperand{};
+  const ScaledOperand dy =
+      rounder(Rounded::kSecondGradient, drows, operands.rounded(kRoundedRows), offsets, calls);
+  const ScaledOperand input = reads_hidden
+                                  ? rounder(Rounded::kSecondInput, hidden, hidden, offsets, calls)
+                                  : ScaledOperand{};
   if (trainable_.down) {
     multiply({.role = ProductRole::kWeightGradient,
               .a = dy.values,

@@ -21,7 +21,7 @@ struct ExpertForm {
   int64_t ffn = 0;
   ProductKind kind = ProductKind::kExperts;  // Of the products; not of adapters'.
   bool gated = true;                         // SwiGLU; otherwise squared ReLU.
-  bool bias = false;  // Both products have a bias.
+  bool bias = false;                         // Both products have a bias.
   double swiglu_limit = 0;
   bool first_adapter = false, second_adapter = false;  // Of the first and of the second product.
   int64_t rank = 0;                                    // Of the adapters.

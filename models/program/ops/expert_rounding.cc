@@ -53,15 +53,13 @@ std::vector<Value> HistoriesOfExperts(Recorder& recorder, const ExpertRounding& 
   std::vector<Value> histories;
   if (rounding.history == 0) return histories;
   for (int i = 0; i < count; ++i) {
-    const ParameterSpec weight =
-        recorder.program().storage(operands[i].weight).parameters.front();
-    histories.push_back(
-        recorder.Parameter({.name = NameOfHistory(weight.name, operands[i].what),
-                            .shape = {weight.shape[0], rounding.history},
-                            .shard = weight.shard,
-                            .unrounded = true,
-                            .state = StateRule::AmaxHistory(),
-                            .stacked = true}));
+    const ParameterSpec weight = recorder.program().storage(operands[i].weight).parameters.front();
+    histories.push_back(recorder.Parameter({.name = NameOfHistory(weight.name, operands[i].what),
+                                            .shape = {weight.shape[0], rounding.history},
+                                            .shard = weight.shard,
+                                            .unrounded = true,
+                                            .state = StateRule::AmaxHistory(),
+                                            .stacked = true}));
   }
   return histories;
 }
@@ -93,12 +91,12 @@ ScaledOperand ExpertRounder::operator()(Rounded which, const Tensor& x, const Te
   const Tensor& history = history_[size_t(which)];
   const Noted& noted = noted_[size_t(which)];
   if (!Has(history) || Has(noted.gradient)) {
-    calls.push_back(binder_.Kernel(GroupedAmaxArgs{
-        .x = x, .offsets = offsets, .amax = amax, .write = Write::kOverwrite}));
+    calls.push_back(binder_.Kernel(
+        GroupedAmaxArgs{.x = x, .offsets = offsets, .amax = amax, .write = Write::kOverwrite}));
   }
   if (Has(noted.gradient)) {
-    calls.push_back(binder_.Kernel(AmaxHistoryGradientArgs{
-        .amax = amax, .gradient = noted.gradient, .write = noted.write}));
+    calls.push_back(binder_.Kernel(
+        AmaxHistoryGradientArgs{.amax = amax, .gradient = noted.gradient, .write = noted.write}));
   }
   calls.push_back(binder_.Kernel(GroupedRoundArgs{.x = x,
                                                   .offsets = offsets,

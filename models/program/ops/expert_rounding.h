@@ -1,4 +1,5 @@
-// How the operands of the experts' products are rounded to 8 bits (kernels/products/grouped_round.h).
+// How the operands of the experts' products are rounded to 8 bits, by grouped_round.h of
+// kernels/products.
 //
 // Each expert's rows, weight and gradients have a scale, as in Transformer Engine's GroupedLinear,
 // which splits the rows by expert and gives each piece and each expert's weight a quantizer of its

@@ -35,12 +35,8 @@ Rounded<T> Round(const Array<T>& x, const Array<int32_t>* offsets, int64_t group
   Rounded<T> y{Filled<T>(x.shape, T(3)), Poison<A>({groups}), Poison<A>({groups})};
   const ConstTensor at = offsets == nullptr ? ConstTensor{} : ConstTensor(*offsets);
   Call(GroupedAmaxArgs{.x = x, .offsets = at, .amax = y.amax, .write = Write::kOverwrite});
-  Call(GroupedRoundArgs{.x = x,
-                        .offsets = at,
-                        .amax = y.amax,
-                        .format = format,
-                        .y = y.values,
-                        .scales = y.scales});
+  Call(GroupedRoundArgs{
+      .x = x, .offsets = at, .amax = y.amax, .format = format, .y = y.values, .scales = y.scales});
   return y;
 }
 
@@ -49,9 +45,8 @@ double Largest(DType format) { return format == DType::kE4M3 ? 448 : 57344; }
 // The number of the format that is nearest to x, by bits.
 template <typename A>
 double Nearest(A x, DType format) {
-  return DispatchNarrow(format, [&](auto f) {
-    return double(ToFloat<decltype(f)>(RoundTo<decltype(f)>(x)));
-  });
+  return DispatchNarrow(
+      format, [&](auto f) { return double(ToFloat<decltype(f)>(RoundTo<decltype(f)>(x))); });
 }
 
 template <typename T>
@@ -156,8 +151,7 @@ TEST(GroupedRound, AScaleMayFollowFromAHistory) {
   const Array<float> x = {{2, 2}, {1, 2, 3, 4}};
   const Array<float> history = {{2, 3}, {0, 7, 1, 0, 0, 0}};
   auto scales = Poison<float>({2}), y = Poison<float>({2, 2});
-  Call(GroupedRoundArgs{
-      .x = x, .amax = history, .format = DType::kE4M3, .y = y, .scales = scales});
+  Call(GroupedRoundArgs{.x = x, .amax = history, .format = DType::kE4M3, .y = y, .scales = scales});
   EXPECT_EQ(scales.v[0], 1 / (448.0f / 7));
   EXPECT_EQ(scales.v[1], 1);  // It has seen nothing.
   EXPECT_EQ(y.v, (std::vector<float>{64, 128, 3, 4}));

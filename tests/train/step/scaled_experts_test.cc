@@ -63,13 +63,11 @@ TEST_P(ScaledExperts, EqualOneRank) {
   EXPECT_GE(histories, int(facts.experts->experts) * 6) << "a layer at least";
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, ScaledExperts,
-                         ::testing::Combine(::testing::Values("qwen3_moe", "mixtral",
-                                                              "deepseek_v3"),
-                                            ::testing::ValuesIn(Layouts())),
-                         [](const auto& info) {
-                           return absl::StrCat(std::get<0>(info.param), "_", info.index);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Families, ScaledExperts,
+    ::testing::Combine(::testing::Values("qwen3_moe", "mixtral", "deepseek_v3"),
+                       ::testing::ValuesIn(Layouts())),
+    [](const auto& info) { return absl::StrCat(std::get<0>(info.param), "_", info.index); });
 
 // In bf16, as a job of a user: on expert ranks, with ZeRO.
 JobConfig ExpertJob(const std::string& directory) {

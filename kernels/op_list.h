@@ -47,12 +47,14 @@
   X(GeluBackward) \
   X(GeluForward) \
   X(GridPositions) \
+  X(GroupedAmax) \
   X(GroupedBiasFactorGradient) \
   X(GroupedBiasForward) \
   X(GroupedBiasGradient) \
   X(GroupedMatMulForward) \
   X(GroupedMatMulInputGradient) \
   X(GroupedMatMulWeightGradient) \
+  X(GroupedRound) \
   X(HeadNormBackward) \
   X(HeadNormForward) \
   X(JoinMaster) \

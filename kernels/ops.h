@@ -52,6 +52,7 @@
 #include "kernels/products/amax_history.h"
 #include "kernels/products/dequantize_nf4.h"
 #include "kernels/products/grouped_matmul.h"
+#include "kernels/products/grouped_round.h"
 #include "kernels/products/low_rank_squares.h"
 #include "kernels/products/matmul.h"
 #include "kernels/products/matmul_gelu.h"

@@ -9,8 +9,11 @@
 // where a gradient is summed. It is not a gradient of the loss, and takes no part in the gradient
 // norm and in clipping. The history does not change if state->finite == 0.
 //
-// Letters: n steps. Source: Micikevicius et al. 2022, arXiv:2209.05433, section 3; Transformer
-// Engine's recipe DelayedScaling.
+// Of the tensors of G groups each has a history: row g of `history` and `gradient`, and row g of
+// amax.
+//
+// Letters: n steps, G groups. Source: Micikevicius et al. 2022, arXiv:2209.05433, section 3;
+// Transformer Engine's recipe DelayedScaling.
 
 #pragma once
 
@@ -20,14 +23,14 @@
 namespace trainyard {
 
 struct AmaxHistoryGradientArgs {
-  ConstTensor amax;  // any shape, f64 | f32
-  Tensor gradient;   // [n]  in/out, dtype of amax
+  ConstTensor amax;  // any shape, f64 | f32;  for groups a multiple of G elements
+  Tensor gradient;   // [n] | [G, n]  in/out, dtype of amax
   Write write;
 };
 
 struct AmaxHistoryArgs {
-  Tensor history;          // [n]  in/out, f64 | f32
-  ConstTensor gradient;    // [n]  dtype of history
+  Tensor history;          // [n] | [G, n]  in/out, f64 | f32
+  ConstTensor gradient;    // shape and dtype of history
   const StepState* state;  // device memory
 };
 
@@ -36,6 +39,9 @@ inline void Check(const AmaxHistoryGradientArgs& args) {
   ExpectData("amax_history amax", args.amax);
   CHECK(args.gradient.elements() > 0) << "amax_history gradient: empty";
   ExpectElements("amax_history gradient", args.gradient, args.amax.dtype, args.gradient.elements());
+  const int64_t groups = args.gradient.shape.rows();
+  CHECK(args.amax.elements() % groups == 0)
+      << "amax_history amax: wanted values of " << groups << " groups, got " << args.amax.shape;
 }
 
 inline void Check(const AmaxHistoryArgs& args) {

@@ -109,6 +109,12 @@ Precision Precision::WithLayers(const OperandFormat& x, const OperandFormat& w,
   return with;
 }
 
+Precision Precision::WithExpertsAsLayers() const {
+  Precision with = *this;
+  with.experts = layer;
+  return with;
+}
+
 ProductFormat Precision::product(const ProductUse& use) const {
   switch (use.kind) {
     case ProductKind::kLayer:

@@ -114,6 +114,9 @@ struct Precision {
   // gradient dy of the output.
   Precision WithLayers(const OperandFormat& x, const OperandFormat& w,
                        const OperandFormat& dy) const;
+  // The same, but the products of experts round their operands as those of layers do. Only with one
+  // scale for all numbers of an operand: of experts, for the numbers of each expert.
+  Precision WithExpertsAsLayers() const;
 };
 
 }  // namespace trainyard

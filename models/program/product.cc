@@ -28,14 +28,29 @@ Call BindGrouped(const Binder& binder, const Product& p) {
     case ProductRole::kForward:
       break;
     case ProductRole::kInputGradient:
-      return binder.Kernel(GroupedMatMulInputGradientArgs{
-          .dy = p.a, .weight = p.b, .offsets = p.offsets, .dx = p.out, .write = p.write});
+      return binder.Kernel(GroupedMatMulInputGradientArgs{.dy = p.a,
+                                                          .weight = p.b,
+                                                          .offsets = p.offsets,
+                                                          .dx = p.out,
+                                                          .write = p.write,
+                                                          .dy_scales = p.a_scales.scales,
+                                                          .weight_scales = p.b_scales.scales});
     case ProductRole::kWeightGradient:
-      return binder.Kernel(GroupedMatMulWeightGradientArgs{
-          .dy = p.a, .x = p.b, .offsets = p.offsets, .dweight = p.out, .write = p.write});
+      return binder.Kernel(GroupedMatMulWeightGradientArgs{.dy = p.a,
+                                                           .x = p.b,
+                                                           .offsets = p.offsets,
+                                                           .dweight = p.out,
+                                                           .write = p.write,
+                                                           .dy_scales = p.a_scales.scales,
+                                                           .x_scales = p.b_scales.scales});
   }
-  Call product = binder.Kernel(GroupedMatMulForwardArgs{
-      .x = p.a, .weight = p.b, .offsets = p.offsets, .y = p.out, .write = p.write});
+  Call product = binder.Kernel(GroupedMatMulForwardArgs{.x = p.a,
+                                                        .weight = p.b,
+                                                        .offsets = p.offsets,
+                                                        .y = p.out,
+                                                        .write = p.write,
+                                                        .x_scales = p.a_scales.scales,
+                                                        .weight_scales = p.b_scales.scales});
   if (!Has(p.epilogue.bias)) return product;
   Call bias = binder.Kernel(GroupedBiasForwardArgs{
       .bias = p.epilogue.bias, .w = p.epilogue.bias_factor, .offsets = p.offsets, .y = p.out});
@@ -71,7 +86,7 @@ void Check(const Product& p) {
                     << " with " << what;
   };
   expect(scaled == Has(p.b_scales.scales), "scales of one operand");
-  expect(!scaled || (!grouped && !gelu), "scales");
+  expect(!scaled || !gelu, "scales");
   expect(!Has(epilogue.bias) || forward, "a bias");
   expect(!Has(epilogue.bias_factor) || (Has(epilogue.bias) && grouped), "a factor of the bias");
   expect(!Has(epilogue.gelu) || (forward && !grouped), "GELU");

@@ -41,7 +41,9 @@ struct Product {
   ProductRole role = ProductRole::kForward;
   ConstTensor a = {};  // By role: x, dy, dy.
   ConstTensor b = {};  // By role: w, w, x. The weight of groups is [G, N, K].
-  OperandScales a_scales = {}, b_scales = {};  // Both or none have data: of operands in 8 bits.
+  // Both or none have data: of operands in 8 bits. Those of groups have the dtype of other groups,
+  // and a scale for each group (kernels/products/grouped_round.h).
+  OperandScales a_scales = {}, b_scales = {};
   ConstTensor offsets = {};  // i32 [G+1], for groups. Without data: there is one group.
   Tensor out = {};           // dtypes as in the kernel's header.
   Epilogue epilogue = {};

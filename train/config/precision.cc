@@ -52,7 +52,8 @@ const std::vector<PrecisionRow>& Precisions() {
       {kF32, "F32", Precision::F32()},
       {kF64, "F64", Precision::F64()},
       {kFP8Delayed, "FP8_DELAYED",
-       bf16.WithLayers({kE4M3, kDelayed}, {kE4M3, kDelayed}, {kE5M2, kDelayed})},
+       bf16.WithLayers({kE4M3, kDelayed}, {kE4M3, kDelayed}, {kE5M2, kDelayed})
+           .WithExpertsAsLayers()},
       {kFP8Current, "FP8_CURRENT",
        bf16.WithLayers({kE4M3, kTensor}, {kE4M3, kTensor}, {kE5M2, kTensor})},
       {kFP8Blockwise, "FP8_BLOCKWISE",

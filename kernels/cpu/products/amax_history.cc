@@ -9,19 +9,26 @@ namespace {
 
 template <typename A>
 void Gradient(const AmaxHistoryGradientArgs& args) {
-  const A* const amax = args.amax.as<A>();
-  A* const gradient = args.gradient.as<A>();
-  A greatest = args.write == Write::kAdd ? gradient[0] : A(0);
-  for (int64_t i = 0; i < args.amax.elements(); ++i) greatest = std::max(greatest, amax[i]);
-  std::fill_n(gradient, args.gradient.elements(), A(0));
-  gradient[0] = greatest;
+  const int64_t groups = args.gradient.shape.rows(), steps = args.gradient.shape.back();
+  const int64_t values = args.amax.elements() / groups;
+  for (int64_t g = 0; g < groups; ++g) {
+    const A* const amax = args.amax.as<A>() + g * values;
+    A* const gradient = args.gradient.as<A>() + g * steps;
+    A greatest = args.write == Write::kAdd ? gradient[0] : A(0);
+    for (int64_t i = 0; i < values; ++i) greatest = std::max(greatest, amax[i]);
+    std::fill_n(gradient, steps, A(0));
+    gradient[0] = greatest;
+  }
 }
 
 template <typename A>
 void Update(const AmaxHistoryArgs& args) {
-  A* const history = args.history.as<A>();
-  A* const last = std::copy(history + 1, history + args.history.elements(), history);
-  *last = args.gradient.as<A>()[0];
+  const int64_t steps = args.history.shape.back();
+  for (int64_t g = 0; g < args.history.shape.rows(); ++g) {
+    A* const history = args.history.as<A>() + g * steps;
+    A* const last = std::copy(history + 1, history + steps, history);
+    *last = args.gradient.as<A>()[g * steps];
+  }
 }
 
 }  // namespace

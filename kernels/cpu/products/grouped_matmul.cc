@@ -1,15 +1,19 @@
 // Computes one product after the other, each with all threads.
 #include "kernels/products/grouped_matmul.h"
 
+#include "kernels/cpu/context.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/products/blocked_matmul.h"
+#include "kernels/cpu/products/group_rows.h"
 #ifdef TRAINYARD_WITH_DNNL
 #include "kernels/cpu/products/dnnl_adapter.h"
 #endif
 
 namespace trainyard::cpu {
 namespace {
+
+constexpr char kName[] = "grouped_matmul";
 
 void Multiply(Exec& exec, const MatMulArgs& args) {
 #ifdef TRAINYARD_WITH_DNNL
@@ -32,19 +36,6 @@ AnyTensor Matrix(const AnyTensor& stack, int64_t g) {
   return RowsOf(stack, g * stack.shape[1], stack.shape[1]);
 }
 
-// Calls body(g, first row, rows) for each group.
-template <typename Body>
-void ForEachGroup(const ConstTensor& offsets, int64_t bound, const Body& body) {
-  const int32_t* offset = offsets.as<int32_t>();
-  const int64_t groups = offsets.elements() - 1;
-  for (int64_t g = 0; g < groups; ++g) {
-    CHECK(offset[g] >= 0 && offset[g] <= offset[g + 1] && offset[g + 1] <= bound)
-        << "grouped_matmul offsets: group " << g << " has rows " << offset[g] << " to "
-        << offset[g + 1] << " of " << bound;
-    body(g, offset[g], offset[g + 1] - offset[g]);
-  }
-}
-
 void Zero(const Exec& exec, const Tensor& tensor) {
   auto* data = static_cast<std::byte*>(tensor.data);
   ParallelElements(exec, int64_t(tensor.bytes()), [=](int64_t begin, int64_t end) {
@@ -52,42 +43,99 @@ void Zero(const Exec& exec, const Tensor& tensor) {
   });
 }
 
+// The scales of the two operands of a product.
+template <typename A>
+struct BothScales {
+  A a, b;
+};
+
+// c = or += sums times both scales, rounded once.
+template <typename T>
+void AddScaled(const Exec& exec, const Accumulate<T>* sums, const BothScales<Accumulate<T>>& scales,
+               const Tensor& c, Write write) {
+  T* const to = c.as<T>();
+  const bool add = write == Write::kAdd;
+  ParallelElements(exec, c.elements(), [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const Accumulate<T> scaled = sums[i] * scales.a * scales.b;
+      to[i] = add ? T(Accumulate<T>(to[i]) + scaled) : T(scaled);
+    }
+  });
+}
+
+// A scale among those of an operand.
+struct ScaleAt {
+  const ConstTensor& scales;
+  int64_t index;
+};
+
+// The product of operands that have these scales.
+void MultiplyScaled(Exec& exec, const MatMulArgs& args, const ScaleAt& a, const ScaleAt& b) {
+  DispatchFloat(args.c.dtype, [&](auto scalar) {
+    using T = decltype(scalar);
+    using A = Accumulate<T>;
+    A* const sums = reinterpret_cast<A*>(
+        ContextOf(exec).widened.Reserve(size_t(args.c.elements()) * sizeof(A)));
+    MatMulArgs product = args;
+    product.c = Tensor{{sums, DTypeOf<A>::value, args.c.shape}};
+    product.write = Write::kOverwrite;
+    Multiply(exec, product);
+    const BothScales<A> scales = {a.scales.as<A>()[a.index], b.scales.as<A>()[b.index]};
+    AddScaled<T>(exec, sums, scales, args.c, args.write);
+  });
+}
+
 }  // namespace
 
 void GroupedMatMulForward(Exec& exec, const GroupedMatMulForwardArgs& args) {
-  ForEachGroup(args.offsets, args.x.shape.rows(), [&](int64_t g, int64_t begin, int64_t rows) {
-    if (rows == 0) return;
-    Multiply(exec, {.a = RowsOf(args.x, begin, rows),
-                    .b = Matrix(args.weight, g),
-                    .c = RowsOf(args.y, begin, rows),
-                    .trans_b = true,
-                    .write = args.write});
-  });
+  const int64_t parts = PartsOfGroup(args.weight, args.offsets);
+  ForEachGroup(kName, args.offsets, args.x.shape.rows(),
+               [&](int64_t p, int64_t begin, int64_t rows) {
+                 if (rows == 0) return;
+                 const int64_t g = p / parts;
+                 const MatMulArgs product = {.a = RowsOf(args.x, begin, rows),
+                                             .b = Matrix(args.weight, g),
+                                             .c = RowsOf(args.y, begin, rows),
+                                             .trans_b = true,
+                                             .write = args.write};
+                 if (args.x_scales.data == nullptr) return Multiply(exec, product);
+                 MultiplyScaled(exec, product, {args.x_scales, p}, {args.weight_scales, g});
+               });
 }
 
 void GroupedMatMulInputGradient(Exec& exec, const GroupedMatMulInputGradientArgs& args) {
-  ForEachGroup(args.offsets, args.dy.shape.rows(), [&](int64_t g, int64_t begin, int64_t rows) {
-    if (rows == 0) return;
-    Multiply(exec, {.a = RowsOf(args.dy, begin, rows),
-                    .b = Matrix(args.weight, g),
-                    .c = RowsOf(args.dx, begin, rows),
-                    .write = args.write});
-  });
+  const int64_t parts = PartsOfGroup(args.weight, args.offsets);
+  ForEachGroup(kName, args.offsets, args.dy.shape.rows(),
+               [&](int64_t p, int64_t begin, int64_t rows) {
+                 if (rows == 0) return;
+                 const int64_t g = p / parts;
+                 const MatMulArgs product = {.a = RowsOf(args.dy, begin, rows),
+                                             .b = Matrix(args.weight, g),
+                                             .c = RowsOf(args.dx, begin, rows),
+                                             .write = args.write};
+                 if (args.dy_scales.data == nullptr) return Multiply(exec, product);
+                 MultiplyScaled(exec, product, {args.dy_scales, p}, {args.weight_scales, g});
+               });
 }
 
 void GroupedMatMulWeightGradient(Exec& exec, const GroupedMatMulWeightGradientArgs& args) {
-  ForEachGroup(args.offsets, args.dy.shape.rows(), [&](int64_t g, int64_t begin, int64_t rows) {
-    const Tensor dweight = Matrix(args.dweight, g);
-    if (rows == 0) {
-      if (args.write == Write::kOverwrite) Zero(exec, dweight);
-      return;
-    }
-    Multiply(exec, {.a = RowsOf(args.dy, begin, rows),
-                    .b = RowsOf(args.x, begin, rows),
-                    .c = dweight,
-                    .trans_a = true,
-                    .write = args.write});
-  });
+  const int64_t parts = PartsOfGroup(args.dweight, args.offsets);
+  ForEachGroup(kName, args.offsets, args.dy.shape.rows(),
+               [&](int64_t p, int64_t begin, int64_t rows) {
+                 const Tensor dweight = Matrix(args.dweight, p / parts);
+                 const Write write = p % parts == 0 ? args.write : Write::kAdd;
+                 if (rows == 0) {
+                   if (write == Write::kOverwrite) Zero(exec, dweight);
+                   return;
+                 }
+                 const MatMulArgs product = {.a = RowsOf(args.dy, begin, rows),
+                                             .b = RowsOf(args.x, begin, rows),
+                                             .c = dweight,
+                                             .trans_a = true,
+                                             .write = write};
+                 if (args.dy_scales.data == nullptr) return Multiply(exec, product);
+                 MultiplyScaled(exec, product, {args.dy_scales, p}, {args.x_scales, p});
+               });
 }
 
 }  // namespace trainyard::cpu

@@ -24,16 +24,41 @@ using Row = ExpertDispatch::Row;
 class ExpertMlpArrivalOp final : public ExpertOp {
  public:
   // An instance has those of which Has() is true.
-  enum Input { kX, kExperts, kWeights, kGateUp, kGateUpBias, kFirstDown, kFirstUp, kInputs };
+  enum Input {
+    kX,
+    kExperts,
+    kWeights,
+    kGateUp,
+    kGateUpBias,
+    kFirstDown,
+    kFirstUp,
+    kInputHistory,
+    kWeightHistory,
+    kInputs
+  };
   // What the dispatch keeps, and its memory, come last.
-  enum Output { kRows, kRowWeights, kUp, kFirstNarrow, kDispatch };
+  enum Output {
+    kRows,
+    kRowWeights,
+    kUp,
+    kFirstNarrow,
+    kFactors,
+    kRoundedRows,
+    kRoundedGateUp,
+    kDispatch
+  };
   using ExpertOp::ExpertOp;
   absl::string_view name() const override { return "expert_mlp_arrival"; }
   bool Has(Input input) const {
     if (input == kGateUpBias) return form_.bias;
-    return (input != kFirstDown && input != kFirstUp) || form_.first_adapter;
+    if (input == kFirstDown || input == kFirstUp) return form_.first_adapter;
+    return (input != kInputHistory && input != kWeightHistory) || form_.has_histories();
   }
-  bool Has(Output output) const { return output != kFirstNarrow || form_.first_adapter; }
+  bool Has(Output output) const {
+    if (output == kFirstNarrow) return form_.first_adapter;
+    const bool rounded = output == kFactors || output == kRoundedRows || output == kRoundedGateUp;
+    return !rounded || form_.rounding.has_value();
+  }
   std::optional<OperandCounts> operand_counts() const override {
     return OperandCounts{.inputs = At(kInputs),
                          .outputs = At(kDispatch) + num_kept() + num_memory()};
@@ -41,6 +66,9 @@ class ExpertMlpArrivalOp final : public ExpertOp {
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
     cost.flops = FlopsOf(form_.up_matrices()) + FlopsOfFirstAdapter();
+    for (const Value rounded : {instance.outputs[At(kRows)], instance.inputs[At(kGateUp)]}) {
+      cost.bytes += BytesOfRounding(double(program.info(rounded).bytes()), !form_.has_histories());
+    }
     return cost;
   }
   std::vector<Communication> CommunicationOf(const Program& program,
@@ -55,26 +83,34 @@ class ExpertMlpArrivalOp final : public ExpertOp {
       return Has(i) ? binder.tensor(instance.outputs[At(i)]) : Tensor{};
     };
     const auto dispatch = DispatchOf(binder, instance, At(kDispatch));
-    const Arrival arrival{.x = in(kX),
-                          .rows = out(kRows),
-                          .weights = in(kWeights),
-                          .row_weights = out(kRowWeights),
-                          .gate_up = in(kGateUp),
-                          .up = out(kUp),
-                          .gate_up_bias = in(kGateUpBias),
-                          .adapter = {.down = in(kFirstDown),
-                                      .up = in(kFirstUp),
-                                      .narrow = out(kFirstNarrow),
-                                      .offsets = dispatch->offsets(),
-                                      .scale = form_.adapter_scale}};
+    ExpertRounder rounder(binder, form_.rounding, out(kFactors));
+    rounder.set_history(Rounded::kFirstInput, in(kInputHistory));
+    rounder.set_history(Rounded::kFirstWeight, in(kWeightHistory));
+    std::vector<Call> prepare;
+    const Arrival arrival{
+        .x = in(kX),
+        .rows = out(kRows),
+        .weights = in(kWeights),
+        .row_weights = out(kRowWeights),
+        .gate_up = rounder(Rounded::kFirstWeight, in(kGateUp), out(kRoundedGateUp), {}, prepare),
+        .up = out(kUp),
+        .gate_up_bias = in(kGateUpBias),
+        .adapter = {.down = in(kFirstDown),
+                    .up = in(kFirstUp),
+                    .narrow = out(kFirstNarrow),
+                    .offsets = dispatch->offsets(),
+                    .scale = form_.adapter_scale},
+        .rounder = rounder,
+        .rounded_rows = out(kRoundedRows)};
     Call sort = dispatch->Sort(binder, in(kExperts));
-    return
-        [dispatch, sort = std::move(sort), arrive = arrival.Calls(binder, *dispatch)](Exec& exec) {
-          sort(exec);
-          if (dispatch->Load(exec) > 1) return;
-          dispatch->Begin(exec, 0);
-          RunAll(arrive, exec);
-        };
+    return [dispatch, sort = std::move(sort), prepare = std::move(prepare),
+            arrive = arrival.Calls(binder, *dispatch)](Exec& exec) {
+      sort(exec);
+      if (dispatch->Load(exec) > 1) return;
+      dispatch->Begin(exec, 0);
+      RunAll(prepare, exec);
+      RunAll(arrive, exec);
+    };
   }
 
  private:
@@ -99,11 +135,16 @@ class ExpertMlpOp final : public ExpertOp {
     kFirstUp,
     kSecondDown,
     kSecondUp,
+    kFirstInputHistory,  // In the order of Rounded.
+    kFirstWeightHistory,
+    kSecondInputHistory,
+    kSecondWeightHistory,
     kInputs
   };
   // Backward needs rows, their weights, up, and the first adapter's narrow rows. The values between
-  // the products, the experts' results, and the second adapter's narrow rows are memory. What the
-  // dispatch keeps, and its memory, come last.
+  // the products, the experts' results, the second adapter's narrow rows, and what is rounded are
+  // memory. The values between the products are rounded where they are. What the dispatch keeps,
+  // and its memory, come last.
   enum Output {
     kY,
     kRows,
@@ -113,6 +154,10 @@ class ExpertMlpOp final : public ExpertOp {
     kHidden,
     kResult,
     kSecondNarrow,
+    kFactors,
+    kRoundedRows,
+    kRoundedGateUp,
+    kRoundedDown,
     kDispatch
   };
 
@@ -121,10 +166,12 @@ class ExpertMlpOp final : public ExpertOp {
   bool Has(Input input) const {
     if (input == kGateUpBias || input == kDownBias) return form_.bias;
     if (input == kFirstDown || input == kFirstUp) return form_.first_adapter;
+    if (input >= kFirstInputHistory) return form_.has_histories();
     return (input != kSecondDown && input != kSecondUp) || form_.second_adapter;
   }
   bool Has(Output output) const {
     if (output == kFirstNarrow) return form_.first_adapter;
+    if (output >= kFactors && output < kDispatch) return form_.rounding.has_value();
     return output != kSecondNarrow || form_.second_adapter;
   }
   std::optional<OperandCounts> operand_counts() const override {
@@ -134,6 +181,13 @@ class ExpertMlpOp final : public ExpertOp {
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
     cost.flops = FlopsOf(form_.matrices()) + FlopsOfAdapters();
+    const double hidden = double(program.info(instance.outputs[At(kHidden)]).bytes());
+    const bool looks = !form_.has_histories();
+    for (const Value rounded :
+         {instance.outputs[At(kRows)], instance.inputs[At(kGateUp)], instance.inputs[At(kDown)]}) {
+      cost.bytes += BytesOfRounding(double(program.info(rounded).bytes()), looks);
+    }
+    cost.bytes += BytesOfRounding(hidden, looks) + BytesOfRounding(hidden, false);  // In place.
     return cost;
   }
   std::vector<Communication> CommunicationOf(const Program& program,
@@ -145,10 +199,11 @@ class ExpertMlpOp final : public ExpertOp {
     Instance arrival = instance;
     arrival.op = std::make_shared<ExpertMlpArrivalOp>(shape_, form_);
     // From the last to the first, so that the places of those before stay as they are.
-    for (const Input input : {kSecondUp, kSecondDown, kDownBias, kDown}) {
+    for (const Input input :
+         {kSecondWeightHistory, kSecondInputHistory, kSecondUp, kSecondDown, kDownBias, kDown}) {
       if (Has(input)) arrival.inputs.erase(arrival.inputs.begin() + std::ptrdiff_t(At(input)));
     }
-    for (const Output output : {kSecondNarrow, kResult, kHidden, kY}) {
+    for (const Output output : {kRoundedDown, kSecondNarrow, kResult, kHidden, kY}) {
       if (Has(output)) arrival.outputs.erase(arrival.outputs.begin() + std::ptrdiff_t(At(output)));
     }
     return arrival;
@@ -184,34 +239,48 @@ Call ExpertMlpOp::Bind(const Binder& binder, const Instance& instance) const {
                                     .narrow = out(kSecondNarrow),
                                     .offsets = dispatch->offsets(),
                                     .scale = form_.adapter_scale};
+  ExpertRounder rounder(binder, form_.rounding, out(kFactors));
+  for (int i = 0; i < kRoundedForward; ++i) {
+    rounder.set_history(Rounded(i), in(Input(kFirstInputHistory + i)));
+  }
+  std::vector<Call> prepare;
+  const ScaledOperand gate_up =
+      rounder(Rounded::kFirstWeight, in(kGateUp), out(kRoundedGateUp), {}, prepare);
+  const ScaledOperand down =
+      rounder(Rounded::kSecondWeight, in(kDown), out(kRoundedDown), {}, prepare);
   const Arrival arrival{.x = in(kX),
                         .rows = out(kRows),
                         .weights = in(kWeights),
                         .row_weights = row_weights,
-                        .gate_up = in(kGateUp),
+                        .gate_up = gate_up,
                         .up = up,
                         .gate_up_bias = in(kGateUpBias),
-                        .adapter = first_adapter};
+                        .adapter = first_adapter,
+                        .rounder = rounder,
+                        .rounded_rows = out(kRoundedRows)};
   std::vector<Call> round = arrival.Calls(binder, *dispatch);
   round.push_back(Activate(binder, up, row_weights, dispatch->received(), hidden));
+  if (second_adapter.valid()) second_adapter.Narrow(binder, hidden, round);
+  const ScaledOperand input =
+      rounder(Rounded::kSecondInput, hidden, hidden, dispatch->offsets(), round);
   Product product{.role = ProductRole::kForward,
-                  .a = hidden,
-                  .b = in(kDown),
+                  .a = input.values,
+                  .b = down.values,
+                  .a_scales = input.scales,
+                  .b_scales = down.scales,
                   .offsets = dispatch->offsets(),
                   .out = result};
   if (form_.bias) product.epilogue = {.bias = in(kDownBias), .bias_factor = row_weights};
   round.push_back(BindProduct(binder, product));
-  if (second_adapter.valid()) {
-    second_adapter.Narrow(binder, hidden, round);
-    second_adapter.AddOutputs(binder, result, round);
-  }
+  if (second_adapter.valid()) second_adapter.AddOutputs(binder, result, round);
   Call sort = dispatch->Sort(binder, in(kExperts));
   Call first = dispatch->FromExperts(binder, Row::kToken, result, out(kY), Write::kOverwrite);
   Call later = dispatch->FromExperts(binder, Row::kToken, result, out(kY), Write::kAdd);
-  return [dispatch, sort = std::move(sort), round = std::move(round), first = std::move(first),
-          later = std::move(later)](Exec& exec) {
+  return [dispatch, sort = std::move(sort), prepare = std::move(prepare), round = std::move(round),
+          first = std::move(first), later = std::move(later)](Exec& exec) {
     sort(exec);
     const int64_t rounds = dispatch->Load(exec);
+    RunAll(prepare, exec);
     for (int64_t i = 0; i < rounds; ++i) {
       dispatch->Begin(exec, i);
       RunAll(round, exec);
@@ -220,14 +289,21 @@ Call ExpertMlpOp::Bind(const Binder& binder, const Instance& instance) const {
   };
 }
 
+// CHECKs the formats of the operands of a product. What is rounded has other ones in the product.
+void CheckFormats(const Recorder& recorder, const ExpertForm& form, ProductRole role,
+                  const std::pair<Value, Value>& operands) {
+  if (form.rounding) return;
+  FormatOf(recorder, {form.kind, role}, operands.first, operands.second);
+}
+
 std::vector<Value> ExpertMlpOp::Backward(Recorder& recorder, const Instance& instance,
                                          std::span<const Value> output_grads) const {
   const auto in = [&](Input i) { return instance.inputs[At(i)]; };
   const auto kept = [&](Output i) { return instance.outputs[At(i)]; };
   const Value dy = output_grads[kY];
   const ValueInfo x = recorder.info(in(kX)), weights = recorder.info(in(kWeights));
-  FormatOf(recorder, {ProductKind::kExperts, ProductRole::kInputGradient}, dy, in(kGateUp));
-  FormatOf(recorder, {ProductKind::kExperts, ProductRole::kWeightGradient}, dy, in(kX));
+  CheckFormats(recorder, form_, ProductRole::kInputGradient, {dy, in(kGateUp)});
+  CheckFormats(recorder, form_, ProductRole::kWeightGradient, {dy, in(kX)});
   std::vector<Value> inputs = {dy,        in(kX),      in(kWeights),      in(kGateUp),
                                in(kDown), kept(kRows), kept(kRowWeights), kept(kUp)};
   std::vector<Recorder::Output> outputs = {
@@ -261,6 +337,18 @@ std::vector<Value> ExpertMlpOp::Backward(Recorder& recorder, const Instance& ins
     add_adapter(kSecondDown, kSecondUp);
     const ValueInfo narrow = recorder.info(kept(kSecondNarrow));
     outputs.push_back(Recorder::Output::Memory("second_narrow", narrow.shape, narrow.dtype));
+  }
+  if (form_.rounding) {
+    for (const Value history :
+         HistoriesOfExperts(recorder, *form_.rounding, in(kGateUp), in(kDown), kRoundedBackward)) {
+      inputs.push_back(history);
+      outputs.push_back(Recorder::Output::Into(recorder.Gradient(history)));
+    }
+    outputs.push_back(FactorsOfExperts(recorder, shape_.local_experts(), kRoundedBackward));
+    for (const Output rounded : {kRoundedRows, kRoundedGateUp, kRoundedDown}) {
+      const ValueInfo like = recorder.info(kept(rounded));
+      outputs.push_back(Recorder::Output::Memory("rounded", like.shape, like.dtype));
+    }
   }
   for (size_t i = 0; i < num_kept(); ++i) inputs.push_back(instance.outputs[At(kDispatch) + i]);
   const std::vector<Value> grads = recorder.Emit(
@@ -316,6 +404,18 @@ ExpertForm FormOf(const Recorder& recorder, const ExpertMlpInputs& inputs) {
   return form;
 }
 
+// Whether a backward pass goes through the experts, which notes their histories.
+bool HasBackward(const Recorder& recorder, const ExpertMlpInputs& inputs) {
+  if (!recorder.program().training) return true;  // Rounds as the training does that it stands for.
+  const auto differentiable = [&](Value value) {
+    return value.valid() && recorder.info(value).differentiable;
+  };
+  return differentiable(inputs.x) || differentiable(inputs.weights) ||
+         differentiable(inputs.gate_up) || differentiable(inputs.down) ||
+         differentiable(inputs.gate_up_bias) || differentiable(inputs.down_bias) ||
+         differentiable(inputs.first_adapter.down) || differentiable(inputs.second_adapter.down);
+}
+
 ExpertDispatchShape DispatchShapeOf(const Recorder& recorder, const ExpertMlpInputs& inputs) {
   const ValueInfo x = recorder.info(inputs.x);
   const Mesh& mesh = recorder.mesh();
@@ -342,11 +442,14 @@ ExpertDispatchShape DispatchShapeOf(const Recorder& recorder, const ExpertMlpInp
 Value ExpertMlp(Recorder& recorder, const ExpertMlpInputs& inputs) {
   ExpertForm form = FormOf(recorder, inputs);
   AddAdapters(recorder, inputs, form);
+  if (HasBackward(recorder, inputs)) form.rounding = RoundingOfExperts(recorder);
+  form.kind = form.rounding ? ProductKind::kExperts : ProductKind::kPlain;
   const ExpertDispatchShape shape = DispatchShapeOf(recorder, inputs);
   const ValueInfo x = recorder.info(inputs.x), weights = recorder.info(inputs.weights);
   const int64_t bound = shape.bound;
-  const ProductUse forward{ProductKind::kExperts, ProductRole::kForward};
-  const DType product = FormatOf(recorder, forward, inputs.x, inputs.gate_up).result;
+  const ProductUse forward{form.kind, ProductRole::kForward};
+  const DType product = recorder.precision().product(forward).result;
+  CheckFormats(recorder, form, forward.role, {inputs.x, inputs.gate_up});
   const auto memory = [](const char* name, const Shape& size, DType dtype) {
     return Recorder::Output::Memory(name, size, dtype);
   };
@@ -358,6 +461,13 @@ Value ExpertMlp(Recorder& recorder, const ExpertMlpInputs& inputs) {
   outputs.push_back(memory("hidden", {bound, form.ffn}, x.dtype));
   outputs.push_back(memory("result", {bound, shape.width}, product));
   if (form.second_adapter) outputs.push_back(memory("second_narrow", {bound, form.rank}, x.dtype));
+  if (form.rounding) {
+    const ValueInfo gate_up = recorder.info(inputs.gate_up), down = recorder.info(inputs.down);
+    outputs.push_back(FactorsOfExperts(recorder, shape.local_experts(), kRoundedForward));
+    outputs.push_back(memory("rounded_rows", {bound, shape.width}, x.dtype));
+    outputs.push_back(memory("rounded_gate_up", gate_up.shape, gate_up.dtype));
+    outputs.push_back(memory("rounded_down", down.shape, down.dtype));
+  }
   outputs = Joined(Joined(std::move(outputs), ExpertDispatch::Kept(shape)),
                    ExpertDispatch::Memory(shape, recorder.precision()));
   std::vector<Value> values = {inputs.x, inputs.experts, inputs.weights, inputs.gate_up,
@@ -365,6 +475,11 @@ Value ExpertMlp(Recorder& recorder, const ExpertMlpInputs& inputs) {
   if (form.bias) values.insert(values.end(), {inputs.gate_up_bias, inputs.down_bias});
   for (const ExpertAdapter& adapter : {inputs.first_adapter, inputs.second_adapter}) {
     if (adapter.valid()) values.insert(values.end(), {adapter.down, adapter.up});
+  }
+  if (form.rounding) {
+    const std::vector<Value> histories =
+        HistoriesOfExperts(recorder, *form.rounding, inputs.gate_up, inputs.down, kRoundedForward);
+    values.insert(values.end(), histories.begin(), histories.end());
   }
   return recorder.Emit(std::make_shared<ExpertMlpOp>(shape, form), std::move(values), outputs)[0];
 }

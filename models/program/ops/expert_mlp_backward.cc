@@ -16,6 +16,7 @@ struct ExpertMlpBackwardOp::Operands {
   const Binder& binder;
   const Instance& instance;
   bool first_round = true;
+  ScaledOperand gate_up = {}, down = {};  // As products take them.
 
   Tensor in(Input input) const { return binder.tensor(instance.inputs[op.At(input)]); }
   // Without data if the instance has no such input.
@@ -24,6 +25,19 @@ struct ExpertMlpBackwardOp::Operands {
   Write write(Output output) const {
     return first_round ? binder.write(instance.outputs[op.At(output)]) : Write::kAdd;
   }
+  // `notes`: what is rounded is noted in the gradients of the histories.
+  ExpertRounder Rounder(bool notes) const {
+    const std::optional<ExpertRounding>& rounding = op.form_.rounding;
+    ExpertRounder rounder(binder, rounding, rounding ? out(kFactors) : Tensor{});
+    for (int i = 0; op.form_.has_histories() && i < kRoundedBackward; ++i) {
+      rounder.set_history(Rounded(i), in(Input(kHistory + i)));
+      const auto gradient = Output(kDhistory + i);
+      if (notes) rounder.Note(Rounded(i), out(gradient), write(gradient));
+    }
+    return rounder;
+  }
+  // Memory for what is rounded. Without data if nothing is.
+  Tensor rounded(Output output) const { return op.form_.rounding ? out(output) : Tensor{}; }
 };
 
 bool ExpertMlpBackwardOp::Has(Input input) const {
@@ -39,7 +53,7 @@ bool ExpertMlpBackwardOp::Has(Input input) const {
     case kSecondUp:
       return form_.second_adapter;
     default:
-      return true;
+      return input < kHistory || form_.has_histories();
   }
 }
 
@@ -60,8 +74,13 @@ bool ExpertMlpBackwardOp::Has(Output output) const {
     case kDsecondUp:
     case kSecondNarrow:
       return form_.second_adapter;
+    case kFactors:
+    case kRoundedRows:
+    case kRoundedGateUp:
+    case kRoundedDown:
+      return form_.rounding.has_value();
     default:
-      return true;
+      return output < kDhistory || output >= kDispatch || form_.has_histories();
   }
 }
 
@@ -75,28 +94,49 @@ Cost ExpertMlpBackwardOp::CostOf(const Program& program, const Instance& instanc
   cost.flops = FlopsOf(form_.matrices()) +
                FlopsOf((trainable_.gate_up ? form_.up_matrices() : 0) + (trainable_.down ? 1 : 0)) +
                2 * FlopsOfAdapters();
+  const auto bytes = [&](const std::vector<Value>& values, size_t at) {
+    return double(program.info(values[at]).bytes());
+  };
+  // Histories note what they see, and other recipes look for it. The last three are rounded where
+  // they are, or take the place of another.
+  for (const double rounded :
+       {bytes(instance.inputs, At(kGateUp)), bytes(instance.inputs, At(kDown)),
+        bytes(instance.inputs, At(kRows)), 2 * bytes(instance.outputs, At(kDrows)),
+        2 * bytes(instance.outputs, At(kDhidden)), 2 * bytes(instance.inputs, At(kUp))}) {
+    cost.bytes += BytesOfRounding(rounded, true);
+  }
   return cost;
 }
 
 Call ExpertMlpBackwardOp::Bind(const Binder& binder, const Instance& instance) const {
-  const Operands first_round{*this, binder, instance, true};
-  const Operands later_rounds{*this, binder, instance, false};
+  Operands first_round{*this, binder, instance, true};
+  std::vector<Call> prepare;
+  const ExpertRounder noting = first_round.Rounder(true), rounder = first_round.Rounder(false);
+  first_round.gate_up = noting(Rounded::kFirstWeight, first_round.in(kGateUp),
+                               first_round.rounded(kRoundedGateUp), {}, prepare);
+  first_round.down = noting(Rounded::kSecondWeight, first_round.in(kDown),
+                            first_round.rounded(kRoundedDown), {}, prepare);
+  const Operands later_rounds{*this,           binder, instance, false, first_round.gate_up,
+                              first_round.down};
   const std::span<const Value> inputs(instance.inputs), outputs(instance.outputs);
   const auto dispatch = DispatchOf(binder, inputs.last(num_kept()), outputs.subspan(At(kDispatch)));
   const Arrival arrival{.x = first_round.in(kX),
                         .rows = first_round.in(kRows),
                         .weights = first_round.in(kWeights),
                         .row_weights = first_round.in(kRowWeights),
-                        .gate_up = first_round.in(kGateUp),
+                        .gate_up = first_round.gate_up,
                         .up = first_round.in(kUp),
                         .gate_up_bias = first_round.optional(kGateUpBias),
-                        .adapter = FirstAdapter(first_round, *dispatch)};
+                        .adapter = FirstAdapter(first_round, *dispatch),
+                        .rounder = rounder,
+                        .rounded_rows = first_round.rounded(kRoundedRows)};
   std::vector<Call> arrive = arrival.Calls(binder, *dispatch);
   std::vector<Call> first = Round(first_round, *dispatch);
   std::vector<Call> later = Round(later_rounds, *dispatch);
-  return [dispatch, arrive = std::move(arrive), first = std::move(first),
-          later = std::move(later)](Exec& exec) {
+  return [dispatch, prepare = std::move(prepare), arrive = std::move(arrive),
+          first = std::move(first), later = std::move(later)](Exec& exec) {
     const int64_t rounds = dispatch->Load(exec);
+    RunAll(prepare, exec);
     for (int64_t round = 0; round < rounds; ++round) {
       dispatch->Begin(exec, round);
       if (rounds > 1) RunAll(arrive, exec);
@@ -148,16 +188,10 @@ void ExpertMlpBackwardOp::SecondProduct(const Operands& operands, ExpertDispatch
   const Tensor up = operands.in(kUp), row_weights = operands.in(kRowWeights);
   const Tensor offsets = dispatch.offsets(), count = dispatch.received();
   const BoundAdapter adapter = SecondAdapter(operands, dispatch);
-  if (trainable_.down || adapter.valid()) {
+  const ExpertRounder rounder = operands.Rounder(true);
+  const bool reads_hidden = trainable_.down || form_.has_histories();
+  if (reads_hidden || adapter.valid()) {
     calls.push_back(Activate(binder, up, row_weights, count, hidden));
-  }
-  if (trainable_.down) {
-    multiply({.role = ProductRole::kWeightGradient,
-              .a = drows,
-              .b = hidden,
-              .offsets = offsets,
-              .out = operands.out(kDdown),
-              .write = operands.write(kDdown)});
   }
   if (adapter.valid()) {
     adapter.Narrow(binder, hidden, calls);
@@ -175,9 +209,27 @@ void ExpertMlpBackwardOp::SecondProduct(const Operands& operands, ExpertDispatch
                                  .dbias = operands.out(kDdownBias),
                                  .write = operands.write(kDdownBias)});
   }
+  // The factor's gradient below reads drows, so that what is rounded is not put there.
+  const ScaledOperand dy =
+      rounder(Rounded::kSecondGradient, drows, operands.rounded(kRoundedRows), offsets, calls);
+  const ScaledOperand input = reads_hidden
+                                  ? rounder(Rounded::kSecondInput, hidden, hidden, offsets, calls)
+                                  : ScaledOperand{};
+  if (trainable_.down) {
+    multiply({.role = ProductRole::kWeightGradient,
+              .a = dy.values,
+              .b = input.values,
+              .a_scales = dy.scales,
+              .b_scales = input.scales,
+              .offsets = offsets,
+              .out = operands.out(kDdown),
+              .write = operands.write(kDdown)});
+  }
   multiply({.role = ProductRole::kInputGradient,
-            .a = drows,
-            .b = operands.in(kDown),
+            .a = dy.values,
+            .b = operands.down.values,
+            .a_scales = dy.scales,
+            .b_scales = operands.down.scales,
             .offsets = offsets,
             .out = hidden});
   if (adapter.valid()) adapter.AddInputGradient(binder, hidden, calls);
@@ -202,27 +254,38 @@ void ExpertMlpBackwardOp::FirstProduct(const Operands& operands, ExpertDispatch&
                                                           .dbias = operands.out(kDgateUpBias),
                                                           .write = operands.write(kDgateUpBias)}));
   }
-  if (trainable_.gate_up) {
-    calls.push_back(BindProduct(binder, {.role = ProductRole::kWeightGradient,
-                                         .a = up,
-                                         .b = rows,
-                                         .offsets = offsets,
-                                         .out = operands.out(kDgateUp),
-                                         .write = operands.write(kDgateUp)}));
+  if (adapter.valid()) {
+    adapter.Backward(binder, up, rows,
+                     {.down = operands.out(kDfirstDown),
+                      .up = operands.out(kDfirstUp),
+                      .write_down = operands.write(kDfirstDown),
+                      .write_up = operands.write(kDfirstUp)},
+                     calls);
+  }
+  const ExpertRounder rounder = operands.Rounder(true);
+  const ScaledOperand dy = rounder(Rounded::kFirstGradient, up, up, offsets, calls);
+  if (trainable_.gate_up || form_.has_histories()) {
+    const ScaledOperand input =
+        rounder(Rounded::kFirstInput, rows, operands.rounded(kRoundedRows), offsets, calls);
+    if (trainable_.gate_up) {
+      calls.push_back(BindProduct(binder, {.role = ProductRole::kWeightGradient,
+                                           .a = dy.values,
+                                           .b = input.values,
+                                           .a_scales = dy.scales,
+                                           .b_scales = input.scales,
+                                           .offsets = offsets,
+                                           .out = operands.out(kDgateUp),
+                                           .write = operands.write(kDgateUp)}));
+    }
   }
   calls.push_back(BindProduct(binder, {.role = ProductRole::kInputGradient,
-                                       .a = up,
-                                       .b = operands.in(kGateUp),
+                                       .a = dy.values,
+                                       .b = operands.gate_up.values,
+                                       .a_scales = dy.scales,
+                                       .b_scales = operands.gate_up.scales,
                                        .offsets = offsets,
                                        .out = drows}));
-  if (!adapter.valid()) return;
-  adapter.Backward(binder, up, rows,
-                   {.down = operands.out(kDfirstDown),
-                    .up = operands.out(kDfirstUp),
-                    .write_down = operands.write(kDfirstDown),
-                    .write_up = operands.write(kDfirstUp)},
-                   calls);
-  adapter.AddInputGradient(binder, drows, calls);
+  if (adapter.valid()) adapter.AddInputGradient(binder, drows, calls);
 }
 
 }  // namespace trainyard::ops

@@ -28,11 +28,13 @@ class ExpertMlpBackwardOp final : public ExpertOp {
     kFirstNarrow,
     kSecondDown,
     kSecondUp,
+    kHistory,  // The first of those of all rounded operands, in the order of Rounded.
+    kLastHistory = kHistory + kRoundedBackward - 1,
     kInputs
   };
   // An instance has those of which Has() is true. The gradients of rows and of the values between
-  // the products, and the narrow rows of the second adapter, are memory. The dispatch's memory
-  // comes last.
+  // the products, the narrow rows of the second adapter, and what is rounded are memory. The
+  // dispatch's memory comes last.
   enum Output {
     kDx,
     kDweights,
@@ -47,6 +49,12 @@ class ExpertMlpBackwardOp final : public ExpertOp {
     kDsecondDown,
     kDsecondUp,
     kSecondNarrow,
+    kDhistory,  // The first of the histories' gradients.
+    kLastDhistory = kDhistory + kRoundedBackward - 1,
+    kFactors,
+    kRoundedRows,
+    kRoundedGateUp,
+    kRoundedDown,
     kDispatch
   };
   // Which gradients are computed besides those of the adapters.

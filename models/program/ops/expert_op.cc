@@ -70,13 +70,17 @@ void BoundAdapter::AddInputGradient(const Binder& binder, const Tensor& dx,
 
 std::vector<Call> Arrival::Calls(const Binder& binder, ExpertDispatch& dispatch) const {
   std::vector<Call> calls = {dispatch.ToExperts(binder, Row::kToken, x, rows),
-                             dispatch.ToExperts(binder, Row::kSlot, weights, row_weights),
-                             BindProduct(binder, {.role = ProductRole::kForward,
-                                                  .a = rows,
-                                                  .b = gate_up,
-                                                  .offsets = dispatch.offsets(),
-                                                  .out = up,
-                                                  .epilogue = {.bias = gate_up_bias}})};
+                             dispatch.ToExperts(binder, Row::kSlot, weights, row_weights)};
+  const ScaledOperand input =
+      rounder(Rounded::kFirstInput, rows, rounded_rows, dispatch.offsets(), calls);
+  calls.push_back(BindProduct(binder, {.role = ProductRole::kForward,
+                                       .a = input.values,
+                                       .b = gate_up.values,
+                                       .a_scales = input.scales,
+                                       .b_scales = gate_up.scales,
+                                       .offsets = dispatch.offsets(),
+                                       .out = up,
+                                       .epilogue = {.bias = gate_up_bias}}));
   if (adapter.valid()) {
     adapter.Narrow(binder, rows, calls);
     adapter.AddOutputs(binder, up, calls);
@@ -98,6 +102,10 @@ std::string ExpertOp::attributes() const {
   if (form_.first_adapter) out << " first_adapter=" << form_.rank;
   if (form_.second_adapter) out << " second_adapter=" << form_.rank;
   if (form_.rank > 0) out << " adapter_scale=" << form_.adapter_scale;
+  if (form_.rounding) {
+    out << " rounded=" << form_.rounding->input << ',' << form_.rounding->weight << ','
+        << form_.rounding->gradient << " history=" << form_.rounding->history;
+  }
   return out.str();
 }
 
@@ -132,6 +140,11 @@ double ExpertOp::FlopsOfAdapters() const {
     flops += ProductFlops(shape_.slots(), form_.rank * (form_.ffn + shape_.width));
   }
   return flops;
+}
+
+double ExpertOp::BytesOfRounding(double bytes, bool looks_for_amax) const {
+  if (!form_.rounding) return 0;
+  return looks_for_amax ? 2 * bytes : bytes;
 }
 
 std::shared_ptr<ExpertDispatch> ExpertOp::DispatchOf(const Binder& binder,

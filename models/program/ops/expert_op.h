@@ -11,6 +11,7 @@
 #include "models/program/binder.h"
 #include "models/program/op.h"
 #include "models/program/ops/expert_dispatch.h"
+#include "models/program/ops/expert_rounding.h"
 #include "models/program/ops/ops.h"
 
 namespace trainyard::ops {
@@ -18,13 +19,16 @@ namespace trainyard::ops {
 // The sizes and options of an expert.
 struct ExpertForm {
   int64_t ffn = 0;
-  bool gated = true;  // SwiGLU; otherwise squared ReLU.
-  bool bias = false;  // Both products have a bias.
+  ProductKind kind = ProductKind::kExperts;  // Of the products; not of adapters'.
+  bool gated = true;                         // SwiGLU; otherwise squared ReLU.
+  bool bias = false;                         // Both products have a bias.
   double swiglu_limit = 0;
   bool first_adapter = false, second_adapter = false;  // Of the first and of the second product.
   int64_t rank = 0;                                    // Of the adapters.
   double adapter_scale = 1;
+  std::optional<ExpertRounding> rounding = {};  // Of the operands; not of adapters'.
 
+  bool has_histories() const { return rounding && rounding->history > 0; }
   int up_matrices() const { return gated ? 2 : 1; }
   int matrices() const { return up_matrices() + 1; }
   int64_t up_width() const { return up_matrices() * ffn; }
@@ -69,9 +73,13 @@ struct BoundAdapter {
 
 // Sends rows and weights to the experts, and computes the first product.
 struct Arrival {
-  Tensor x, rows, weights, row_weights, gate_up, up;
+  Tensor x, rows, weights, row_weights;
+  ScaledOperand gate_up;
+  Tensor up;
   Tensor gate_up_bias = {};  // Without data: none.
   BoundAdapter adapter = {};
+  const ExpertRounder& rounder;
+  Tensor rounded_rows;  // Without data if the rounder does not round.
 
   std::vector<Call> Calls(const Binder& binder, ExpertDispatch& dispatch) const;
 };
@@ -99,6 +107,9 @@ class ExpertOp : public Op {
   // FLOPs of all slots' products with both matrices of the adapters that there are.
   double FlopsOfFirstAdapter() const;
   double FlopsOfAdapters() const;
+  // Bytes that rounding moves of operands of `bytes` bytes, besides those of the copy that the
+  // product reads. An operand whose greatest value is looked for is read once more.
+  double BytesOfRounding(double bytes, bool looks_for_amax) const;
 
   size_t num_kept() const { return ExpertDispatch::Kept(shape_).size(); }
   size_t num_memory() const { return ExpertDispatch::Memory(shape_, Precision::F32()).size(); }

@@ -398,7 +398,8 @@ struct StateRange {
   FlatRange shard;
 };
 void BalanceBias(Recorder& recorder, const StateRange& range, double rate);
-void AmaxHistory(Recorder& recorder, const StateRange& range);  // All of one history.
+// Of one history, or of the histories of a layer's experts, each with so many steps.
+void AmaxHistory(Recorder& recorder, const StateRange& range, int64_t steps);
 // Gathers the compute copies of a bucket from the ranks that own its shards.
 Instance GatherBucket(List list, Stream stream, const Bucket& bucket);
 // List kOptimizer: gathers what ranks have made of the gradients of their shards, into the buffer

@@ -124,25 +124,30 @@ class AmaxHistoryGradientOp final : public NamedOp<AmaxHistoryGradientOp> {
 
 class AmaxHistoryOp final : public Op {
  public:
-  explicit AmaxHistoryOp(const StateRange& range) : range_(range) {}
+  AmaxHistoryOp(const StateRange& range, int64_t steps) : range_(range), steps_(steps) {}
   absl::string_view name() const override { return "amax_history"; }
   bool has_effect() const override { return true; }
   std::string attributes() const override {
     return absl::StrCat("flat=", range_.flat.offset, "+", range_.flat.elements,
-                        " shard=", range_.shard.offset);
+                        " shard=", range_.shard.offset, " steps=", steps_);
   }
   Cost CostOf(const Program& program, const Instance&) const override {
     return {.bytes = double(2 * range_.flat.elements) * double(SizeOf(program.precision.master))};
   }
   Call Bind(const Binder& binder, const Instance&) const override {
-    return binder.Kernel(
-        AmaxHistoryArgs{.history = binder.flat(FlatBuffer::kMaster, range_.shard),
-                        .gradient = binder.flat(FlatBuffer::kGradient, range_.flat),
-                        .state = binder.step_state()});
+    const auto histories = [&](FlatBuffer buffer, const FlatRange& range) {
+      Tensor tensor = binder.flat(buffer, range);
+      tensor.shape = {range.elements / steps_, steps_};
+      return tensor;
+    };
+    return binder.Kernel(AmaxHistoryArgs{.history = histories(FlatBuffer::kMaster, range_.shard),
+                                         .gradient = histories(FlatBuffer::kGradient, range_.flat),
+                                         .state = binder.step_state()});
   }
 
  private:
   StateRange range_;
+  int64_t steps_;
 };
 
 // The history of a tensor's greatest values.
@@ -252,8 +257,8 @@ void RecordHistories(Recorder& recorder) {
   }
 }
 
-void AmaxHistory(Recorder& recorder, const StateRange& range) {
-  recorder.EmitEffect(std::make_shared<AmaxHistoryOp>(range), List::kOptimizer);
+void AmaxHistory(Recorder& recorder, const StateRange& range, int64_t steps) {
+  recorder.EmitEffect(std::make_shared<AmaxHistoryOp>(range, steps), List::kOptimizer);
 }
 
 }  // namespace trainyard::ops

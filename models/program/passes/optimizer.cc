@@ -81,7 +81,7 @@ void UpdateState(Recorder& recorder, const UpdateRun& run, ops::StateRange range
       return ops::BalanceBias(recorder, range, run.state->rate);
     case StateRule::Kind::kAmaxHistory:
       range.flat.elements = range.shard.elements = run.elements;
-      return ops::AmaxHistory(recorder, range);
+      return ops::AmaxHistory(recorder, range, run.steps);
   }
 }
 
@@ -119,7 +119,8 @@ std::vector<UpdateRun> UpdateRuns(const Program& program, const Optimizer& optim
                          .decay = storage.decay,
                          .matrices = HasMatrices(program, storage, optimizer),
                          .state = first.state,
-                         .elements = storage.flat.elements};
+                         .elements = storage.flat.elements,
+                         .steps = storage.shape.back()};
     const auto kind = [](const UpdateRun& run) {
       return std::tie(run.decay, run.matrices, run.state);
     };

@@ -88,6 +88,7 @@ struct UpdateRun {
   bool matrices = false;  // As HasMatrices.
   std::optional<StateRule> state = {};
   int64_t elements = 0;  // Of the first storage, without padding.
+  int64_t steps = 0;     // Of each history, if the run is one.
 };
 // Returns the runs of all trainable parameters, in the order of their places.
 std::vector<UpdateRun> UpdateRuns(const Program& program, const Optimizer& optimizer);

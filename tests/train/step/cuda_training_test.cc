@@ -223,6 +223,33 @@ INSTANTIATE_TEST_SUITE_P(
                                          InEightBits{"zero", {.zero = Zero::kFull}, 2})),
     NameOf);
 
+// Experts are rounded by kernels of ours, with histories of their own.
+TEST(CudaTrainingExpertsInEightBits, StepsAreTheCpusAsFarAsRoundingLets) {
+  for (const ParallelismConfig& parallelism :
+       {ParallelismConfig{}, ParallelismConfig{.expert = 2, .zero = Zero::kFull}}) {
+    const int ranks = int(parallelism.expert);
+    const auto job_of = [&](const std::string& directory) {
+      JobConfig job =
+          JobOf({.name = "experts_8bits", .family = "qwen3_moe", .parallelism = parallelism},
+                directory, PrecisionName::kFP8Delayed);
+      auto& fields = job.model.architecture->fields;
+      fields["hidden"] = 64;
+      fields["head_dim"] = 16;
+      fields["kv_heads"] = 4;
+      fields["moe.expert_ffn"] = 16;
+      fields["max_seq"] = job.batch.sequence = 32;
+      job.batch.global = 4;
+      job.steps = 2;  // The second reads what the first has noted of greatest values.
+      return job;
+    };
+    const auto gpu = RunJob(job_of("gpu"), {.ranks = ranks, .backend = &TestedBackend()});
+    const auto cpu = RunJob(job_of("cpu"), {.ranks = ranks});
+    ExpectAllRan(gpu);
+    ExpectAllRan(cpu);
+    for (size_t i = 0; i < gpu.size(); ++i) ExpectSameSteps(gpu[i], cpu[i], 0.05);
+  }
+}
+
 // In the third step, after the first forward of the first stage, graphs have been launched.
 TEST(CudaTrainingErrors, NameTheGraphThatWasLaunchedLast) {
   const Case c = {.name = "error", .parallelism = {.pipeline = 2}, .ranks = 2};

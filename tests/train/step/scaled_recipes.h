@@ -25,7 +25,8 @@ inline const std::vector<ScaledRecipe>& ScaledRecipes() {
   const Precision f64 = Precision::F64();
   static const std::vector<ScaledRecipe> recipes = {
       {"current", f64.WithLayers({kE4M3, kTensor}, {kE4M3, kTensor}, {kE5M2, kTensor})},
-      {"delayed", f64.WithLayers({kE4M3, kDelayed}, {kE4M3, kDelayed}, {kE5M2, kDelayed})},
+      {"delayed", f64.WithLayers({kE4M3, kDelayed}, {kE4M3, kDelayed}, {kE5M2, kDelayed})
+                      .WithExpertsAsLayers()},
       {"blockwise", f64.WithLayers({kE4M3, kLine}, {kE4M3, kSquare}, {kE4M3, kLine})},
       {"rowwise", f64.WithLayers({kE4M3, kRow}, {kE4M3, kRow}, {kE5M2, kRow})}};
   return recipes;

@@ -1,0 +1,76 @@
+// Rounds the rows of each group to an 8-bit floating-point format, with one scale for a group:
+//
+//   amax[g]    = max |x[r,c]| over the rows r of group g;  0 if it has none
+//   factor[g]  = largest number of the format / amax[g];  1 if amax[g] is 0
+//   y[r,c]     = the number of the format that is nearest to x[r,c] factor[g]      (narrow.h)
+//   scales[g]  = 1 / factor[g]
+//
+// This is quantize.h for the groups of grouped_matmul.h, with two differences. The numbers of the
+// 8-bit format are written in the dtype of x, which has all of them: so the grouped product of that
+// dtype multiplies them, with the scales as its factors. And a group's scale may follow from
+// several greatest values, as those of a history (amax_history.h), of which the greatest counts.
+//
+// An amax that is not a number is passed over; the numbers themselves stay NaN. With an infinite
+// amax all of y times its scale is NaN. Infinity becomes NaN in e4m3.
+//
+// Letters: R bound on the rows, C columns, G groups, n greatest values. Group g has the rows
+// [offsets[g], offsets[g+1]) and may be empty. Without offsets, each group has R / G rows. The
+// offsets are read when the kernel runs. Rows outside the groups are neither read nor written.
+// Offsets that fall or leave [0, R] are a programmer error that names them. Leading dims of x count
+// as rows. Deterministic. Source: Micikevicius et al. 2022, arXiv:2209.05433. Transformer Engine's
+// GroupedLinear has a scale for each expert's rows and weight, too.
+
+#pragma once
+
+#include "kernels/device/expect.h"
+#include "kernels/device/narrow.h"
+
+namespace trainyard {
+
+struct GroupedAmaxArgs {
+  ConstTensor x;             // [R, C]  f64 | f32 | bf16
+  ConstTensor offsets = {};  // [G+1]   i32; absent when its data is null
+  Tensor amax;               // [G]     in/out, f32 (f64 when x is f64)
+  Write write;               // kAdd: the greater of what amax holds and what is found
+};
+
+struct GroupedRoundArgs {
+  ConstTensor x;             // [R, C]       f64 | f32 | bf16
+  ConstTensor offsets = {};  // [G+1]        i32; absent when its data is null
+  ConstTensor amax;          // [G] | [G,n]  f32 (f64 when x is f64)
+  DType format;              //              e4m3 | e5m2
+  Tensor y;                  // [R, C]       out, dtype of x; may be x
+  Tensor scales;             // [G]          out, dtype of amax
+};
+
+inline void ExpectGroupsOfRows(const ConstTensor& x, const ConstTensor& offsets, int64_t groups) {
+  ExpectFloat("grouped_round x", x);
+  ExpectColumns("grouped_round x", x);
+  CHECK(groups > 0) << "grouped_round: no groups";
+  if (offsets.data != nullptr) {
+    return ExpectElements("grouped_round offsets", offsets, DType::kI32, groups + 1);
+  }
+  CHECK(x.shape.rows() % groups == 0)
+      << "grouped_round x: wanted a multiple of " << groups << " rows, got " << x.shape;
+}
+
+inline void Check(const GroupedAmaxArgs& args) {
+  ExpectGroupsOfRows(args.x, args.offsets, args.amax.elements());
+  ExpectElements("grouped_round amax", args.amax, AccumulateOfDType(args.x.dtype),
+                 args.amax.elements());
+}
+
+inline void Check(const GroupedRoundArgs& args) {
+  const int64_t groups = args.scales.elements();
+  const DType dtype = AccumulateOfDType(args.x.dtype);
+  ExpectGroupsOfRows(args.x, args.offsets, groups);
+  CHECK(IsNarrow(args.format)) << "grouped_round: wanted e4m3 or e5m2, got " << args.format;
+  ExpectElements("grouped_round y", args.y, args.x.dtype, args.x.elements());
+  ExpectElements("grouped_round scales", args.scales, dtype, groups);
+  ExpectData("grouped_round amax", args.amax);
+  ExpectDType("grouped_round amax", args.amax, {dtype});
+  CHECK(args.amax.shape[0] == groups)
+      << "grouped_round amax: wanted " << groups << " groups, got " << args.amax.shape;
+}
+
+}  // namespace trainyard

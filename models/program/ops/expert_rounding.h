@@ -1,0 +1,94 @@
+// How the operands of the experts' products are rounded to 8 bits, by grouped_round.h of
+// kernels/products.
+//
+// Each expert's rows, weight and gradients have a scale, as in Transformer Engine's GroupedLinear,
+// which splits the rows by expert and gives each piece and each expert's weight a quantizer of its
+// own. An expert without rows notes 0. The histories of a layer's experts are one stacked
+// parameter, which is divided as the experts are.
+//
+// Letters: G experts of this rank, P parts of all their rows.
+
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/program/binder.h"
+#include "models/program/product.h"
+#include "models/program/recorder.h"
+
+namespace trainyard::ops {
+
+struct ExpertRounding {
+  DType input, weight, gradient;  // 8-bit formats.
+  int64_t history = 0;            // As in Scaling.
+};
+
+// The operands of an expert's two products that are rounded. Forward has the first four.
+enum class Rounded : uint8_t {
+  kFirstInput,
+  kFirstWeight,
+  kSecondInput,
+  kSecondWeight,
+  kFirstGradient,
+  kSecondGradient,
+};
+inline constexpr int kRoundedForward = 4, kRoundedBackward = 6;
+
+// Returns how the recording rounds experts; nullopt if it does not. CHECKs that each operand has
+// one scale, and that operands of the same kind have the same format in all roles.
+std::optional<ExpertRounding> RoundingOfExperts(const Recorder& recorder);
+
+// Declares the histories of the first `count` operands, of weights that are stacked. Empty if the
+// rounding has none.
+std::vector<Value> HistoriesOfExperts(Recorder& recorder, const ExpertRounding& rounding,
+                                      Value first_weight, Value second_weight, int count);
+
+// The memory for the greatest values and the scales of the first `count` operands, whose rows have
+// so many parts.
+Recorder::Output FactorsOfExperts(const Recorder& recorder, int64_t parts, int count);
+
+// An operand as BindProduct takes it.
+struct ScaledOperand {
+  Tensor values;
+  OperandScales scales = {};
+};
+
+// Binds the rounding of operands.
+class ExpertRounder {
+ public:
+  // Without a rounding, operands stay as they are. `factors` is the memory of FactorsOfExperts.
+  ExpertRounder(const Binder& binder, const std::optional<ExpertRounding>& rounding, Tensor factors)
+      : binder_(binder), rounding_(rounding), factors_(factors) {}
+
+  // Sets the history that gives the scale of an operand.
+  void set_history(Rounded which, const Tensor& history) { history_[size_t(which)] = history; }
+  // From here on, what this operand's greatest value is goes into the gradient of its history.
+  void Note(Rounded which, const Tensor& gradient, Write write) {
+    noted_[size_t(which)] = {gradient, write};
+  }
+
+  // The rows of `x`, which `offsets` divides among the experts; a stack of weights without offsets.
+  // Appends the calls that write the rounded operand to `rounded`, which may be x.
+  ScaledOperand operator()(Rounded which, const Tensor& x, const Tensor& rounded,
+                           const Tensor& offsets, std::vector<Call>& calls) const;
+
+ private:
+  struct Noted {
+    Tensor gradient = {};
+    Write write = Write::kOverwrite;
+  };
+  // Row `row` of the factors, as far as it is needed.
+  Tensor Factor(int row, int64_t elements) const;
+  DType FormatOf(Rounded which) const;
+
+  const Binder& binder_;
+  const std::optional<ExpertRounding> rounding_;
+  const Tensor factors_;
+  std::array<Tensor, kRoundedBackward> history_ = {};
+  std::array<Noted, kRoundedBackward> noted_ = {};
+};
+
+}  // namespace trainyard::ops

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/check.h"
 
 namespace trainyard::controller {
@@ -68,7 +69,10 @@ struct Kind {
   std::vector<DevicePool*> pools;
   uint32_t total = 0;
   uint32_t free = 0;
-  const WaitingJob* head = nullptr;            // Keeps the jobs behind it waiting.
+  // The first job that waits for this kind. It and those that wait behind it have reserved all
+  // pools but those in `open`.
+  const WaitingJob* head = nullptr;
+  std::set<const DevicePool*> open;
   std::map<uint32_t, uint32_t> groups_in_all;  // By tensor size: groups that fit if all are idle.
 
   bool CouldHold(const WaitingJob& job) {
@@ -82,15 +86,30 @@ struct Kind {
 
 // Returns the pools without those that the job avoids, or all pools if the job would otherwise
 // never fit.
-std::vector<DevicePool*> Usable(const Kind& kind, const WaitingJob& job) {
-  std::vector<DevicePool*> usable;
+std::vector<DevicePool*> Wanted(const Kind& kind, const WaitingJob& job) {
+  std::vector<DevicePool*> wanted;
   uint32_t groups = 0;
   for (DevicePool* pool : kind.pools) {
     if (job.avoid.contains(pool->worker_id)) continue;
-    usable.push_back(pool);
+    wanted.push_back(pool);
     groups += pool->total / job.tensor;
   }
-  return groups >= job.ranks / job.tensor ? usable : kind.pools;
+  return groups >= job.ranks / job.tensor ? wanted : kind.pools;
+}
+
+// Names the machines that would be wanted if the job did not avoid them.
+std::string Avoided(const Kind& kind, const WaitingJob& job) {
+  constexpr size_t kNames = 3;
+  if (job.avoid.empty() || Wanted(kind, job).size() == kind.pools.size()) return "";
+  std::set<std::string> names;
+  for (const DevicePool* pool : kind.pools) {
+    if (job.avoid.contains(pool->worker_id)) names.insert(pool->worker_id);
+  }
+  const size_t named = std::min(names.size(), kNames);
+  std::string text = absl::StrCat(
+      "; avoids ", absl::StrJoin(names.begin(), std::next(names.begin(), named), ", "));
+  if (names.size() > named) absl::StrAppend(&text, " and ", names.size() - named, " more");
+  return absl::StrCat(text, ", where attempts of this job failed");
 }
 
 std::string WaitReason(const WaitingJob& job, const Kind* closest, const WaitingJob* head) {
@@ -98,7 +117,8 @@ std::string WaitReason(const WaitingJob& job, const Kind* closest, const Waiting
                                   job.ranks == 1 ? " device" : " devices");
   if (job.tensor > 1) absl::StrAppend(&text, " in groups of ", job.tensor, " a machine");
   if (closest == nullptr) return absl::StrCat(text, ", cluster has none");
-  absl::StrAppend(&text, ", cluster has ", closest->total, ", ", closest->free, " free");
+  absl::StrAppend(&text, ", cluster has ", closest->total, ", ", closest->free, " free",
+                  Avoided(*closest, job));
   if (head != nullptr) {
     const bool own = head->name_space == job.name_space;
     absl::StrAppend(&text, "; behind ", own ? head->id : "a job of another namespace");
@@ -113,6 +133,7 @@ class Pass {
     for (DevicePool& pool : pools) {
       Kind& kind = kinds_[pool.kind];
       kind.pools.push_back(&pool);
+      kind.open.insert(&pool);
       kind.total += pool.total;
       kind.free += uint32_t(pool.free.size());
     }
@@ -128,27 +149,31 @@ class Pass {
       Kind& kind = found->second;
       if (closest == nullptr || kind.total > closest->total) closest = &kind;
       if (!kind.CouldHold(job)) continue;
-      if (kind.head != nullptr) {
-        behind = kind.head;
-        continue;
-      }
+      if (kind.head != nullptr) behind = kind.head;
+      if (kind.open.empty()) continue;
+      std::vector<DevicePool*> usable = Wanted(kind, job);
+      std::erase_if(usable, [&](const DevicePool* pool) { return !kind.open.contains(pool); });
       for (const uint32_t size : {job.tensor * job.context, job.tensor}) {
         const uint32_t groups = job.ranks / size;
-        if (const auto chosen = Choose(Usable(kind, job), groups, size)) {
+        if (const auto chosen = Choose(usable, groups, size)) {
           kind.free -= job.ranks;
           return {job.id, Take(*chosen, groups, size), ""};
         }
       }
-      // Devices that the waiting job avoids are free for the jobs behind it.
-      const bool avoids =
-          !job.avoid.empty() && Choose(kind.pools, job.ranks / job.tensor, job.tensor);
-      if (!avoids) waits_for.push_back(&kind);
+      waits_for.push_back(&kind);
     }
-    for (Kind* kind : waits_for) kind->head = &job;
+    for (Kind* kind : waits_for) Reserve(*kind, job);
     return {job.id, {}, WaitReason(job, closest, behind)};
   }
 
  private:
+  // Leaves to the jobs behind `job` only those machines that `job` does not wait for. They cannot
+  // delay it there.
+  static void Reserve(Kind& kind, const WaitingJob& job) {
+    if (kind.head == nullptr) kind.head = &job;
+    for (const DevicePool* pool : Wanted(kind, job)) kind.open.erase(pool);
+  }
+
   std::map<DeviceKind, Kind> kinds_;
 };
 

@@ -6,7 +6,7 @@
 // is larger than the whole cluster keeps nobody waiting, because it needs more machines, not
 // patience. No job is placed ahead of a waiting job of the first kind (no backfill): run times are
 // unknown, so such a job could delay it without limit. The price is idle devices while a large job
-// waits.
+// waits. Only the machines that a waiting job avoids are open to the jobs behind it.
 //
 // The `tensor` consecutive ranks of a tensor group share a machine, because they communicate in
 // every layer and wait for each other. The tensor groups of one context group communicate in every
@@ -35,7 +35,7 @@ struct WaitingJob {
   uint32_t tensor = 1;   // The fastest-varying coordinate of a rank,
   uint32_t context = 1;  // and the next. tensor * context divides ranks.
   bool cpu_only = false;
-  // Workers that are avoided if the other workers could hold the job.
+  // Workers that are avoided if the other workers could hold the job once they are idle.
   std::set<std::string> avoid = {};
   std::string name_space = {};  // A reason names no job of another namespace.
 };

@@ -3,8 +3,10 @@
 #include <sqlite3.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -54,8 +56,8 @@ absl::Status Finish(const std::string& unfinished, const std::string& path) {
   return ReplaceFile(unfinished, path);
 }
 
-void RemoveOld(const std::string& directory) {
-  const std::vector<std::string> backups = Backups(directory);
+void RemoveOld(const std::string& directory, absl::Time now) {
+  const std::vector<std::string> backups = Backups(directory, now);
   for (size_t i = 0; i + kBackupsKept < backups.size(); ++i) {
     if (::unlink(backups[i].c_str()) == 0) continue;
     LogWarning("backup_not_removed", {{"path", backups[i]}, {"errno", errno}});
@@ -69,13 +71,17 @@ absl::StatusOr<int64_t> CountDamaged(Database& database, const char* table, cons
 
 }  // namespace
 
-std::vector<std::string> Backups(const std::string& backup_directory) {
+std::vector<std::string> Backups(const std::string& backup_directory, absl::Time now) {
   std::vector<std::string> backups;
   const auto names = ListDirectory(backup_directory);
   if (!names.ok()) return backups;
   for (const std::string& name : *names) {
     if (BackupTime(name) > absl::InfinitePast()) backups.push_back(backup_directory + "/" + name);
   }
+  std::sort(backups.begin(), backups.end(), [now](const std::string& a, const std::string& b) {
+    const absl::Time at = BackupTime(a), bt = BackupTime(b);
+    return std::pair(at <= now, at) < std::pair(bt <= now, bt);
+  });
   return backups;
 }
 
@@ -117,7 +123,7 @@ absl::StatusOr<std::string> BackUp(const std::string& state_directory,
     (void)RemoveTree(unfinished);
     return status;
   }
-  RemoveOld(backup_directory);
+  RemoveOld(backup_directory, now);
   return path;
 }
 

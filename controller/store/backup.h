@@ -19,15 +19,18 @@ inline constexpr size_t kBackupsKept = 24;
 
 // Copies the present store of a state directory, and returns the backup's path. Transactions
 // continue meanwhile, and the log grows by them. The copy is synced and verified before it gets its
-// name. Then all backups but the newest kBackupsKept are removed. `stop` is asked between two
+// name. Then all backups but the last kBackupsKept of Backups(backup_directory, now) are removed. `stop` is asked between two
 // steps. CANCELLED: `stop` returned true. DATA_LOSS: the store or the copy is damaged, and no
 // backup was made.
 absl::StatusOr<std::string> BackUp(const std::string& state_directory,
                                    const std::string& backup_directory, absl::Time now,
                                    const std::function<bool()>& stop);
 
-// Returns the backups, oldest first. Empty if the directory cannot be read.
-std::vector<std::string> Backups(const std::string& backup_directory);
+// Returns the backups, oldest first. Those whose names are later than `now` were made while the
+// clock was ahead. Nobody knows when that was, so they come first, as the oldest: otherwise each
+// new backup would be the first to be removed until the clock has caught up with them. Empty if the
+// directory cannot be read.
+std::vector<std::string> Backups(const std::string& backup_directory, absl::Time now);
 // Returns when the backup was begun, by its name. The distant past: this is not the name of a
 // backup.
 absl::Time BackupTime(const std::string& path);

@@ -29,11 +29,12 @@ bool BackupKeeper::stopping() const {
 }
 
 void BackupKeeper::Run() {
-  const auto earlier = Backups(options_.backup_directory);
+  const absl::Time now = clock_.Now();
+  const auto earlier = Backups(options_.backup_directory, now);
   absl::Duration wait;
-  if (!earlier.empty()) {
-    const absl::Duration age = clock_.Now() - BackupTime(earlier.back());
-    wait = std::clamp(options_.every - age, absl::ZeroDuration(), options_.every);
+  if (!earlier.empty() && BackupTime(earlier.back()) <= now) {
+    const absl::Duration age = now - BackupTime(earlier.back());
+    wait = std::max(options_.every - age, absl::ZeroDuration());
   }
   for (;;) {
     {

@@ -35,7 +35,9 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string
                                                                OnCommit on_commit) {
   ASSIGN_OR_RETURN(StateLock lock, StateLock::Take(directory));
   auto opened = OpenStoreFiles(directory, recovery);
-  if (!opened.ok()) return WithNewestBackup(opened.status(), recovery.backup_directory);
+  if (!opened.ok()) {
+    return WithNewestBackup(opened.status(), recovery.backup_directory, RealClock().Now());
+  }
   StoreFiles files = *std::move(opened);
   ASSIGN_OR_RETURN(std::unique_ptr<SqliteWriter> writer,
                    SqliteWriter::Create(std::move(files.writer), limits, files.witness.get()));

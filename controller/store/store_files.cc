@@ -169,9 +169,10 @@ absl::Status CheckNoneIsLost(const std::string& directory, const std::string& pa
 
 }  // namespace
 
-absl::Status WithNewestBackup(const absl::Status& status, const std::string& backup_directory) {
+absl::Status WithNewestBackup(const absl::Status& status, const std::string& backup_directory,
+                              absl::Time now) {
   if (!absl::IsDataLoss(status) || backup_directory.empty()) return status;
-  const std::vector<std::string> backups = Backups(backup_directory);
+  const std::vector<std::string> backups = Backups(backup_directory, now);
   return absl::DataLossError(absl::StrCat(
       status.message(), "; the newest backup is ",
       backups.empty() ? "none: there is none in " + backup_directory : backups.back()));

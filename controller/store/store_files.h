@@ -31,7 +31,8 @@ struct StoreFiles {
 absl::StatusOr<StoreFiles> OpenStoreFiles(const std::string& directory,
                                           const StoreRecovery& recovery);
 
-// Adds the newest backup to the message of a DATA_LOSS.
-absl::Status WithNewestBackup(const absl::Status& status, const std::string& backup_directory);
+// Adds the newest backup to the message of a DATA_LOSS. See Backups() for `now`.
+absl::Status WithNewestBackup(const absl::Status& status, const std::string& backup_directory,
+                              absl::Time now);
 
 }  // namespace trainyard::controller

@@ -5,6 +5,8 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <random>
 #include <set>
@@ -154,24 +156,54 @@ struct Cluster {
   }
 };
 
-// Groups of `size` ranks that the free devices hold in one piece each.
-uint32_t FreeGroups(const Cluster& cluster, uint32_t size) {
+// Without the machines `except`, which are ids.
+bool CouldFit(const Cluster& cluster, const WaitingJob& job,
+              const std::set<std::string>& except = {}) {
   uint32_t groups = 0;
-  for (const DevicePool& pool : cluster.Pools()) groups += uint32_t(pool.free.size()) / size;
+  for (const auto& [id, size] : cluster.machines) {
+    if (!except.contains(id)) groups += size / job.tensor;
+  }
+  return groups >= job.ranks / job.tensor;
+}
+
+// The machines that the job waits for and is placed on.
+std::set<std::string> Wanted(const Cluster& cluster, const WaitingJob& job) {
+  const bool avoids = CouldFit(cluster, job, job.avoid);
+  std::set<std::string> ids;
+  for (const auto& [id, size] : cluster.machines) {
+    if (!avoids || !job.avoid.contains(id)) ids.insert(id);
+  }
+  return ids;
+}
+
+// Groups of `size` ranks that the free devices of the machines `ids` hold in one piece each.
+uint32_t FreeGroups(const Cluster& cluster, const std::set<std::string>& ids, uint32_t size) {
+  uint32_t groups = 0;
+  for (const DevicePool& pool : cluster.Pools()) {
+    if (ids.contains(pool.worker_id)) groups += uint32_t(pool.free.size()) / size;
+  }
   return groups;
 }
 
-void Check(Cluster& cluster, const Decision& decision) {
+// `open` has the machines that no earlier job waits for.
+void Check(Cluster& cluster, const Decision& decision, const std::set<std::string>& open) {
   const WaitingJob job = cluster.waiting.at(decision.job_id);
   const uint32_t inner = job.tensor * job.context;
-  const bool room = FreeGroups(cluster, inner) >= job.ranks / inner;
+  const std::set<std::string> wanted = Wanted(cluster, job);
+  std::set<std::string> usable;
+  std::set_intersection(wanted.begin(), wanted.end(), open.begin(), open.end(),
+                        std::inserter(usable, usable.end()));
+  const bool room = FreeGroups(cluster, usable, inner) >= job.ranks / inner;
   if (decision.ranks.empty()) {
     ASSERT_FALSE(decision.reason.empty());
+    ASSERT_FALSE(room) << "waits although there is room";
     return;
   }
   ASSERT_EQ(decision.ranks.size(), job.ranks) << "partial gang";
   for (uint32_t i = 0; i < job.ranks; ++i) {
     const RankPlacement& rank = decision.ranks[i];
+    ASSERT_TRUE(wanted.contains(rank.worker_id)) << "a machine that the job avoids";
+    ASSERT_TRUE(open.contains(rank.worker_id)) << "overtook a job that waits for this machine";
     ASSERT_LT(rank.device, cluster.machines.at(rank.worker_id));
     ASSERT_TRUE(cluster.held.emplace(std::pair(rank.worker_id, rank.device), job.id).second)
         << "over-commitment";
@@ -180,12 +212,6 @@ void Check(Cluster& cluster, const Decision& decision) {
         << "split context group";
   }
   cluster.waiting.erase(job.id);
-}
-
-bool CouldFit(const Cluster& cluster, const WaitingJob& job) {
-  uint32_t groups = 0;
-  for (const auto& [id, size] : cluster.machines) groups += size / job.tensor;
-  return groups >= job.ranks / job.tensor;
 }
 
 void RandomEvent(Cluster& cluster, std::mt19937& random) {
@@ -197,6 +223,9 @@ void RandomEvent(Cluster& cluster, std::mt19937& random) {
       const uint32_t ranks = tensor * context * (1 + below(4));
       WaitingJob job = WantsContext(cluster.next++, ranks, tensor, context);
       job.priority = int32_t(below(3));
+      for (uint32_t i = 0; i < 6; ++i) {
+        if (below(6) == 0) job.avoid.insert("w" + std::to_string(i));
+      }
       cluster.waiting[job.id] = job;
       break;
     }
@@ -224,8 +253,8 @@ void RandomEvent(Cluster& cluster, std::mt19937& random) {
   });
 }
 
-// Catches over-commitment, partial gangs, split tensor groups, and a later job that overtakes an
-// earlier one which could fit. Tried by letting the head of the queue not block.
+// Catches over-commitment, partial gangs, split tensor groups, and a later job that is placed on a
+// machine for which an earlier job waits. Tried by letting the head of the queue not block.
 TEST(Scheduler, HoldsItsPromisesOverRandomEvents) {
   for (uint32_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
@@ -235,12 +264,13 @@ TEST(Scheduler, HoldsItsPromisesOverRandomEvents) {
       RandomEvent(cluster, random);
       std::vector<WaitingJob> jobs;
       for (const auto& [id, job] : cluster.waiting) jobs.push_back(job);
-      bool head_waits = false;
+      std::set<std::string> open;
+      for (const auto& [id, size] : cluster.machines) open.insert(id);
       for (const Decision& decision : Schedule(jobs, cluster.Pools())) {
-        const bool could_fit = CouldFit(cluster, cluster.waiting.at(decision.job_id));
-        ASSERT_FALSE(head_waits && !decision.ranks.empty()) << "overtook the head of the queue";
-        head_waits = head_waits || (decision.ranks.empty() && could_fit);
-        ASSERT_NO_FATAL_FAILURE(Check(cluster, decision));
+        const WaitingJob job = cluster.waiting.at(decision.job_id);
+        ASSERT_NO_FATAL_FAILURE(Check(cluster, decision, open));
+        if (!decision.ranks.empty() || !CouldFit(cluster, job)) continue;
+        for (const std::string& id : Wanted(cluster, job)) open.erase(id);
       }
     }
     // Once everything that runs has ended, the head of the queue gets its devices.
@@ -266,6 +296,27 @@ TEST(Schedule, AvoidedMachinesAreLeftOutAsLongAsTheOthersCouldHoldTheJob) {
   EXPECT_TRUE(decided["j"].ranks.empty()) << "it waits for the good machine";
   decided = ById(Schedule({job}, {Idle("bad", 4), Idle("good", 1)}));
   EXPECT_EQ(decided["j"].ranks.size(), 2u) << "without the bad machine it would never fit";
+}
+
+// Catches small jobs that go on taking the one machine which a gang with strikes waits for, and a
+// machine that stands idle for a job that avoids it.
+TEST(Schedule, JobsBehindOneThatAvoidsAMachineGetThatMachineAlone) {
+  WaitingJob gang = Wants("gang", 1, 2);
+  gang.avoid = {"bad"};
+  const std::vector<WaitingJob> jobs = {gang, Wants("small", 2, 1), Wants("last", 3, 2)};
+  auto decided = ById(Schedule(jobs, {Machine("bad", 2, {1}), Machine("good", 2, {1})}));
+  EXPECT_EQ(
+      decided["gang"].reason,
+      "needs 2 devices, cluster has 4, 2 free; avoids bad, where attempts of this job failed");
+  ASSERT_EQ(decided["small"].ranks.size(), 1u);
+  EXPECT_EQ(decided["small"].ranks[0].worker_id, "bad");
+  EXPECT_THAT(decided["last"].reason, HasSubstr("behind gang"));
+  decided = ById(Schedule(jobs, {Machine("bad", 2, {}), Machine("good", 2, {1})}));
+  EXPECT_THAT(decided["small"].reason, HasSubstr("behind gang"));
+  // A job that waits for the bad machine, too, keeps it.
+  decided = ById(Schedule({gang, Wants("wide", 2, 2), Wants("small", 3, 1)},
+                          {Machine("bad", 2, {1}), Machine("good", 2, {1})}));
+  EXPECT_TRUE(decided["small"].ranks.empty());
 }
 
 }  // namespace

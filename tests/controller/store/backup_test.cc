@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <fstream>
+#include <future>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +16,7 @@
 #include "controller/jobs/job_codec.h"
 #include "controller/jobs/job_id.h"
 #include "controller/store/backup_keeper.h"
+#include "controller/store/store_files.h"
 #include "tests/controller/store/faulty_disk.h"
 #include "tests/controller/testing/cluster_fixture.h"
 
@@ -32,6 +34,7 @@ class BackupTest : public ClusterFixture {
   absl::StatusOr<std::string> Make(absl::Time now = kNow) {
     return BackUp(state(), backups_, now, [] { return false; });
   }
+  std::vector<std::string> Kept() const { return Backups(backups_, absl::InfiniteFuture()); }
   static void Flip(const std::string& path, size_t at) {
     std::string bytes = *ReadFile(path);
     bytes[at] ^= 1;
@@ -62,9 +65,29 @@ TEST_F(BackupTest, OnlyTheNewestAreKept) {
   for (size_t i = 0; i < kBackupsKept + 3; ++i) {
     ASSERT_TRUE(Make(kNow + absl::Minutes(i)).ok());
   }
-  const auto kept = Backups(backups_);
+  const auto kept = Kept();
   ASSERT_THAT(kept, SizeIs(kBackupsKept));
   EXPECT_EQ(BackupTime(kept.front()), kNow + absl::Minutes(3));
+}
+
+// Catches new backups that are removed as they are made, after a clock that was ahead for a while.
+TEST_F(BackupTest, ThoseOfAClockThatWasAheadAreTheFirstToGo) {
+  const absl::Time ahead = kNow + absl::Hours(24 * 365);
+  for (size_t i = 0; i < kBackupsKept; ++i) {
+    ASSERT_TRUE(Make(ahead + absl::Minutes(i)).ok());
+  }
+  for (size_t i = 1; i <= 2; ++i) {
+    const absl::Time now = kNow + absl::Minutes(i);
+    const auto made = Make(now);
+    ASSERT_TRUE(made.ok()) << made.status();
+    EXPECT_TRUE(Exists(*made));
+    const std::vector<std::string> kept = Backups(backups_, now);
+    ASSERT_THAT(kept, SizeIs(kBackupsKept));
+    EXPECT_EQ(kept.back(), *made);
+    EXPECT_EQ(BackupTime(kept.front()), ahead + absl::Minutes(i));
+    EXPECT_THAT(WithNewestBackup(absl::DataLossError("damaged"), backups_, now).message(),
+                HasSubstr(*made));
+  }
 }
 
 TEST_F(BackupTest, ADamagedStoreIsNotBackedUp) {
@@ -156,7 +179,19 @@ TEST_F(BackupTest, TheKeeperMakesTheFirstAtOnceAndTellsOfFailures) {
   };
   EXPECT_TRUE(run(backups_).ok());
   EXPECT_FALSE(run(state() + "/store.db/no-directory").ok());
-  EXPECT_THAT(Backups(backups_), SizeIs(1));
+  EXPECT_THAT(Kept(), SizeIs(1));
+}
+
+// Catches a controller that restarts more often than it backs up, after a clock that was ahead.
+TEST_F(BackupTest, TheKeeperDoesNotCountFromABackupOfTheFuture) {
+  ASSERT_TRUE(Make(clock_.Now() + absl::Hours(1)).ok());
+  std::promise<absl::Status> first;
+  std::atomic<bool> told = false;
+  const BackupKeeper keeper(clock_, {state(), backups_, absl::Hours(1)},
+                            [&](const absl::Status& s) {
+                              if (!told.exchange(true)) first.set_value(s);
+                            });
+  EXPECT_TRUE(first.get_future().get().ok());
 }
 
 // Catches a controller that dies again and again, and each time replaces its oldest backup.
@@ -175,7 +210,7 @@ TEST_F(BackupTest, TheKeeperCountsFromTheNewestOfThoseThatAreThere) {
     }
   }
   EXPECT_FALSE(told);
-  EXPECT_THAT(Backups(backups_), SizeIs(2));
+  EXPECT_THAT(Kept(), SizeIs(2));
 }
 
 struct Sweep {
@@ -199,7 +234,7 @@ TEST_P(BackupFaults, ABackupIsWholeOrNotThere) {
     }
     EXPECT_TRUE(hit || status.ok()) << status;
     const FaultyDisk sound(Fault::kNone, 0);
-    for (const std::string& backup : Backups(backups_)) {
+    for (const std::string& backup : Kept()) {
       auto database = Database::Open(backup);
       ASSERT_TRUE(VerifyStore(*database, backup).ok());
     }

@@ -82,7 +82,8 @@ struct Weights {
   Accumulate<T>* dweight;
   int64_t outputs, inputs;
   bool add;
-  int parts;
+  int parts;     // Of a group.
+  int part = 0;  // The one that the launch is for.
   Scales<Accumulate<T>> scales;
 };
 
@@ -96,30 +97,27 @@ __global__ void __launch_bounds__(Product::kThreads, Product::kBlocks)
   const int group = int(blockIdx.x / (across * down));
   const int64_t output = blockIdx.x / across % down * kTile, input = blockIdx.x % across * kTile;
   A* out = weights.dweight + (group * outputs + output) * inputs + input;
-  // Each part's sum is added to what this block has written of the parts before it.
-  for (int i = 0; i < weights.parts; ++i) {
-    const int part = group * weights.parts + i;
-    groups.Check(part);
-    const int64_t begin = groups.offsets[part], rows = groups.offsets[part + 1] - begin;
-    const bool add = weights.add || i > 0;
-    if (rows == 0 && i > 0) continue;
-    const Panel<T, Order::kAlong> a = {weights.dy + begin * outputs + output, outputs,
-                                       outputs - output};
-    const Panel<T, Order::kAlong> b = {weights.x + begin * inputs + input, inputs, inputs - input};
-    const bool scaled = weights.scales.a != nullptr && rows > 0;
-    const A scale_a = scaled ? weights.scales.a[part] : 1;
-    const A scale_b = scaled ? weights.scales.b[part] : 1;
-    Product(a, b, rows, DynamicShared<std::byte>()).ForEachSum([&](int n, int k, auto sums) {
-      if (n >= a.lines || k >= b.lines) return;
-      A* to = out + n * inputs + k;
-      for (int j = 0; j < kNeighbours; ++j) sums.v[j] = sums.v[j] * scale_a * scale_b;
-      if (add) {
-        const auto before = LoadPack<A, kNeighbours>(to);
-        for (int j = 0; j < kNeighbours; ++j) sums.v[j] += before.v[j];
-      }
-      StorePack(to, sums);
-    });
-  }
+  const int part = group * weights.parts + weights.part;
+  groups.Check(part);
+  const int64_t begin = groups.offsets[part], rows = groups.offsets[part + 1] - begin;
+  if (rows == 0 && weights.part > 0) return;
+  const Panel<T, Order::kAlong> a = {weights.dy + begin * outputs + output, outputs,
+                                     outputs - output};
+  const Panel<T, Order::kAlong> b = {weights.x + begin * inputs + input, inputs, inputs - input};
+  const bool scaled = weights.scales.a != nullptr && rows > 0;
+  Product(a, b, rows, DynamicShared<std::byte>()).ForEachSum([&](int n, int k, auto sums) {
+    if (n >= a.lines || k >= b.lines) return;
+    A* to = out + n * inputs + k;
+    if (scaled) {
+      const A scale_a = weights.scales.a[part], scale_b = weights.scales.b[part];
+      for (int i = 0; i < kNeighbours; ++i) sums.v[i] = sums.v[i] * scale_a * scale_b;
+    }
+    if (weights.add) {
+      const auto before = LoadPack<A, kNeighbours>(to);
+      for (int i = 0; i < kNeighbours; ++i) sums.v[i] += before.v[i];
+    }
+    StorePack(to, sums);
+  });
 }
 
 Groups GroupsOf(const ConstTensor& offsets, int64_t bound) {
@@ -156,8 +154,11 @@ void RunWeights(Exec& exec, const Groups& groups, const Weights<T>& weights) {
     using Product = typename decltype(product)::type;
     const int64_t tiles = groups.groups / weights.parts * CeilDiv(weights.outputs, Product::kTile) *
                           CeilDiv(weights.inputs, Product::kTile);
-    Launch(exec, {tiles, Product::kThreads, Product::kShared}, WeightsKernel<Product, T>, groups,
-           weights);
+    // Each part's sum is added to that of the parts before it.
+    for (Weights<T> of = weights; of.part < of.parts; ++of.part, of.add = true) {
+      Launch(exec, {tiles, Product::kThreads, Product::kShared}, WeightsKernel<Product, T>, groups,
+             of);
+    }
   };
   WithProduct<T>(run, weights.outputs, weights.inputs, weights.dy, weights.x, weights.dweight);
 }

@@ -386,6 +386,23 @@ TEST_F(ImportAdapterTest, RefusesOtherFiles) {
       ImportAdapter({.from = from, .to = scratch_ + "/file"}, base).status()));
 }
 
+// As if a job had trained the adapter: no program needs to know that no job did.
+TEST_F(ImportAdapterTest, WritesARun) {
+  const std::string run = scratch_ + "/run";
+  const auto imported =
+      ImportAdapter({.from = Golden("peft/llama_layer"), .to = run}, Golden("hf/llama_tied"));
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_THAT(*ListDirectory(run), ElementsAre("epoch-1"));
+  EXPECT_THAT(*ListDirectory(run + "/epoch-1"), ElementsAre("base", "lineage.json", "step-0"));
+  const auto found = FindCheckpoint(run);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->checkpoint->path(), run + "/epoch-1/step-0");
+  EXPECT_EQ(found->checkpoint->manifest().tensors.size(), 2u) << "the adapter alone";
+  ASSERT_NE(found->checkpoint->base(), nullptr);
+  EXPECT_EQ(found->checkpoint->base()->tensors.size(), 20u);
+  EXPECT_EQ(imported->trained_parameters, 40u);
+}
+
 // Other dtypes are those that the checkpoint has, and F16 becomes f32. What DoRA adds to the norms
 // has the digits of f32. All come back as they were.
 TEST_F(ImportAdapterTest, KeepsDTypes) {

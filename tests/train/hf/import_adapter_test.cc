@@ -174,7 +174,8 @@ TEST_F(ImportAdapterTest, RefusesByKeyWhatHasNoMeaningHere) {
   }
 }
 
-// Whole names in target_modules are chosen whatever layers_to_transform says; ends of names are not.
+// Whole names in target_modules are chosen whatever layers_to_transform says. Ends of names are
+// not.
 TEST_F(ImportAdapterTest, ComparesLayersAsPeft) {
   AdapterContent content = AdapterContent::Of("llama_layer");
   content.config["layers_to_transform"] = 0;

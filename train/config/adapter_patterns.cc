@@ -38,22 +38,27 @@ std::vector<std::string> CandidatesFor(const std::string& name) {
   return candidates;
 }
 
-// Adds patterns that match the chosen names and no others. Only those with `part` are taken.
+// Adds patterns that match the chosen names and no others, and have `part`. Each is the one that
+// matches the most names that are left, of those that match the first of them.
 void AddPatterns(const Chosen& names, absl::string_view part, std::vector<std::string>& patterns) {
   std::set<std::string> left = names.chosen;
   while (!left.empty()) {
     const std::string name = *left.begin();
     const std::vector<std::string> candidates = CandidatesFor(name);
-    const auto suits = [&](const std::string& pattern) {
-      return absl::StrContains(pattern, part) &&
-             std::all_of(names.all.begin(), names.all.end(), [&](const std::string& other) {
-               return names.chosen.contains(other) || !OneStarMatches(pattern, other);
-             });
-    };
-    const auto found = std::find_if(candidates.begin(), candidates.end(), suits);
-    const std::string& pattern = found == candidates.end() ? candidates.back() : *found;
-    patterns.push_back(pattern);
-    std::erase_if(left, [&](const auto& other) { return OneStarMatches(pattern, other); });
+    std::string best = name;
+    int64_t covered = 0;  // Of the names that are left.
+    for (const std::string& pattern : candidates) {
+      const auto matches = [&](const std::string& other) { return OneStarMatches(pattern, other); };
+      const bool suits =
+          absl::StrContains(pattern, part) &&
+          std::none_of(names.all.begin(), names.all.end(), [&](const std::string& other) {
+            return matches(other) && !names.chosen.contains(other);
+          });
+      const int64_t count = suits ? std::count_if(left.begin(), left.end(), matches) : 0;
+      if (count > covered) best = pattern, covered = count;
+    }
+    patterns.push_back(best);
+    std::erase_if(left, [&](const auto& other) { return OneStarMatches(best, other); });
   }
 }
 

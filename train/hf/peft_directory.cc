@@ -128,7 +128,7 @@ absl::StatusOr<std::vector<TrainedParameter>> PeftDirectory::FindTrained(
   };
   std::set<std::string, std::less<>> targets;
   std::set<std::string> saved;
-  absl::Status status;
+  absl::Status status, unnamed;  // The latter: PEFT has no names for layers of this family.
   const auto find = [&](const ParameterSpec& spec) {
     const std::string target = TargetOf(AdaptedModuleOf(spec.name));
     if (spec.stacked) {
@@ -141,6 +141,7 @@ absl::StatusOr<std::vector<TrainedParameter>> PeftDirectory::FindTrained(
     const auto layout = narrow ? names.OfAdapter(spec.name) : names.OfModule(spec.name);
     const std::string tensor = layout.ok() ? layout->tensor : spec.name;
     const std::string module = narrow && !layout.ok() ? target : std::string(ModuleOf(tensor));
+    if (narrow && !layout.ok()) unnamed.Update(layout.status());
     const bool there = narrow ? has_adapter(module) : tensors.contains(kPeftPrefix + tensor);
     if (!there) return;
     if (!layout.ok()) {
@@ -158,7 +159,8 @@ absl::StatusOr<std::vector<TrainedParameter>> PeftDirectory::FindTrained(
         file_.path(), ": wanted adapters of layers of ", base.directory.path(), ", found none in ",
         tensors.size(), " tensors", tensors.empty() ? "" : "; the first is ",
         tensors.empty() ? "" : VisibleUtf8(CutUtf8(tensors.begin()->first, kShownBytes)),
-        "; --base names the model that the adapter was trained beside"));
+        "; --base names the model that the adapter was trained beside", unnamed.ok() ? "" : "; ",
+        unnamed.message()));
   }
   const LowRank adapter{.rank = config_.numbers.rank,
                         .magnitudes = config_.numbers.dora,

@@ -1,5 +1,5 @@
-// Proves, in f64, that a directory that PEFT wrote goes on here. Each directory of tests/golden/peft
-// is an adapter that make_peft.py wrote with PEFT for a model of tests/golden/hf, and loaded again.
+// Proves, in f64, that a directory that PEFT wrote goes on here. Each of tests/golden/peft is an
+// adapter that make_peft.py wrote with PEFT for a model of tests/golden/hf, and loaded again.
 // `import` makes a run of it that has PEFT's logits (1e-8), also merged; a job that begins with it,
 // on one rank or divided over four, takes PEFT's next five steps with AdamW (losses, norms and
 // adapter, 1e-7). What is exported is the directory as it was, to the bit, and what a job trained

@@ -174,7 +174,8 @@ TEST_F(ImportAdapterTest, RefusesByKeyWhatHasNoMeaningHere) {
   }
 }
 
-// Whole names in target_modules are chosen whatever layers_to_transform says; ends of names are not.
+// Whole names in target_modules are chosen whatever layers_to_transform says. Ends of names are
+// not.
 TEST_F(ImportAdapterTest, ComparesLayersAsPeft) {
   AdapterContent content = AdapterContent::Of("llama_layer");
   content.config["layers_to_transform"] = 0;
@@ -337,6 +338,7 @@ TEST_F(ImportAdapterTest, RefusesAnotherBase) {
       HasSubstr("wanted adapters of layers of " + Golden("hf/gpt3") +
                 ", found none in 28 tensors; the first is base_model.model.model.layers.0"));
   EXPECT_THAT(message(Golden("nf4/base")), HasSubstr("and the sizes of the base"));
+  EXPECT_THAT(message(Golden("hf/nemotron_h")), HasSubstr("PEFT has no name for an adapter of it"));
   // The name in the file is none of a directory here.
   EXPECT_THAT(message(""), HasSubstr("--base: wanted the directory of the model that"));
   EXPECT_THAT(message(""), HasSubstr("is hf/llama, which is no directory here"));
@@ -384,6 +386,23 @@ TEST_F(ImportAdapterTest, RefusesOtherFiles) {
   WriteBytes(scratch_ + "/file", "1");
   EXPECT_TRUE(absl::IsFailedPrecondition(
       ImportAdapter({.from = from, .to = scratch_ + "/file"}, base).status()));
+}
+
+// As if a job had trained the adapter: no program needs to know that no job did.
+TEST_F(ImportAdapterTest, WritesARun) {
+  const std::string run = scratch_ + "/run";
+  const auto imported =
+      ImportAdapter({.from = Golden("peft/llama_layer"), .to = run}, Golden("hf/llama_tied"));
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_THAT(*ListDirectory(run), ElementsAre("epoch-1"));
+  EXPECT_THAT(*ListDirectory(run + "/epoch-1"), ElementsAre("base", "lineage.json", "step-0"));
+  const auto found = FindCheckpoint(run);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->checkpoint->path(), run + "/epoch-1/step-0");
+  EXPECT_EQ(found->checkpoint->manifest().tensors.size(), 2u) << "the adapter alone";
+  ASSERT_NE(found->checkpoint->base(), nullptr);
+  EXPECT_EQ(found->checkpoint->base()->tensors.size(), 20u);
+  EXPECT_EQ(imported->trained_parameters, 40u);
 }
 
 // Other dtypes are those that the checkpoint has, and F16 becomes f32. What DoRA adds to the norms

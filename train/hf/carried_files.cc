@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
 #include "common/json.h"
@@ -17,11 +18,20 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr char kGenerationConfig[] = "generation_config.json";
+// Those of the files below of which one is enough for a tokenizer, and those that may have a
+// template of chats.
+constexpr const char* kVocabularies[] = {
+    "qwen.tiktoken",  "sentencepiece.bpe.model", "spiece.model", "tekken.json", "tiktoken.model",
+    "tokenizer.json", "tokenizer.model",         "vocab.json",   "vocab.txt"};
+constexpr const char* kTemplates[] = {"chat_template.jinja", "chat_template.json"};
+constexpr char kTokenizerConfig[] = "tokenizer_config.json";
+
 // Only names that are known: a directory may have anything else in it, programs too.
 constexpr const char* kCarried[] = {"added_tokens.json",
                                     "chat_template.jinja",
                                     "chat_template.json",
-                                    "generation_config.json",
+                                    kGenerationConfig,
                                     "merges.txt",
                                     "qwen.tiktoken",
                                     "sentencepiece.bpe.model",
@@ -31,7 +41,7 @@ constexpr const char* kCarried[] = {"added_tokens.json",
                                     "tiktoken.model",
                                     "tokenizer.json",
                                     "tokenizer.model",
-                                    "tokenizer_config.json",
+                                    kTokenizerConfig,
                                     "vocab.json",
                                     "vocab.txt"};
 constexpr uint64_t kMaxCarriedBytes = 256 << 20;
@@ -154,7 +164,22 @@ absl::StatusOr<KeptFiles> FilesToKeep(const HfModel& model, const Roots& roots) 
 
 absl::Status KeepOfAdapter(const std::string& directory, const std::string& base,
                            KeptFiles& files) {
-  RETURN_IF_ERROR(ReadFiles(directory, kCarried, Roots(), files));
+  KeptFiles own;
+  RETURN_IF_ERROR(ReadFiles(directory, kCarried, Roots(), own));
+  // The base's would be beside them under other names, and a reader might prefer those.
+  const auto has = [&](const char* name) { return own.contains(name); };
+  const bool vocabulary = std::any_of(std::begin(kVocabularies), std::end(kVocabularies), has);
+  const bool chat_template = std::any_of(std::begin(kTemplates), std::end(kTemplates), has) ||
+                             absl::StrContains(own[kTokenizerConfig], "\"chat_template\"");
+  for (const char* name : kCarried) {
+    if (vocabulary && name != absl::string_view(kGenerationConfig)) files.erase(name);
+  }
+  for (const char* name : kTemplates) {
+    if (chat_template) files.erase(name);
+  }
+  for (auto& [name, text] : own) {
+    if (!text.empty()) files[name] = std::move(text);
+  }
   if (base.empty()) return absl::OkStatus();
   Json json = ParseJson(files.at(kImportName));
   json["base"] = base;

@@ -44,11 +44,11 @@ class AdapterImport {
     }
   }
 
-  // Checks all values.
-  absl::Status Check() const {
-    RETURN_IF_ERROR(CopyParameters(base_.weights, adapter_.trained(), nullptr));
-    return CopyAdapter(nullptr);
+  // These check all values.
+  absl::Status CheckBase() const {
+    return CopyParameters(base_.weights, adapter_.trained(), nullptr);
   }
+  absl::Status CheckAdapter() const { return CopyAdapter(nullptr); }
 
   // Writes the run into the directory, which must be there. Returns the bytes of all tensors.
   absl::StatusOr<uint64_t> Write(const std::string& directory, const KeptFiles& kept,
@@ -164,6 +164,7 @@ absl::StatusOr<ImportedAdapter> ImportAdapter(const ImportOptions& options, cons
   ASSIGN_OR_RETURN(const PeftDirectory adapter,
                    PeftDirectory::Open(options.from, std::move(config), model));
   ASSIGN_OR_RETURN(KeptFiles kept, FilesToKeep(model));
+  result.base = model.directory.path();
   result.config = adapter.config();
   const std::string& called = result.config.base;
   RETURN_IF_ERROR(KeepOfAdapter(adapter.path(), called.empty() ? result.base : called, kept));
@@ -182,8 +183,9 @@ absl::StatusOr<ImportedAdapter> ImportAdapter(const ImportOptions& options, cons
   }
   imported.parameters += result.trained_parameters;
   const AdapterImport import(model, adapter);
+  RETURN_IF_ERROR(import.CheckAdapter());  // Before the base, which may be large, is copied.
   if (to.empty()) {
-    RETURN_IF_ERROR(import.Check());
+    RETURN_IF_ERROR(import.CheckBase());
     return result;
   }
   ASSIGN_OR_RETURN(PendingDirectory pending, PendingDirectory::Create(to, storage));

@@ -251,6 +251,9 @@ class ConfigReader {
     if (config_.numbers.dora && !config_.parameters.empty()) {
       Refuse("use_dora", "false beside target_parameters", true);
     }
+    if (config_.dropout > 0 && !config_.parameters.empty()) {
+      Refuse("lora_dropout", "0 beside target_parameters", config_.dropout);
+    }
   }
 
   void ReadLayers() {

@@ -64,6 +64,7 @@ std::optional<DType> KeptAs(HfDType stored) {
 absl::Status NoWeights(const std::string& path) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ListCanonical(path));
   for (const std::string& name : names) {
+    if (!absl::StartsWith(name, "adapter_model")) continue;  // Another program's.
     if (!absl::EndsWith(name, ".bin") && !absl::EndsWith(name, ".pt")) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         path, "/", name, ": wanted ", kAdapterWeightsName, ", found a pickle file, which may run ",
@@ -77,8 +78,8 @@ absl::Status NoWeights(const std::string& path) {
 }  // namespace
 
 bool IsPeftDirectory(const std::string& path) {
-  return Exists(absl::StrCat(path, "/", kAdapterConfigName)) &&
-         !Exists(absl::StrCat(path, "/", kHfConfigName));
+  const auto has = [&](const char* name) { return Exists(absl::StrCat(path, "/", name)); };
+  return has(kAdapterConfigName) && !has(kHfWeightsName) && !has(kHfIndexName);
 }
 
 absl::StatusOr<PeftConfig> ReadPeftConfig(const std::string& directory) {
@@ -192,10 +193,12 @@ absl::Status PeftDirectory::AddWeights(const HfModel& base, const PeftTensors& p
                     absl::StrCat("wanted F64, F32, BF16 or F16, found ", Name(stored.dtype)));
     }
     if (stored.shape != layout.shape) {
+      const bool narrow = absl::StrContains(layout.tensor, ".lora_");
       return Refuse(layout.tensor,
-                    absl::StrCat("wanted the shape ", ShapeText(layout.shape), ", by r of ",
-                                 kAdapterConfigName, " and the sizes of the base ",
-                                 base.directory.path(), ", found ", ShapeText(stored.shape)));
+                    absl::StrCat("wanted the shape ", ShapeText(layout.shape), ", by ",
+                                 narrow ? absl::StrCat("r of ", kAdapterConfigName, " and ") : "",
+                                 "the sizes of the base ", base.directory.path(), ", found ",
+                                 ShapeText(stored.shape)));
     }
     used.insert(layout.tensor);
     weights_.push_back({.layout = layout, .dtype = *dtype, .stored = stored});
@@ -205,6 +208,10 @@ absl::Status PeftDirectory::AddWeights(const HfModel& base, const PeftTensors& p
     if (!absl::StartsWith(name, kPeftPrefix)) {
       return Refuse(name, absl::StrCat("wanted a name that begins with ", kPeftPrefix,
                                        ", as PEFT writes it"));
+    }
+    if (!config_.numbers.dora && absl::EndsWith(name, kPeftMagnitude)) {
+      return Refuse(name, absl::StrCat("wanted no magnitudes, because use_dora of ",
+                                       kAdapterConfigName, " is false"));
     }
     return Refuse(name,
                   absl::StrCat("wanted an adapter of a linear layer of ", base.directory.path(),
@@ -242,8 +249,11 @@ absl::Status PeftDirectory::CheckLoads(const HfModel& base, const PeftNames& nam
     const char* const key = narrow ? "target_modules" : "modules_to_save";
     const std::string tensor =
         narrow ? absl::StrCat(kPeftPrefix, module, kLowRankDown) : kPeftPrefix + layout->tensor;
-    status = Refuse(tensor, there ? absl::StrCat(key, " of ", kAdapterConfigName,
-                                                 " does not name it, so PEFT would not load it")
+    const char* const unnamed = narrow
+                                    ? " does not name it, so PEFT would not load it"
+                                    : " does not name it, so PEFT would load it and not train it; "
+                                      "model.merge_and_unload() of PEFT writes the whole model";
+    status = Refuse(tensor, there ? absl::StrCat(key, " of ", kAdapterConfigName, unnamed)
                                   : absl::StrCat("missing, though ", key, " of ",
                                                  kAdapterConfigName, " names it"));
   });

@@ -17,7 +17,6 @@ namespace trainyard {
 namespace {
 
 constexpr char kOutermost[] = "down_proj";  // Of the parameters of a module with experts.
-constexpr char kPeftMagnitude[] = ".lora_magnitude_vector";
 
 // The narrow matrices of one PeftExperts, of all its experts in their order.
 struct ExpertMatrices {

@@ -20,6 +20,7 @@
 namespace trainyard {
 
 inline constexpr char kPeftPrefix[] = "base_model.model.";  // What PEFT wraps a model in.
+inline constexpr char kPeftMagnitude[] = ".lora_magnitude_vector";
 
 // The parameter of `transformers` that has one matrix of all experts of a layer.
 struct PeftExperts {

@@ -277,7 +277,7 @@ TEST_F(ImportAdapterTest, RefusesTensorsThatAreNotTheAdapters) {
   // A magnitude without use_dora is another tensor, and use_dora without magnitudes lacks one.
   content = AdapterContent::Of("llama_dora");
   content.config["use_dora"] = false;
-  ExpectRefused(content, ".lora_magnitude_vector: wanted an adapter of a linear layer");
+  ExpectRefused(content, ".lora_magnitude_vector: wanted no magnitudes, because use_dora of");
   content = good;
   content.config["use_dora"] = true;
   ExpectRefused(content, ".lora_magnitude_vector: missing beside others of its layer");
@@ -287,7 +287,9 @@ TEST_F(ImportAdapterTest, RefusesTensorsThatAreNotTheAdapters) {
   ExpectRefused(content, "transformer.ln_f.bias: missing beside others of its layer");
   content = AdapterContent::Of("gpt3_dora");
   content.config["modules_to_save"] = {"c_fc"};
-  ExpectRefused(content, "modules_to_save of adapter_config.json does not name it");
+  ExpectRefused(content,
+                "modules_to_save of adapter_config.json does not name it, so PEFT would "
+                "load it and not train it");
   content = AdapterContent::Of("gpt3_dora");
   content.config["fan_in_fan_out"] = false;
   ExpectRefused(content, "fan_in_fan_out: wanted true");
@@ -370,6 +372,7 @@ TEST_F(ImportAdapterTest, RefusesOtherFiles) {
       std::string(refusal().message()),
       HasSubstr("adapter_model.bin: wanted adapter_model.safetensors, found a pickle file"));
   std::filesystem::remove(from + "/adapter_model.bin");
+  WriteBytes(from + "/training_args.bin", "of another program");
   EXPECT_TRUE(absl::IsNotFound(refusal())) << refusal();
   WriteBytes(from + "/adapter_model.safetensors", "12345678");
   EXPECT_TRUE(absl::IsDataLoss(refusal())) << refusal();
@@ -459,6 +462,30 @@ TEST_F(ImportAdapterTest, KeepsTheTokenizerOfTheAdapter) {
 }
 
 // Whichever call fails, or is the last one before a power cut, the run is whole or absent.
+// Some programs write the template into a file of its own, and some into that of the tokenizer.
+TEST_F(ImportAdapterTest, KeepsNoTemplateOfTheBaseBesideThatOfTheAdapter) {
+  const AdapterContent content = AdapterContent::Of("llama");
+  const std::string base = scratch_ + "/base", from = scratch_ + "/from";
+  const auto carried = [&] {
+    const auto imported = ImportAdapter({.from = from}, base);
+    CHECK(imported.ok()) << imported.status();
+    return imported->imported.carried;
+  };
+  DirectoryContent::Of(content.base()).Write(base);
+  for (const char* name : {"tokenizer.json", "chat_template.jinja", "generation_config.json"}) {
+    WriteBytes(base + "/" + name, "of the base");
+  }
+  content.Write(from);
+  EXPECT_THAT(carried(),
+              ElementsAre("chat_template.jinja", "generation_config.json", "tokenizer.json"));
+  WriteBytes(from + "/tokenizer_config.json", R"({"chat_template": "of the adapter"})");
+  EXPECT_THAT(carried(),
+              ElementsAre("generation_config.json", "tokenizer.json", "tokenizer_config.json"));
+  WriteBytes(from + "/tokenizer.model", "of the adapter");
+  EXPECT_THAT(carried(),
+              ElementsAre("generation_config.json", "tokenizer.model", "tokenizer_config.json"));
+}
+
 TEST_F(ImportAdapterTest, IsCompleteOrAbsentWhateverFails) {
   const AdapterContent content = AdapterContent::Of("llama_layer");
   const std::string from = Golden("peft/llama_layer");

@@ -133,7 +133,7 @@ void JobBook::LookForValidations() {
     Slot& slot = found->second;
     // Another attempt may have begun meanwhile, and the store may not answer for a moment.
     if (!validated.ok() ||
-        SupersededBy(slot.applied->resumes, validated->epoch, validated->step) != nullptr) {
+        SupersededBy(slot.applied->resumes, *validated->epoch, validated->step) != nullptr) {
       slot.look_for_validation = true;
       continue;
     }

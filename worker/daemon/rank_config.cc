@@ -49,6 +49,8 @@ absl::StatusOr<std::string> TrainerConfigText(const DaemonOptions& options, cons
                        .history_after = int64_t(order.history_after),
                        .recorded_epoch = int64_t(order.recorded_epoch),
                        .memory_bytes = int64_t(device.memory_bytes),
+                       .peak_flops_by_dtype = {},
+                       .peak_flops = {},
                        .patience_seconds = absl::ToDoubleSeconds(options.patience.step())};
   for (const PeakRate& peak : device.peaks) config.peak_flops_by_dtype[peak.dtype] = peak.flops;
   json whole = {{"version", kTrainerConfigVersion}, {"job", std::move(job)}};

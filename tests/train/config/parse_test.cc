@@ -457,7 +457,7 @@ TEST(ParseTrainerConfig, LandsInEveryField) {
 }
 
 TEST(ParseTrainerConfig, ReadsEveryFieldAsTheWorkerWritesIt) {
-  const RankConfig& rank = *ParseTrainerConfig(kTrainer)->rank;
+  const RankConfig rank = *ParseTrainerConfig(kTrainer)->rank;
   nlohmann::ordered_json config = {{"version", 1}, {"job", {{"name", "tiny"}}}};
   WriteFields(config["rank"], rank);
   EXPECT_THAT(config["rank"], SizeIs(21));

@@ -199,7 +199,7 @@ TEST(SqliteStore, StepsReplaceAndOnlyFinishedHistoryIsRead) {
   EXPECT_EQ(read.power_watts, 612.5);
   EXPECT_EQ(read.sm_clock_hertz, 1.755e9);
   EXPECT_EQ(read.temperature_celsius, 61);
-  EXPECT_EQ(read.throttle_reasons, (std::set<std::string>{"hw_slowdown", "sw_power_cap"}));
+  EXPECT_EQ(read.throttle_reasons, (std::vector<std::string>{"hw_slowdown", "sw_power_cap"}));
   EXPECT_FALSE(none.utilization || none.power_watts || none.sm_clock_hertz);
   EXPECT_TRUE(none.throttle_reasons.empty());
   EXPECT_EQ((*steps)[2].ranks_seen, std::string("\3\0", 2));

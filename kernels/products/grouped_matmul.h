@@ -9,14 +9,12 @@
 //
 // Operands that were rounded to an 8-bit format (grouped_round.h) have scales. A number is then its
 // value times the scale of its group. The sum is multiplied by the scale of the first operand (x,
-// or dy), then by that of the other, and then added and rounded. A group's rows may consist of
-// parts that follow one another, each with scales of its own: then the offsets are those of the
-// parts, and each group has P of them.
+// or dy), then by that of the other, and then added and rounded.
 //
-// Letters: R bound on the rows, G groups, P parts of a group (1 if not scaled), K inputs, N
-// outputs. The offsets are read when the kernel runs. Rows outside the groups are neither read nor
-// written. Offsets that fall or leave [0, R] are a programmer error that names them. Sums are taken
-// in f32 (f64 for f64). Deterministic for given offsets, shape, thread count and device.
+// Letters: R bound on the rows, G groups, K inputs, N outputs. The offsets are read when the kernel
+// runs. Rows outside the groups are neither read nor written. Offsets that fall or leave [0, R] are
+// a programmer error that names them. Sums are taken in f32 (f64 for f64). Deterministic for given
+// offsets, shape, thread count and device.
 
 #pragma once
 
@@ -27,82 +25,74 @@ namespace trainyard {
 struct GroupedMatMulForwardArgs {
   ConstTensor x;        // [R, K]     f64 | f32 | bf16
   ConstTensor weight;   // [G, N, K]  dtype of x
-  ConstTensor offsets;  // [G P + 1]  i32
+  ConstTensor offsets;  // [G+1]      i32
   Tensor y;             // [R, N]     in/out, dtype of x
   Write write = Write::kOverwrite;
-  ConstTensor x_scales = {};       // [G P]  f32 (f64 when x is f64); absent when its data is null
+  ConstTensor x_scales = {};       // [G]    f32 (f64 when x is f64); absent when its data is null
   ConstTensor weight_scales = {};  // [G]    dtype of x_scales; there if those are
 };
 
 struct GroupedMatMulInputGradientArgs {
   ConstTensor dy;       // [R, N]     f64 | f32 | bf16
   ConstTensor weight;   // [G, N, K]  dtype of dy
-  ConstTensor offsets;  // [G P + 1]  i32
+  ConstTensor offsets;  // [G+1]      i32
   Tensor dx;            // [R, K]     in/out, dtype of dy
   Write write = Write::kOverwrite;
-  ConstTensor dy_scales = {};      // [G P]  f32 (f64 when dy is f64); absent when its data is null
+  ConstTensor dy_scales = {};      // [G]    f32 (f64 when dy is f64); absent when its data is null
   ConstTensor weight_scales = {};  // [G]    dtype of dy_scales; there if those are
 };
 
 struct GroupedMatMulWeightGradientArgs {
   ConstTensor dy;              // [R, N]     f64 | f32 | bf16
   ConstTensor x;               // [R, K]     dtype of dy
-  ConstTensor offsets;         // [G P + 1]  i32
+  ConstTensor offsets;         // [G+1]      i32
   Tensor dweight;              // [G, N, K]  in/out, f32 (f64 when dy is f64)
   Write write;                 // kOverwrite: zero for a group without rows
-  ConstTensor dy_scales = {};  // [G P]  f32 (f64 when dy is f64); absent when its data is null
-  ConstTensor x_scales = {};   // [G P]  dtype of dy_scales; there if those are
+  ConstTensor dy_scales = {};  // [G]    f32 (f64 when dy is f64); absent when its data is null
+  ConstTensor x_scales = {};   // [G]    dtype of dy_scales; there if those are
 };
-
-// P. `weight` is a stack [G, N, K].
-inline int64_t PartsOfGroup(const ConstTensor& weight, const ConstTensor& offsets) {
-  return (offsets.elements() - 1) / weight.shape[0];
-}
 
 // Checks [rows, outputs], [rows, inputs] and the weight between them.
 inline void ExpectGroups(const ConstTensor& in, const ConstTensor& out, const ConstTensor& weight,
-                         const ConstTensor& offsets, bool scaled) {
+                         const ConstTensor& offsets) {
   const int64_t k = ExpectColumns("grouped_matmul inputs", in);
   const int64_t n = ExpectColumns("grouped_matmul outputs", out), g = offsets.elements() - 1;
   ExpectFloat("grouped_matmul inputs", in);
   ExpectMatrix("grouped_matmul outputs", out, in.dtype, in.shape.rows(), n);
   ExpectElements("grouped_matmul offsets", offsets, DType::kI32, g + 1);
-  const bool parts = scaled && weight.shape.rank() == 3 && g > 0 && g % weight.shape[0] == 0;
-  CHECK(weight.shape == Shape({parts ? weight.shape[0] : g, n, k}))
+  CHECK(weight.shape == Shape({g, n, k}))
       << "grouped_matmul weight: wanted [" << g << ", " << n << ", " << k << "], got "
       << weight.dtype << ' ' << weight.shape;
   ExpectData("grouped_matmul weight", weight);
 }
 
-// Checks that both operands have scales, so many, or none has.
-inline void ExpectScales(const ConstTensor& a_scales, int64_t of_a, const ConstTensor& b_scales,
-                         int64_t of_b, DType operands) {
+// Checks that both operands have a scale for each group, or none has.
+inline void ExpectScales(const ConstTensor& a_scales, const ConstTensor& b_scales, DType operands,
+                         const ConstTensor& offsets) {
   const bool scaled = a_scales.data != nullptr;
   CHECK(scaled == (b_scales.data != nullptr)) << "grouped_matmul: scales of one operand";
   if (!scaled) return;
-  ExpectElements("grouped_matmul scales", a_scales, AccumulateOfDType(operands), of_a);
-  ExpectElements("grouped_matmul scales", b_scales, AccumulateOfDType(operands), of_b);
+  const int64_t groups = offsets.elements() - 1;
+  ExpectElements("grouped_matmul scales", a_scales, AccumulateOfDType(operands), groups);
+  ExpectElements("grouped_matmul scales", b_scales, AccumulateOfDType(operands), groups);
 }
 
 inline void Check(const GroupedMatMulForwardArgs& args) {
-  ExpectGroups(args.x, args.y, args.weight, args.offsets, args.x_scales.data != nullptr);
+  ExpectGroups(args.x, args.y, args.weight, args.offsets);
   ExpectDType("grouped_matmul weight", args.weight, {args.x.dtype});
-  ExpectScales(args.x_scales, args.offsets.elements() - 1, args.weight_scales, args.weight.shape[0],
-               args.x.dtype);
+  ExpectScales(args.x_scales, args.weight_scales, args.x.dtype, args.offsets);
 }
 
 inline void Check(const GroupedMatMulInputGradientArgs& args) {
-  ExpectGroups(args.dx, args.dy, args.weight, args.offsets, args.dy_scales.data != nullptr);
+  ExpectGroups(args.dx, args.dy, args.weight, args.offsets);
   ExpectDType("grouped_matmul weight", args.weight, {args.dy.dtype});
-  ExpectScales(args.dy_scales, args.offsets.elements() - 1, args.weight_scales,
-               args.weight.shape[0], args.dy.dtype);
+  ExpectScales(args.dy_scales, args.weight_scales, args.dy.dtype, args.offsets);
 }
 
 inline void Check(const GroupedMatMulWeightGradientArgs& args) {
-  ExpectGroups(args.x, args.dy, args.dweight, args.offsets, args.dy_scales.data != nullptr);
+  ExpectGroups(args.x, args.dy, args.dweight, args.offsets);
   ExpectDType("grouped_matmul dweight", args.dweight, {AccumulateOfDType(args.dy.dtype)});
-  const int64_t parts = args.offsets.elements() - 1;
-  ExpectScales(args.dy_scales, parts, args.x_scales, parts, args.dy.dtype);
+  ExpectScales(args.dy_scales, args.x_scales, args.dy.dtype, args.offsets);
 }
 
 }  // namespace trainyard

@@ -63,14 +63,9 @@ void AddScaled(const Exec& exec, const Accumulate<T>* sums, const BothScales<Acc
   });
 }
 
-// A scale among those of an operand.
-struct ScaleAt {
-  const ConstTensor& scales;
-  int64_t index;
-};
-
-// The product of operands that have these scales.
-void MultiplyScaled(Exec& exec, const MatMulArgs& args, const ScaleAt& a, const ScaleAt& b) {
+// The product of the operands of group g, which have these scales.
+void MultiplyScaled(Exec& exec, const MatMulArgs& args, const ConstTensor& a_scales,
+                    const ConstTensor& b_scales, int64_t g) {
   DispatchFloat(args.c.dtype, [&](auto scalar) {
     using T = decltype(scalar);
     using A = Accumulate<T>;
@@ -80,7 +75,7 @@ void MultiplyScaled(Exec& exec, const MatMulArgs& args, const ScaleAt& a, const 
     product.c = Tensor{{sums, DTypeOf<A>::value, args.c.shape}};
     product.write = Write::kOverwrite;
     Multiply(exec, product);
-    const BothScales<A> scales = {a.scales.as<A>()[a.index], b.scales.as<A>()[b.index]};
+    const BothScales<A> scales = {a_scales.as<A>()[g], b_scales.as<A>()[g]};
     AddScaled<T>(exec, sums, scales, args.c, args.write);
   });
 }
@@ -88,54 +83,48 @@ void MultiplyScaled(Exec& exec, const MatMulArgs& args, const ScaleAt& a, const 
 }  // namespace
 
 void GroupedMatMulForward(Exec& exec, const GroupedMatMulForwardArgs& args) {
-  const int64_t parts = PartsOfGroup(args.weight, args.offsets);
-  ForEachGroup(kName, args.offsets, args.x.shape.rows(),
-               [&](int64_t p, int64_t begin, int64_t rows) {
-                 if (rows == 0) return;
-                 const int64_t g = p / parts;
-                 const MatMulArgs product = {.a = RowsOf(args.x, begin, rows),
-                                             .b = Matrix(args.weight, g),
-                                             .c = RowsOf(args.y, begin, rows),
-                                             .trans_b = true,
-                                             .write = args.write};
-                 if (args.x_scales.data == nullptr) return Multiply(exec, product);
-                 MultiplyScaled(exec, product, {args.x_scales, p}, {args.weight_scales, g});
-               });
+  const auto multiply = [&](int64_t g, int64_t begin, int64_t rows) {
+    if (rows == 0) return;
+    const MatMulArgs product = {.a = RowsOf(args.x, begin, rows),
+                                .b = Matrix(args.weight, g),
+                                .c = RowsOf(args.y, begin, rows),
+                                .trans_b = true,
+                                .write = args.write};
+    if (args.x_scales.data == nullptr) return Multiply(exec, product);
+    MultiplyScaled(exec, product, args.x_scales, args.weight_scales, g);
+  };
+  ForEachGroup(kName, args.offsets, args.x.shape.rows(), multiply);
 }
 
 void GroupedMatMulInputGradient(Exec& exec, const GroupedMatMulInputGradientArgs& args) {
-  const int64_t parts = PartsOfGroup(args.weight, args.offsets);
-  ForEachGroup(kName, args.offsets, args.dy.shape.rows(),
-               [&](int64_t p, int64_t begin, int64_t rows) {
-                 if (rows == 0) return;
-                 const int64_t g = p / parts;
-                 const MatMulArgs product = {.a = RowsOf(args.dy, begin, rows),
-                                             .b = Matrix(args.weight, g),
-                                             .c = RowsOf(args.dx, begin, rows),
-                                             .write = args.write};
-                 if (args.dy_scales.data == nullptr) return Multiply(exec, product);
-                 MultiplyScaled(exec, product, {args.dy_scales, p}, {args.weight_scales, g});
-               });
+  const auto multiply = [&](int64_t g, int64_t begin, int64_t rows) {
+    if (rows == 0) return;
+    const MatMulArgs product = {.a = RowsOf(args.dy, begin, rows),
+                                .b = Matrix(args.weight, g),
+                                .c = RowsOf(args.dx, begin, rows),
+                                .write = args.write};
+    if (args.dy_scales.data == nullptr) return Multiply(exec, product);
+    MultiplyScaled(exec, product, args.dy_scales, args.weight_scales, g);
+  };
+  ForEachGroup(kName, args.offsets, args.dy.shape.rows(), multiply);
 }
 
 void GroupedMatMulWeightGradient(Exec& exec, const GroupedMatMulWeightGradientArgs& args) {
-  const int64_t parts = PartsOfGroup(args.dweight, args.offsets);
-  ForEachGroup(kName, args.offsets, args.dy.shape.rows(),
-               [&](int64_t p, int64_t begin, int64_t rows) {
-                 const Tensor dweight = Matrix(args.dweight, p / parts);
-                 const Write write = p % parts == 0 ? args.write : Write::kAdd;
-                 if (rows == 0) {
-                   if (write == Write::kOverwrite) Zero(exec, dweight);
-                   return;
-                 }
-                 const MatMulArgs product = {.a = RowsOf(args.dy, begin, rows),
-                                             .b = RowsOf(args.x, begin, rows),
-                                             .c = dweight,
-                                             .trans_a = true,
-                                             .write = write};
-                 if (args.dy_scales.data == nullptr) return Multiply(exec, product);
-                 MultiplyScaled(exec, product, {args.dy_scales, p}, {args.x_scales, p});
-               });
+  const auto multiply = [&](int64_t g, int64_t begin, int64_t rows) {
+    const Tensor dweight = Matrix(args.dweight, g);
+    if (rows == 0) {
+      if (args.write == Write::kOverwrite) Zero(exec, dweight);
+      return;
+    }
+    const MatMulArgs product = {.a = RowsOf(args.dy, begin, rows),
+                                .b = RowsOf(args.x, begin, rows),
+                                .c = dweight,
+                                .trans_a = true,
+                                .write = args.write};
+    if (args.dy_scales.data == nullptr) return Multiply(exec, product);
+    MultiplyScaled(exec, product, args.dy_scales, args.x_scales, g);
+  };
+  ForEachGroup(kName, args.offsets, args.dy.shape.rows(), multiply);
 }
 
 }  // namespace trainyard::cpu

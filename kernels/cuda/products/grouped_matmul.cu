@@ -13,11 +13,11 @@
 namespace trainyard::cuda {
 namespace {
 
-// The scales of operands that were rounded to 8 bits.
+// The scales of operands that were rounded to 8 bits: one for each group.
 template <typename A>
 struct Scales {
-  const A* a;  // Of each part of a group. Null: the operands have no scales.
-  const A* b;  // Of each group, or of each part.
+  const A* a;  // Null: the operands have no scales.
+  const A* b;
 };
 
 template <typename T>
@@ -35,7 +35,6 @@ struct Rows {
   T* out;
   int64_t depth, columns;
   bool add;
-  int parts;  // Of a group, of which each has offsets.
   Scales<Accumulate<T>> scales;
 };
 
@@ -50,17 +49,17 @@ __global__ void __launch_bounds__(Product::kThreads, Product::kBlocks)
   for (int64_t i = blockIdx.x; i < count; i += gridDim.x) {
     const RowTile tile = tiles[int32_t(i / across)];
     const int64_t column = i % across * kTile;
-    const int group = tile.group / rows.parts;
-    const T* weight = rows.weight + group * (depth * columns);
+    const T* weight = rows.weight + tile.group * (depth * columns);
     const Panel<T, Order::kDeep> a = {rows.in + tile.begin * depth, depth, tile.rows};
     const bool deep = kWeight == Order::kDeep;
     const Panel<T, kWeight> b = {weight + column * (deep ? depth : 1), deep ? depth : columns,
                                  columns - column};
     T* out = rows.out + tile.begin * columns + column;
+    const Product product(a, b, depth, shared);
     const bool scaled = rows.scales.a != nullptr;
     const Accumulate<T> scale_a = scaled ? rows.scales.a[tile.group] : 1;
-    const Accumulate<T> scale_b = scaled ? rows.scales.b[group] : 1;
-    Product(a, b, depth, shared).ForEachSum([&](int r, int c, auto sums) {
+    const Accumulate<T> scale_b = scaled ? rows.scales.b[tile.group] : 1;
+    product.ForEachSum([&](int r, int c, auto sums) {
       if (r >= a.lines || c >= b.lines) return;
       T* const to = out + r * columns + c;
       for (int n = 0; n < kNeighbours; ++n) sums.v[n] = sums.v[n] * scale_a * scale_b;
@@ -82,8 +81,6 @@ struct Weights {
   Accumulate<T>* dweight;
   int64_t outputs, inputs;
   bool add;
-  int parts;     // Of a group.
-  int part = 0;  // The one that the launch is for.
   Scales<Accumulate<T>> scales;
 };
 
@@ -96,22 +93,20 @@ __global__ void __launch_bounds__(Product::kThreads, Product::kBlocks)
   const int64_t across = (inputs + kTile - 1) / kTile, down = (outputs + kTile - 1) / kTile;
   const int group = int(blockIdx.x / (across * down));
   const int64_t output = blockIdx.x / across % down * kTile, input = blockIdx.x % across * kTile;
-  A* out = weights.dweight + (group * outputs + output) * inputs + input;
-  const int part = group * weights.parts + weights.part;
-  groups.Check(part);
-  const int64_t begin = groups.offsets[part], rows = groups.offsets[part + 1] - begin;
-  if (rows == 0 && weights.part > 0) return;
+  groups.Check(group);
+  const int64_t begin = groups.offsets[group], rows = groups.offsets[group + 1] - begin;
   const Panel<T, Order::kAlong> a = {weights.dy + begin * outputs + output, outputs,
                                      outputs - output};
   const Panel<T, Order::kAlong> b = {weights.x + begin * inputs + input, inputs, inputs - input};
-  const bool scaled = weights.scales.a != nullptr && rows > 0;
-  Product(a, b, rows, DynamicShared<std::byte>()).ForEachSum([&](int n, int k, auto sums) {
+  A* out = weights.dweight + (group * outputs + output) * inputs + input;
+  const Product product(a, b, rows, DynamicShared<std::byte>());
+  const bool scaled = weights.scales.a != nullptr;
+  const A scale_a = scaled ? weights.scales.a[group] : 1;
+  const A scale_b = scaled ? weights.scales.b[group] : 1;
+  product.ForEachSum([&](int n, int k, auto sums) {
     if (n >= a.lines || k >= b.lines) return;
     A* to = out + n * inputs + k;
-    if (scaled) {
-      const A scale_a = weights.scales.a[part], scale_b = weights.scales.b[part];
-      for (int i = 0; i < kNeighbours; ++i) sums.v[i] = sums.v[i] * scale_a * scale_b;
-    }
+    for (int i = 0; i < kNeighbours; ++i) sums.v[i] = sums.v[i] * scale_a * scale_b;
     if (weights.add) {
       const auto before = LoadPack<A, kNeighbours>(to);
       for (int i = 0; i < kNeighbours; ++i) sums.v[i] += before.v[i];
@@ -152,13 +147,10 @@ template <typename T>
 void RunWeights(Exec& exec, const Groups& groups, const Weights<T>& weights) {
   const auto run = [&](auto product) {
     using Product = typename decltype(product)::type;
-    const int64_t tiles = groups.groups / weights.parts * CeilDiv(weights.outputs, Product::kTile) *
+    const int64_t tiles = groups.groups * CeilDiv(weights.outputs, Product::kTile) *
                           CeilDiv(weights.inputs, Product::kTile);
-    // Each part's sum is added to that of the parts before it.
-    for (Weights<T> of = weights; of.part < of.parts; ++of.part, of.add = true) {
-      Launch(exec, {tiles, Product::kThreads, Product::kShared}, WeightsKernel<Product, T>, groups,
-             of);
-    }
+    Launch(exec, {tiles, Product::kThreads, Product::kShared}, WeightsKernel<Product, T>, groups,
+           weights);
   };
   WithProduct<T>(run, weights.outputs, weights.inputs, weights.dy, weights.x, weights.dweight);
 }
@@ -176,7 +168,6 @@ void GroupedMatMulForward(Exec& exec, const GroupedMatMulForwardArgs& args) {
                                   .depth = args.x.shape.back(),
                                   .columns = args.y.shape.back(),
                                   .add = args.write == Write::kAdd,
-                                  .parts = int(PartsOfGroup(args.weight, args.offsets)),
                                   .scales = ScalesOf<T>(args.x_scales, args.weight_scales)});
   });
 }
@@ -192,7 +183,6 @@ void GroupedMatMulInputGradient(Exec& exec, const GroupedMatMulInputGradientArgs
                                    .depth = args.dy.shape.back(),
                                    .columns = args.dx.shape.back(),
                                    .add = args.write == Write::kAdd,
-                                   .parts = int(PartsOfGroup(args.weight, args.offsets)),
                                    .scales = ScalesOf<T>(args.dy_scales, args.weight_scales)});
   });
 }
@@ -208,7 +198,6 @@ void GroupedMatMulWeightGradient(Exec& exec, const GroupedMatMulWeightGradientAr
                           .outputs = args.dy.shape.back(),
                           .inputs = args.x.shape.back(),
                           .add = args.write == Write::kAdd,
-                          .parts = int(PartsOfGroup(args.dweight, args.offsets)),
                           .scales = ScalesOf<T>(args.dy_scales, args.x_scales)});
   });
 }

@@ -64,8 +64,8 @@ std::vector<Value> HistoriesOfExperts(Recorder& recorder, const ExpertRounding& 
   return histories;
 }
 
-Recorder::Output FactorsOfExperts(const Recorder& recorder, int64_t parts, int count) {
-  return Recorder::Output::Memory("factors", {2 * count, parts},
+Recorder::Output FactorsOfExperts(const Recorder& recorder, int64_t experts, int count) {
+  return Recorder::Output::Memory("factors", {2 * count, experts},
                                   AccumulateOfDType(recorder.precision().activation));
 }
 

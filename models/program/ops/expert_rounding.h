@@ -5,8 +5,6 @@
 // which splits the rows by expert and gives each piece and each expert's weight a quantizer of its
 // own. An expert without rows notes 0. The histories of a layer's experts are one stacked
 // parameter, which is divided as the experts are.
-//
-// Letters: G experts of this rank, P parts of all their rows.
 
 #pragma once
 
@@ -46,9 +44,9 @@ std::optional<ExpertRounding> RoundingOfExperts(const Recorder& recorder);
 std::vector<Value> HistoriesOfExperts(Recorder& recorder, const ExpertRounding& rounding,
                                       Value first_weight, Value second_weight, int count);
 
-// The memory for the greatest values and the scales of the first `count` operands, whose rows have
-// so many parts.
-Recorder::Output FactorsOfExperts(const Recorder& recorder, int64_t parts, int count);
+// The memory for the greatest values and the scales of the first `count` operands, of so many
+// experts.
+Recorder::Output FactorsOfExperts(const Recorder& recorder, int64_t experts, int count);
 
 // An operand as BindProduct takes it.
 struct ScaledOperand {
@@ -65,7 +63,7 @@ class ExpertRounder {
 
   // Sets the history that gives the scale of an operand.
   void set_history(Rounded which, const Tensor& history) { history_[size_t(which)] = history; }
-  // From here on, what this operand's greatest value is goes into the gradient of its history.
+  // From here on, this operand's greatest value goes into the gradient of its history.
   void Note(Rounded which, const Tensor& gradient, Write write) {
     noted_[size_t(which)] = {gradient, write};
   }

@@ -1,7 +1,7 @@
 // Proves kernels/products/grouped_round.h, and that the products of grouped_matmul.h are those of
 // the rounded numbers: greatest values, scales and numbers of every group against a loop in f64,
 // for groups with and without offsets and without rows, of numbers that are zero, tiny, huge,
-// infinite or none; the three products of parts that have scales of their own; histories of groups.
+// infinite or none; the three products of groups that have scales; histories of groups.
 
 #include "kernels/products/grouped_round.h"
 
@@ -157,18 +157,17 @@ TEST(GroupedRound, AScaleMayFollowFromAHistory) {
   EXPECT_EQ(y.v, (std::vector<float>{64, 128, 3, 4}));
 }
 
-// The parts of groups, of which some have no rows.
-struct Parts {
-  int64_t groups, k, n;
+// Some groups have no rows.
+struct Groups {
+  int64_t k, n;
   std::vector<int32_t> offsets;
   int64_t bound;
 
   int64_t count() const { return int64_t(offsets.size()) - 1; }
-  int64_t GroupOf(int64_t part) const { return part / (count() / groups); }
 };
 
 template <typename T>
-Array<double> Numbers(const Rounded<T>& of, const Parts& c, bool of_rows) {
+Array<double> Numbers(const Rounded<T>& of, const Groups& c, bool of_rows) {
   auto numbers = Converted<double>(of.values);
   const int64_t columns = numbers.shape.back();
   for (int64_t p = 0; p < int64_t(of.scales.v.size()); ++p) {
@@ -183,24 +182,24 @@ Array<double> Numbers(const Rounded<T>& of, const Parts& c, bool of_rows) {
 }
 
 template <typename T>
-void ExpectProducts(const Parts& c) {
+void ExpectProducts(const Groups& c) {
   using A = Accumulate<T>;
   SCOPED_TRACE(::testing::Message() << c.k << 'x' << c.n << ' ' << DTypeOf<T>::value);
   const Array<int32_t> offsets = {{c.count() + 1}, c.offsets};
   auto x64 = Normal<double>({c.bound, c.k}, 1), dy64 = Normal<double>({c.bound, c.n}, 3);
-  // Parts of other sizes, so that a scale of another part would be seen.
+  // Groups of other sizes, so that a scale of another group would be seen.
   for (int64_t p = 0; p < c.count(); ++p) {
     for (int64_t r = c.offsets[size_t(p)]; r < c.offsets[size_t(p) + 1]; ++r) {
       for (int64_t i = 0; i < c.k; ++i) x64.v[size_t(r * c.k + i)] *= std::pow(3.0, p % 5);
       for (int64_t i = 0; i < c.n; ++i) dy64.v[size_t(r * c.n + i)] *= std::pow(0.3, p % 3);
     }
   }
-  auto w64 = Normal<double>({c.groups, c.n, c.k}, 2);
+  auto w64 = Normal<double>({c.count(), c.n, c.k}, 2);
   for (size_t i = 0; i < w64.v.size(); ++i) {
     w64.v[i] *= double(1 + int64_t(i) / (c.n * c.k));
   }
   const auto x = Round(Converted<T>(x64), &offsets, c.count(), DType::kE4M3);
-  const auto w = Round(Converted<T>(w64), nullptr, c.groups, DType::kE4M3);
+  const auto w = Round(Converted<T>(w64), nullptr, c.count(), DType::kE4M3);
   const auto dy = Round(Converted<T>(dy64), &offsets, c.count(), DType::kE5M2);
   auto y = Zeros<T>({c.bound, c.n}), dx = Zeros<T>({c.bound, c.k});
   auto dw = Filled<A>(w64.shape, A(3));
@@ -234,7 +233,7 @@ void ExpectProducts(const Parts& c) {
     for (int64_t r = c.offsets[size_t(p)]; r < c.offsets[size_t(p) + 1]; ++r) {
       for (int64_t n = 0; n < c.n; ++n) {
         for (int64_t k = 0; k < c.k; ++k) {
-          const size_t at = size_t((c.GroupOf(p) * c.n + n) * c.k + k);
+          const size_t at = size_t((p * c.n + n) * c.k + k);
           want_y.v[size_t(r * c.n + n)] += 2 * xs.v[size_t(r * c.k + k)] * ws.v[at];
           want_dx.v[size_t(r * c.k + k)] += 2 * dys.v[size_t(r * c.n + n)] * ws.v[at];
           want_dw.v[at] += 2 * dys.v[size_t(r * c.n + n)] * xs.v[size_t(r * c.k + k)];
@@ -248,13 +247,12 @@ void ExpectProducts(const Parts& c) {
   ExpectClose(Converted<double>(dw).v, want_dw.v, Tolerance(AccumulateOfDType(dtype), c.bound));
 }
 
-// Bugs it must catch: a scale of another part, or of another group's weight; a part without rows
-// that clears what the part before it gave.
+// Bug it must catch: a scale of another group.
 TEST(GroupedRound, ProductsAreThoseOfTheRoundedNumbers) {
-  for (const Parts& c :
-       {Parts{2, 5, 7, {0, 3, 8}, 8}, Parts{2, 24, 16, {2, 2, 6, 40, 40}, 50},
-        Parts{3, 40, 24, {0, 17, 29, 64, 64, 81, 96}, 96}, Parts{1, 8, 8, {0, 3, 3, 3}, 4},
-        Parts{2, 136, 264, {1, 131, 150, 150, 150, 160, 170}, 180}}) {
+  for (const Groups& c :
+       {Groups{5, 7, {0, 3, 8}, 8}, Groups{24, 16, {2, 2, 6, 40, 40}, 50},
+        Groups{40, 24, {0, 17, 29, 64, 64, 81, 96}, 96}, Groups{8, 8, {0, 3, 3, 3}, 4},
+        Groups{136, 264, {1, 131, 150, 150, 150, 160, 170}, 180}}) {
     ExpectProducts<double>(c);
     ExpectProducts<float>(c);
     ExpectProducts<bf16>(c);

@@ -60,7 +60,7 @@ struct EightBits {
 };
 
 // As the recipes are published; see docs/precision.md.
-TEST(PrecisionTest, EightBitsAreBf16ButForTheOperandsOfLayers) {
+TEST(PrecisionTest, EightBitsAreBf16ButForTheOperandsOfLayersAndOfExpertsInOne) {
   constexpr DType kE4M3 = DType::kE4M3, kE5M2 = DType::kE5M2;
   constexpr Scaling kTensor{}, kRow{.kept = 1}, kDelayed{.history = 1024};
   constexpr Scaling kLine{.kept = 1, .summed = 128}, kSquare{.kept = 128, .summed = 128};
@@ -78,11 +78,14 @@ TEST(PrecisionTest, EightBitsAreBf16ButForTheOperandsOfLayers) {
                                   ProductFormat{want.dy, want.w, DType::kBF16},
                                   ProductFormat{want.dy, want.x, DType::kF32}};
     EXPECT_EQ(formats.layer, layer);
+    const bool experts = want.precision == kFP8Delayed;
+    EXPECT_EQ(formats.experts, experts ? layer : bf16.experts);
     for (const ProductKind kind : kProductKinds) {
-      EXPECT_EQ(formats.HasScales(kind), kind == ProductKind::kLayer) << Name(kind);
+      const bool rounds = kind == ProductKind::kLayer || (kind == ProductKind::kExperts && experts);
+      EXPECT_EQ(formats.HasScales(kind), rounds) << Name(kind);
       for (const ProductRole role :
            {ProductRole::kForward, ProductRole::kInputGradient, ProductRole::kWeightGradient}) {
-        if (kind == ProductKind::kLayer) continue;
+        if (rounds) continue;
         EXPECT_EQ(formats.product({kind, role}), bf16.product({kind, role})) << Name(kind);
       }
     }

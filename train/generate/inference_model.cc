@@ -146,6 +146,7 @@ void InferenceModel::Run(std::span<const int32_t> tokens) {
 
 void InferenceModel::Read(std::span<const std::span<const int32_t>> texts) {
   after_.resize(texts_ * columns_);
+  is_read_.assign(texts_, false);
   if (!growing_) return ReadWindows(texts);
   growing_->Read(texts, [&](const GrowingTexts::Rows& rows) {
     ReadLogits(rows.output);
@@ -174,9 +175,11 @@ void InferenceModel::ReadWindows(std::span<const std::span<const int32_t>> texts
 void InferenceModel::Keep(size_t place, int64_t row) {
   std::copy_n(logits_.begin() + row * int64_t(columns_), columns_,
               after_.begin() + ptrdiff_t(place * columns_));
+  is_read_[place] = true;
 }
 
 std::span<const float> InferenceModel::After(size_t place) const {
+  CHECK(is_read_[place]) << "place " << place;
   return {&after_[place * columns_], vocab_};
 }
 

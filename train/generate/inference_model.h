@@ -60,9 +60,12 @@ class InferenceModel {
   // Reads what each text has beyond those of the last call, which were at the same places. An empty
   // text is none. The model sees the last tokens of a text: all if the window holds them, and else
   // as GrowingTexts::Read says. Models with recurrent layers, whose state is not kept, read the last
-  // window() tokens anew each time.
+  // window() tokens anew each time. Of texts() of more than one, some may need further calls until
+  // IsRead.
   void Read(std::span<const std::span<const int32_t>> texts);
-  // What may follow the text at this place of the last Read.
+  // Whether the text at this place was read to its end by the last Read.
+  bool IsRead(size_t place) const { return is_read_[place]; }
+  // What may follow the text at this place, if it is read.
   std::span<const float> After(size_t place) const;
   // Says that the next text at this place is another one.
   void Forget(size_t place);
@@ -82,6 +85,7 @@ class InferenceModel {
   size_t texts_ = 1;
   std::vector<float> logits_;  // [tokens of the last replay, columns]
   std::vector<float> after_;   // [texts, columns]
+  std::vector<bool> is_read_;  // [texts]
 };
 
 }  // namespace trainyard

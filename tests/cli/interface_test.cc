@@ -324,7 +324,8 @@ TEST_F(Command, GenerateSaysWhatItsOptionsCanBe) {
   EXPECT_EQ(Trainyard({"generate", "nowhere", "--chat", ""}), 2);
   EXPECT_THAT(err_.str(), ::testing::HasSubstr("--chat: wanted a question, found an empty text"));
   EXPECT_EQ(Trainyard({"generate", "nowhere", "--prompts", "a", "--prompt", "b"}), 2);
-  EXPECT_THAT(err_.str(), ::testing::HasSubstr("wanted at most one of --prompt, --prompts, --chat"));
+  EXPECT_THAT(err_.str(),
+              ::testing::HasSubstr("wanted at most one of --prompt, --prompts, --chat"));
   EXPECT_EQ(Trainyard({"generate", "nowhere", "--prompts", ""}), 2);
   EXPECT_THAT(err_.str(), ::testing::HasSubstr("--prompts: wanted a file, found an empty text"));
   EXPECT_EQ(Trainyard({"generate", "nowhere", "--chat", "q", "--out", "f"}), 2);

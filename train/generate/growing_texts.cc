@@ -80,10 +80,8 @@ void GrowingTexts::ReadSeveral(size_t place, std::span<const int32_t> tokens) {
   const int64_t first = int64_t(place) * rows_;
   std::vector<NewToken> several;
   for (const int32_t token : tokens) {
-    several.push_back({.token = token,
-                       .position = int64_t(seen.size()),
-                       .first_row = first,
-                       .cache_row = first});
+    several.push_back(
+        {.token = token, .position = int64_t(seen.size()), .first_row = first, .cache_row = first});
     seen.push_back(token);
   }
   several.resize(size_t(at_once_));

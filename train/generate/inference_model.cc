@@ -135,7 +135,8 @@ absl::StatusOr<InferenceModel> InferenceModel::Load(const Options& options, Use 
 }
 
 void InferenceModel::Run(std::span<const int32_t> tokens) {
-  CHECK(!growing_ && texts_ == 1 && !tokens.empty() && int64_t(tokens.size()) <= window_) << tokens.size();
+  CHECK(!growing_ && texts_ == 1 && !tokens.empty() && int64_t(tokens.size()) <= window_)
+      << tokens.size();
   // A token does not see those after it, because attention is causal.
   std::vector<int32_t> padded(static_cast<size_t>(window_));
   std::copy(tokens.begin(), tokens.end(), padded.begin());

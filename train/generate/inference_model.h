@@ -80,8 +80,8 @@ class InferenceModel {
   std::unique_ptr<Executable> executable_;
   std::optional<GrowingTexts> growing_;  // If the program has a cache.
   int64_t window_ = 0;
-  size_t vocab_ = 0;           // Of the model.
-  size_t columns_ = 0;         // Those after the vocabulary are padding.
+  size_t vocab_ = 0;    // Of the model.
+  size_t columns_ = 0;  // Those after the vocabulary are padding.
   size_t texts_ = 1;
   std::vector<float> logits_;  // [tokens of the last replay, columns]
   std::vector<float> after_;   // [texts, columns]

@@ -55,7 +55,7 @@ struct Flags {
   InferenceModel::Options model;   // For both.
   GenerateOptions text;
   Prompts prompts;
-  std::string out;  // "": standard output.
+  std::string out;                            // "": standard output.
   std::string data, choices, field = "text";  // For --evaluate.
   std::string chats;                          // For both.
   std::string fault;
@@ -133,9 +133,9 @@ int WriteAnswers(const Flags& flags) {
       absl::StrAppend(&lines, line, "\n");
     }
   };
-  absl::Status status =
-      flags.chats.empty() ? GenerateEach(flags.text, flags.prompts, CpuBackend(), write)
-                          : AnswerChats(flags.text, flags.chats, CpuBackend(), write);
+  absl::Status status = flags.chats.empty()
+                            ? GenerateEach(flags.text, flags.prompts, CpuBackend(), write)
+                            : AnswerChats(flags.text, flags.chats, CpuBackend(), write);
   if (status.ok() && !flags.out.empty()) status = WriteFileAtomic(flags.out, lines);
   if (!status.ok()) return Fail(status);
   if (!std::cout) return Fail(absl::InternalError("cannot write standard output"));
@@ -317,14 +317,7 @@ int Train(const Flags& flags) {
   return code;
 }
 
-int Main(int argc, char** argv) {
-  Flags flags;
-  flags.model.threads = DefaultThreads();
-  CLI::App app("Trains one rank of a job; alone, without a rank section in CONFIG, a whole job.");
-  app.set_version_flag("--version", absl::StrCat(Version(), " (", Revision(), ")"));
-  auto* config = app.add_option("CONFIG", flags.config, "The trainer's config file");
-  app.add_flag("--measure", flags.measure,
-               "Print the matrix rate of each dtype, in FLOP/s, as JSON");
+void AddGenerate(CLI::App& app, Flags& flags) {
   app.add_option("--generate", flags.generate, "Write text with this checkpoint's model");
   app.add_option("--prompt", flags.prompts.texts, "The beginning of the text; may be repeated")
       ->allow_extra_args(false);
@@ -345,6 +338,17 @@ int Main(int argc, char** argv) {
       ->allow_extra_args(false);
   app.add_option("--seed", flags.text.seed, "The same seed writes the same text");
   app.add_option("--window", flags.model.window, "Tokens that the model sees at once");
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  flags.model.threads = DefaultThreads();
+  CLI::App app("Trains one rank of a job; alone, without a rank section in CONFIG, a whole job.");
+  app.set_version_flag("--version", absl::StrCat(Version(), " (", Revision(), ")"));
+  auto* config = app.add_option("CONFIG", flags.config, "The trainer's config file");
+  app.add_flag("--measure", flags.measure,
+               "Print the matrix rate of each dtype, in FLOP/s, as JSON");
+  AddGenerate(app, flags);
   app.add_option("--evaluate", flags.evaluate, "Print how well this checkpoint's model predicts");
   app.add_option("--data", flags.data,
                  "For --evaluate: a text, or .jsonl with a text in each line");

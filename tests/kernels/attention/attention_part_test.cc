@@ -411,8 +411,8 @@ TEST(AttentionPartDeathTest, NamesTheRangeOrArgumentThatIsWrong) {
   EXPECT_DEATH(run({0, 4, 0, 4, true}), "attention k: wanted bf16 \\[8, 8\\], got bf16 \\[6, 8\\]");
 }
 
-// Sequences of some queries over more rows of keys, of which each query sees some, as texts that grow
-// have them. Each sequence is computed as it is alone.
+// Sequences of some queries over more rows of keys, of which each query sees some, as texts that
+// grow have them. Each sequence is computed as it is alone.
 TEST(AttentionPart, KeysMayHaveAnotherNumberOfRowsThanQueries) {
   constexpr int64_t kSequences = 3, kQueries = 2, kKeys = 150, kHeads = 4, kGroups = 2, kDim = 8;
   const AttentionDims dims = {.sequence = kQueries,

@@ -6,7 +6,6 @@
 #include "train/generate/generate.h"
 
 #include <filesystem>
-
 #include <nlohmann/json.hpp>
 
 #include "common/status_macros.h"
@@ -133,9 +132,9 @@ TEST_F(ChatModel, GoesOnWithPromptsOfAFileInTheirOrder) {
     return Each(job, {.path = path}, options);
   };
   const std::string question = R"({"messages": [{"role": "user", "content": "What is 31?"}]})";
-  const auto lines = each(
-      "\n" + question + "\r\n  \n" + R"({"prompt": "What", "id": 7})" + "\n" + question,
-      {.tokens = 9, .stop = {"zzz", "umb"}, .batch = 2});
+  const auto lines =
+      each("\n" + question + "\r\n  \n" + R"({"prompt": "What", "id": 7})" + "\n" + question,
+           {.tokens = 9, .stop = {"zzz", "umb"}, .batch = 2});
   ASSERT_TRUE(lines.ok()) << lines.status();
   ASSERT_EQ(lines->size(), 3u);
   EXPECT_EQ(lines->at(0)["generated"], "a n");
@@ -169,7 +168,10 @@ TEST_F(ChatModel, GoesOnWithPromptsOfAFileInTheirOrder) {
   }
   GenerateOptions small;
   small.model.window = 5;
-  EXPECT_THAT(std::string(each(R"({"prompt": "a"})" "\n" + question, small)
+  EXPECT_THAT(std::string(each(R"({"prompt": "a"})"
+                               "\n" +
+                                   question,
+                               small)
                               .status()
                               .message()),
               ::testing::HasSubstr(".jsonl:2: wanted a question of at most 5 tokens"));

@@ -54,7 +54,7 @@ RowOfLogits Row(const Executable& executable, const std::string& output, int64_t
 
 // The logits of each text that is not empty.
 std::vector<RowOfLogits> ReadTexts(GrowingTexts& texts, const Executable& executable,
-                              const std::vector<std::vector<int32_t>>& all) {
+                                   const std::vector<std::vector<int32_t>>& all) {
   std::vector<RowOfLogits> logits(all.size());
   const std::vector<std::span<const int32_t>> views(all.begin(), all.end());
   texts.Read(views, [&](const GrowingTexts::Rows& rows) {

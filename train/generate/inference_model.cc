@@ -50,9 +50,10 @@ int64_t WindowOf(const InferenceModel::Options& options, const RunState& state) 
                   FactsOf(state.model).max_sequence);
 }
 
-// What the machine has for another program's use.
+// What is nobody's choice leaves half of the memory to other programs.
 uint64_t MemoryOf(const InferenceModel::Options& options) {
-  return options.memory_bytes > 0 ? options.memory_bytes : AvailableMemoryBytes();
+  if (options.memory_bytes > 0) return options.memory_bytes;
+  return AvailableMemoryBytes() / (options.fewer_texts ? 2 : 1);
 }
 
 // A program of so many texts that grow.

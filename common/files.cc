@@ -142,6 +142,20 @@ absl::Status WriteFileAtomic(const std::string& path, absl::string_view contents
   return SyncDirectory(Parent(path));
 }
 
+absl::Status CheckReplaceable(const std::string& path) {
+  struct stat found = {};
+  if (::stat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("cannot replace ", path, ": wanted a regular file, found something else"));
+  }
+  const std::string temporary = path + ".tmp";
+  const FileDescriptor file(
+      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (file.get() < 0) return ErrnoStatus(errno, "create", temporary);
+  ::unlink(temporary.c_str());
+  return absl::OkStatus();
+}
+
 absl::Status SyncFile(const std::string& path) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) return ErrnoStatus(errno, "open", path);

@@ -40,6 +40,9 @@ absl::Status SyncFileOfOthers(const std::string& path);
 // survive a power cut: writes a temporary file beside it, fsync, rename, fsync of the directory.
 // Two writers of one path are not supported.
 absl::Status WriteFileAtomic(const std::string& path, absl::string_view contents);
+// Checks that WriteFileAtomic can replace the path now, for a program that will need to much later.
+// FAILED_PRECONDITION: the path is something else than a regular file. Others: of a file beside it.
+absl::Status CheckReplaceable(const std::string& path);
 
 absl::Status SyncFile(const std::string& path);  // Syncs what anybody has written to the file.
 absl::Status SyncDirectory(const std::string& path);

@@ -3,6 +3,8 @@
 
 #include "train/generate/generate.h"
 
+#include <algorithm>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "cli/become_trainer.h"
@@ -37,13 +39,21 @@ absl::Status RunGenerate(const Context& context) {
   if (chat.empty() && context.arguments.Has("--chat")) {
     return UsageError("--chat: wanted a question, found an empty text");
   }
-  if (context.arguments.Has("--chats") && context.arguments.Text("--chats").empty()) {
-    return UsageError("--chats: wanted a file, found an empty text");
+  for (const char* const option : {"--chats", "--prompts", "--out"}) {
+    if (!context.arguments.Has(option) || !context.arguments.Text(option).empty()) continue;
+    return UsageError(absl::StrCat(option, ": wanted a file, found an empty text"));
   }
   const auto given = [&](const char* option) { return !context.arguments.Text(option).empty(); };
-  const bool chats = given("--chats");
-  if (int(!chat.empty()) + int(given("--prompt")) + int(chats) > 1) {
-    return UsageError("wanted at most one of --prompt, --chat and --chats, found several");
+  const bool chats = given("--chats"), prompts = given("--prompts");
+  const auto& texts = context.arguments.List("--prompt");
+  const bool text = std::any_of(texts.begin(), texts.end(),
+                                [](const std::string& prompt) { return !prompt.empty(); });
+  if (int(!chat.empty()) + int(text || texts.size() > 1) + int(prompts) + int(chats) > 1) {
+    return UsageError(
+        "wanted at most one of --prompt, --prompts, --chat and --chats, found several");
+  }
+  if (!chat.empty() && given("--out")) {
+    return UsageError("--out: wanted --prompt, --prompts or --chats beside it, found --chat");
   }
   if (given("--system") && chat.empty()) {
     return UsageError(chats ? "--system: wanted a message of the role system in each line of "
@@ -51,15 +61,16 @@ absl::Status RunGenerate(const Context& context) {
                             : "--system: wanted --chat beside it, found none");
   }
   for (const char* const option : {"--format", "--date"}) {
-    if (!chat.empty() || chats || !given(option)) continue;
-    return UsageError(absl::StrCat(option, ": wanted --chat or --chats beside it, found none"));
+    if (!chat.empty() || chats || prompts || !given(option)) continue;
+    return UsageError(absl::StrCat(
+        option, ": wanted --chat, --chats or --prompts beside it, found none of them"));
   }
   const std::string& path = context.arguments.Text("CHECKPOINT");
   RETURN_IF_ERROR(FindCheckpoints(path).status());
-  return BecomeTrainer(
-      context, {"--generate", path},
-      {"--prompt", "--chat", "--chats", "--system", "--format", "--date", "--tokens",
-       "--temperature", "--top-k", "--top-p", "--min-p", "--stop", "--seed", "--window"});
+  return BecomeTrainer(context, {"--generate", path},
+                       {"--prompt", "--prompts", "--chat", "--chats", "--system", "--format",
+                        "--date", "--batch", "--out", "--tokens", "--temperature", "--top-k",
+                        "--top-p", "--min-p", "--stop", "--seed", "--window"});
 }
 
 }  // namespace
@@ -70,7 +81,12 @@ Verb GenerateVerb() {
       .summary = "writes text with a trained model",
       .positionals = {{"CHECKPOINT",
                        "a checkpoint, or a job's checkpoint.directory: its newest good one"}},
-      .options = {TextOption("--prompt", "TEXT", "the beginning of the text"),
+      .options = {ListOption("--prompt", "TEXT",
+                             "the beginning of the text; if repeated, prints a line of JSON for "
+                             "each, with the model's text in the field generated"),
+                  TextOption("--prompts", "FILE",
+                             ".jsonl with a prompt to go on with, or the messages of a chat to "
+                             "answer (docs/command_line.md), in each line; prints lines of JSON"),
                   TextOption("--chat", "TEXT",
                              "a question, which the model answers in its format of chats "
                              "(docs/chat.md)"),
@@ -82,6 +98,12 @@ Verb GenerateVerb() {
                              "of chats: the format, if neither the run nor the model's chat "
                              "template says which"),
                   TextOption("--date", "DATE", "of chats: the date that some formats write"),
+                  NumberOption("--batch", "N",
+                               "how many of several prompts to go on with at once; default: 16, or "
+                               "what memory holds",
+                               "", {1, uint64_t(InferenceModel::kMostTexts)}),
+                  TextOption("--out", "FILE",
+                             "writes the lines of JSON into this file once all of them are there"),
                   NumberOption("--tokens", "N",
                                "how many tokens to write; the model sees as many of the last ones "
                                "as it was trained with",

@@ -116,8 +116,8 @@ inline void Check(const AttentionPartBackwardArgs& args) {
   CheckAttentionInputs(args);
   CheckSinkGradient(args);
   Check(args.part, args.dims.sequence);
-  CHECK(args.part.kv_sequence == 0) << "attention_part kv_sequence: " << args.part.kv_sequence
-                                    << " in backward, legal is 0";
+  CHECK(args.part.kv_sequence == 0)
+      << "attention_part kv_sequence: " << args.part.kv_sequence << " in backward, legal is 0";
   const int64_t rows = args.q.rows;
   const DType dtype = args.q.dtype, sums = AccumulateOfDType(dtype);
   ExpectMatrix("attention out", args.out, dtype, rows, args.dims.out_columns());

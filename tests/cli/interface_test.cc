@@ -87,8 +87,8 @@ TEST(Interface, TheVerbsAndTheirOptionsStay) {
           "recipes [NAME] --recipes=DIR" +
           kFormats + kQuiet +
           "\n"
-          "generate CHECKPOINT --prompt=TEXT --chat=TEXT --chats=FILE --system=TEXT --format=NAME "
-          "--date=DATE "
+          "generate CHECKPOINT --prompt=TEXT --prompts=FILE --chat=TEXT --chats=FILE --system=TEXT "
+          "--format=NAME --date=DATE --batch=N --out=FILE "
           "--tokens=N(200) --temperature=T(0.8) --top-k=K(0) --top-p=P(1) --min-p=P(0) --stop=TEXT "
           "--seed=S(1) --window=N\n"
           "evaluate CHECKPOINT --data=FILE --field=NAME(text) --chats=FILE --format=NAME "
@@ -323,6 +323,15 @@ TEST_F(Command, GenerateSaysWhatItsOptionsCanBe) {
   }
   EXPECT_EQ(Trainyard({"generate", "nowhere", "--chat", ""}), 2);
   EXPECT_THAT(err_.str(), ::testing::HasSubstr("--chat: wanted a question, found an empty text"));
+  EXPECT_EQ(Trainyard({"generate", "nowhere", "--prompts", "a", "--prompt", "b"}), 2);
+  EXPECT_THAT(err_.str(),
+              ::testing::HasSubstr("wanted at most one of --prompt, --prompts, --chat"));
+  EXPECT_EQ(Trainyard({"generate", "nowhere", "--prompts", ""}), 2);
+  EXPECT_THAT(err_.str(), ::testing::HasSubstr("--prompts: wanted a file, found an empty text"));
+  EXPECT_EQ(Trainyard({"generate", "nowhere", "--chat", "q", "--out", "f"}), 2);
+  EXPECT_THAT(err_.str(), ::testing::HasSubstr("--out: wanted --prompt, --prompts or --chats"));
+  EXPECT_EQ(Trainyard({"generate", "nowhere", "--batch", "0"}), 2);
+  EXPECT_THAT(err_.str(), ::testing::HasSubstr("--batch: wanted 1 to 1024"));
 }
 
 TEST_F(Command, ADirectoryWithoutCheckpointsIsNoAnswer) {

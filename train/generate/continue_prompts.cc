@@ -76,7 +76,7 @@ absl::Status ContinuePrompts(InferenceModel& model, std::vector<EncodedPrompt> p
     }
     model.Read(texts);
     for (size_t i = 0; i < places.size(); ++i) {
-      if (places[i] == nullptr) continue;
+      if (places[i] == nullptr || !model.IsRead(i)) continue;
       Continuation& writer = places[i]->writer;
       RETURN_IF_ERROR(writer.Add(model.After(i)));
       if (!writer.ended()) continue;

@@ -64,13 +64,13 @@ ContinuationOptions ContinuationOf(const GenerateOptions& options) {
 absl::StatusOr<InferenceModel> LoadFor(const GenerateOptions& options, size_t prompts,
                                        const Backend& backend) {
   if (options.batch < 0 || options.batch > InferenceModel::kMostTexts) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "batch: wanted 1 to ", InferenceModel::kMostTexts, ", found ", options.batch));
+    return absl::InvalidArgumentError(
+        absl::StrCat("batch: wanted 1 to ", InferenceModel::kMostTexts, ", found ", options.batch));
   }
   InferenceModel::Options model = options.model;
   model.fewer_texts = options.batch == 0;
-  model.texts = std::clamp<int64_t>(int64_t(prompts), 1,
-                                    options.batch == 0 ? kDefaultBatch : options.batch);
+  model.texts =
+      std::clamp<int64_t>(int64_t(prompts), 1, options.batch == 0 ? kDefaultBatch : options.batch);
   return InferenceModel::Load(model, InferenceModel::Use::kGrowing, backend);
 }
 
@@ -88,10 +88,9 @@ absl::StatusOr<std::vector<EncodedPrompt>> EncodeLines(const GenerateOptions& op
     }
     ASSIGN_OR_RETURN(EncodedPrompt question, encoder->EncodeQuestion(std::move(line.messages)));
     if (int64_t(question.ids.size()) <= model.window()) return question;
-    return absl::InvalidArgumentError(
-        absl::StrCat("wanted a question of at most ", model.window(),
-                     " tokens, the window; found ", question.ids.size(),
-                     "; --window gives the model a longer one, up to the model's longest"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "wanted a question of at most ", model.window(), " tokens, the window; found ",
+        question.ids.size(), "; --window gives the model a longer one, up to the model's longest"));
   };
   std::vector<EncodedPrompt> prompts;
   for (PromptLine& line : lines) {

@@ -12,12 +12,23 @@
 #include "models/program/input.h"
 
 namespace trainyard {
+namespace {
+
+// With how many tokens a piece of a text takes as long by itself as one by one beside other texts.
+// Reading the weights takes as long as the products of some 8 rows, as a CPU of 2026 has it.
+int64_t AloneFrom(int64_t at_once, int64_t texts) {
+  constexpr int64_t kRowsOfWeights = 8;
+  return texts == 1 ? 1 : std::max<int64_t>(1, at_once * texts / (texts + kRowsOfWeights));
+}
+
+}  // namespace
 
 GrowingTexts::GrowingTexts(Executable& executable)
     : executable_(executable),
       cache_(executable.program().cache),
       at_once_(executable.program().sequence),
       rows_(RowsOfText(cache_)),
+      alone_(AloneFrom(at_once_, executable.program().cached_texts)),
       seen_(size_t(executable.program().cached_texts)) {
   CHECK(cache_ > 0) << "a program without a cache";
   for (const auto& [name, value] : executable_.program().inputs) {
@@ -37,11 +48,11 @@ void GrowingTexts::Read(std::span<const std::span<const int32_t>> texts,
     const std::span<const int32_t> visible = texts[i].subspan(size_t(begin));
     std::vector<int32_t>& seen = seen_[i];
     // Pieces of another size would round otherwise, so only what was added is read.
-    const bool grown = seen.size() < visible.size() &&
-                       std::equal(seen.begin(), seen.end(), visible.begin());
+    const bool grown =
+        seen.size() < visible.size() && std::equal(seen.begin(), seen.end(), visible.begin());
     if (!grown) Forget(i);
     int64_t row = 0;
-    while (visible.size() - seen.size() > 1) {
+    while (int64_t(visible.size() - seen.size()) > alone_) {
       const size_t several = std::min(size_t(at_once_), visible.size() - seen.size());
       ReadSeveral(i, visible.subspan(seen.size(), several));
       row = int64_t(several) - 1;
@@ -50,16 +61,18 @@ void GrowingTexts::Read(std::span<const std::span<const int32_t>> texts,
       use({kSeveralLogits, {{i, row}}});
       continue;
     }
-    next[i] = {.token = visible.back(),
+    next[i] = {.token = visible[seen.size()],
                .position = int64_t(seen.size()),
                .first_row = 0,
                .cache_row = int64_t(i) * rows_};
-    seen.push_back(visible.back());
-    together.of_places.push_back({i, int64_t(i)});
+    seen.push_back(next[i].token);
+    if (seen.size() == visible.size()) together.of_places.push_back({i, int64_t(i)});
   }
-  if (together.of_places.empty()) return;
+  if (std::all_of(next.begin(), next.end(), [](const NewToken& of) { return of.position < 0; })) {
+    return;
+  }
   Replay(1, next);
-  use(together);
+  if (!together.of_places.empty()) use(together);
 }
 
 void GrowingTexts::ReadSeveral(size_t place, std::span<const int32_t> tokens) {
@@ -67,10 +80,8 @@ void GrowingTexts::ReadSeveral(size_t place, std::span<const int32_t> tokens) {
   const int64_t first = int64_t(place) * rows_;
   std::vector<NewToken> several;
   for (const int32_t token : tokens) {
-    several.push_back({.token = token,
-                       .position = int64_t(seen.size()),
-                       .first_row = first,
-                       .cache_row = first});
+    several.push_back(
+        {.token = token, .position = int64_t(seen.size()), .first_row = first, .cache_row = first});
     seen.push_back(token);
   }
   several.resize(size_t(at_once_));

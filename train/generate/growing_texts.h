@@ -32,10 +32,11 @@ class GrowingTexts {
     std::string output;
     std::vector<std::pair<size_t, int64_t>> of_places;
   };
-  // Reads the tokens that each text has beyond those of the last call. An empty text is none. If a
-  // text has more tokens than the cache, the model sees the last ones of it: at least half as many
-  // as the cache holds, beginning at a multiple of that. Calls `use` once or more, together for
-  // each text that is not empty. What a text gets does not depend on the texts beside it.
+  // Reads tokens that each text has beyond those of the last call. An empty text is none. If a text
+  // has more tokens than the cache, the model sees the last ones of it: at least half as many as the
+  // cache holds, beginning at a multiple of that. Calls `use` once or more, together for each text
+  // that is now read to its end. The others, which have several new tokens, need further calls:
+  // meanwhile the texts beside them grow. What a text gets does not depend on the texts beside it.
   void Read(std::span<const std::span<const int32_t>> texts,
             const std::function<void(const Rows&)>& use);
   // Says that the next text at this place is another one.
@@ -56,6 +57,7 @@ class GrowingTexts {
   const int64_t cache_;
   const int64_t at_once_;
   const int64_t rows_;                      // Of a text in the cache.
+  const int64_t alone_;                     // More new tokens are read by themselves.
   std::vector<std::vector<int32_t>> seen_;  // The tokens whose keys and values are kept.
 };
 

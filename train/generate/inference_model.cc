@@ -50,9 +50,10 @@ int64_t WindowOf(const InferenceModel::Options& options, const RunState& state) 
                   FactsOf(state.model).max_sequence);
 }
 
-// What the machine has for another program's use.
+// What is nobody's choice leaves half of the memory to other programs.
 uint64_t MemoryOf(const InferenceModel::Options& options) {
-  return options.memory_bytes > 0 ? options.memory_bytes : AvailableMemoryBytes();
+  if (options.memory_bytes > 0) return options.memory_bytes;
+  return AvailableMemoryBytes() / (options.fewer_texts ? 2 : 1);
 }
 
 // A program of so many texts that grow.
@@ -135,7 +136,8 @@ absl::StatusOr<InferenceModel> InferenceModel::Load(const Options& options, Use 
 }
 
 void InferenceModel::Run(std::span<const int32_t> tokens) {
-  CHECK(!growing_ && texts_ == 1 && !tokens.empty() && int64_t(tokens.size()) <= window_) << tokens.size();
+  CHECK(!growing_ && texts_ == 1 && !tokens.empty() && int64_t(tokens.size()) <= window_)
+      << tokens.size();
   // A token does not see those after it, because attention is causal.
   std::vector<int32_t> padded(static_cast<size_t>(window_));
   std::copy(tokens.begin(), tokens.end(), padded.begin());
@@ -146,6 +148,7 @@ void InferenceModel::Run(std::span<const int32_t> tokens) {
 
 void InferenceModel::Read(std::span<const std::span<const int32_t>> texts) {
   after_.resize(texts_ * columns_);
+  is_read_.assign(texts_, false);
   if (!growing_) return ReadWindows(texts);
   growing_->Read(texts, [&](const GrowingTexts::Rows& rows) {
     ReadLogits(rows.output);
@@ -174,9 +177,11 @@ void InferenceModel::ReadWindows(std::span<const std::span<const int32_t>> texts
 void InferenceModel::Keep(size_t place, int64_t row) {
   std::copy_n(logits_.begin() + row * int64_t(columns_), columns_,
               after_.begin() + ptrdiff_t(place * columns_));
+  is_read_[place] = true;
 }
 
 std::span<const float> InferenceModel::After(size_t place) const {
+  CHECK(is_read_[place]) << "place " << place;
   return {&after_[place * columns_], vocab_};
 }
 

@@ -27,7 +27,8 @@ class InferenceModel {
     int64_t texts = 1;
     // Whether fewer texts do if the machine has no memory for so many.
     bool fewer_texts = false;
-    // Memory that the model may take, in bytes; 0: what the machine has available.
+    // Memory that the model may take, in bytes; 0: what the machine has available, and half of this
+    // if fewer_texts.
     uint64_t memory_bytes = 0;
   };
   static constexpr int64_t kMostTexts = 1024;
@@ -60,9 +61,12 @@ class InferenceModel {
   // Reads what each text has beyond those of the last call, which were at the same places. An empty
   // text is none. The model sees the last tokens of a text: all if the window holds them, and else
   // as GrowingTexts::Read says. Models with recurrent layers, whose state is not kept, read the last
-  // window() tokens anew each time.
+  // window() tokens anew each time. Of texts() of more than one, some may need further calls until
+  // IsRead.
   void Read(std::span<const std::span<const int32_t>> texts);
-  // What may follow the text at this place of the last Read.
+  // Whether the text at this place was read to its end by the last Read.
+  bool IsRead(size_t place) const { return is_read_[place]; }
+  // What may follow the text at this place, if it is read.
   std::span<const float> After(size_t place) const;
   // Says that the next text at this place is another one.
   void Forget(size_t place);
@@ -77,11 +81,12 @@ class InferenceModel {
   std::unique_ptr<Executable> executable_;
   std::optional<GrowingTexts> growing_;  // If the program has a cache.
   int64_t window_ = 0;
-  size_t vocab_ = 0;           // Of the model.
-  size_t columns_ = 0;         // Those after the vocabulary are padding.
+  size_t vocab_ = 0;    // Of the model.
+  size_t columns_ = 0;  // Those after the vocabulary are padding.
   size_t texts_ = 1;
   std::vector<float> logits_;  // [tokens of the last replay, columns]
   std::vector<float> after_;   // [texts, columns]
+  std::vector<bool> is_read_;  // [texts]
 };
 
 }  // namespace trainyard

@@ -2,10 +2,9 @@
 
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 #include "absl/status/statusor.h"
 #include "train/chat/conversation.h"
@@ -13,9 +12,9 @@
 namespace trainyard {
 
 struct PromptLine {
-  nlohmann::json object;  // Of the line.
-  std::string place;      // FILE:LINE, or which --prompt it is.
-  std::string text = {};  // What the model goes on with, if there are no messages.
+  nlohmann::json object;                   // Of the line.
+  std::string place;                       // FILE:LINE, or which --prompt it is.
+  std::string text = {};                   // What the model goes on with, if there are no messages.
   std::vector<ChatMessage> messages = {};  // What the model answers.
 };
 

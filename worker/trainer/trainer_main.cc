@@ -54,6 +54,8 @@ struct Flags {
   std::string generate, evaluate;  // A checkpoint; empty: not requested.
   InferenceModel::Options model;   // For both.
   GenerateOptions text;
+  Prompts prompts;
+  std::string out;                            // "": standard output.
   std::string data, choices, field = "text";  // For --evaluate.
   std::string chats;                          // For both.
   std::string fault;
@@ -117,13 +119,38 @@ int WriteText(const GenerateOptions& options) {
   return 0;
 }
 
-// Prints a line of JSON for each line of the file.
+// Writes a line of JSON for each prompt. A file is written once all of them have ended.
 int WriteAnswers(const Flags& flags) {
-  const auto write = [](const std::string& line) { std::cout << line << std::endl; };
-  const absl::Status status = AnswerChats(flags.text, flags.chats, CpuBackend(), write);
+  if (!flags.out.empty()) {
+    // An hour later it would be too late.
+    if (const absl::Status status = CheckReplaceable(flags.out); !status.ok()) return Fail(status);
+  }
+  std::string lines;
+  const auto write = [&](const std::string& line) {
+    if (flags.out.empty()) {
+      std::cout << line << std::endl;
+    } else {
+      absl::StrAppend(&lines, line, "\n");
+    }
+  };
+  absl::Status status = flags.chats.empty()
+                            ? GenerateEach(flags.text, flags.prompts, CpuBackend(), write)
+                            : AnswerChats(flags.text, flags.chats, CpuBackend(), write);
+  if (status.ok() && !flags.out.empty()) status = WriteFileAtomic(flags.out, lines);
   if (!status.ok()) return Fail(status);
   if (!std::cout) return Fail(absl::InternalError("cannot write standard output"));
   return 0;
+}
+
+// One prompt alone is written as a text, as it comes.
+int Write(Flags& flags) {
+  const bool one = flags.prompts.texts.size() <= 1 && flags.prompts.path.empty();
+  if (!one || !flags.out.empty() || !flags.chats.empty()) {
+    if (flags.prompts.texts.empty() && flags.prompts.path.empty()) flags.prompts.texts = {""};
+    return WriteAnswers(flags);
+  }
+  if (!flags.prompts.texts.empty()) flags.text.prompt = flags.prompts.texts[0];
+  return WriteText(flags.text);
 }
 
 // Prints one object of JSON.
@@ -290,16 +317,13 @@ int Train(const Flags& flags) {
   return code;
 }
 
-int Main(int argc, char** argv) {
-  Flags flags;
-  flags.model.threads = DefaultThreads();
-  CLI::App app("Trains one rank of a job; alone, without a rank section in CONFIG, a whole job.");
-  app.set_version_flag("--version", absl::StrCat(Version(), " (", Revision(), ")"));
-  auto* config = app.add_option("CONFIG", flags.config, "The trainer's config file");
-  app.add_flag("--measure", flags.measure,
-               "Print the matrix rate of each dtype, in FLOP/s, as JSON");
+void AddGenerate(CLI::App& app, Flags& flags) {
   app.add_option("--generate", flags.generate, "Write text with this checkpoint's model");
-  app.add_option("--prompt", flags.text.prompt, "The beginning of the text");
+  app.add_option("--prompt", flags.prompts.texts, "The beginning of the text; may be repeated")
+      ->allow_extra_args(false);
+  app.add_option("--prompts", flags.prompts.path, "Prompts in .jsonl");
+  app.add_option("--batch", flags.text.batch, "How many prompts to go on with at once; 0: chosen");
+  app.add_option("--out", flags.out, "For several prompts: writes the answers into this file");
   app.add_option("--chat", flags.text.chat, "A question, which the model answers as in a chat");
   app.add_option("--system", flags.text.system, "For --chat: what the system says first");
   app.add_option("--format", flags.text.format.name, "For --chat: the format of chats");
@@ -314,6 +338,17 @@ int Main(int argc, char** argv) {
       ->allow_extra_args(false);
   app.add_option("--seed", flags.text.seed, "The same seed writes the same text");
   app.add_option("--window", flags.model.window, "Tokens that the model sees at once");
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  flags.model.threads = DefaultThreads();
+  CLI::App app("Trains one rank of a job; alone, without a rank section in CONFIG, a whole job.");
+  app.set_version_flag("--version", absl::StrCat(Version(), " (", Revision(), ")"));
+  auto* config = app.add_option("CONFIG", flags.config, "The trainer's config file");
+  app.add_flag("--measure", flags.measure,
+               "Print the matrix rate of each dtype, in FLOP/s, as JSON");
+  AddGenerate(app, flags);
   app.add_option("--evaluate", flags.evaluate, "Print how well this checkpoint's model predicts");
   app.add_option("--data", flags.data,
                  "For --evaluate: a text, or .jsonl with a text in each line");
@@ -356,8 +391,7 @@ int Main(int argc, char** argv) {
   flags.model.checkpoint = flags.generate.empty() ? flags.evaluate : flags.generate;
   flags.text.model = flags.model;
   if (!flags.evaluate.empty()) return Evaluate(flags);
-  if (!flags.generate.empty() && !flags.chats.empty()) return WriteAnswers(flags);
-  if (!flags.generate.empty()) return WriteText(flags.text);
+  if (!flags.generate.empty()) return Write(flags);
   return Train(flags);
 }
 

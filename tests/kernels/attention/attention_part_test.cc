@@ -411,5 +411,61 @@ TEST(AttentionPartDeathTest, NamesTheRangeOrArgumentThatIsWrong) {
   EXPECT_DEATH(run({0, 4, 0, 4, true}), "attention k: wanted bf16 \\[8, 8\\], got bf16 \\[6, 8\\]");
 }
 
+// Sequences of some queries over more rows of keys, of which each query sees some, as texts that
+// grow have them. Each sequence is computed as it is alone.
+TEST(AttentionPart, KeysMayHaveAnotherNumberOfRowsThanQueries) {
+  constexpr int64_t kSequences = 3, kQueries = 2, kKeys = 150, kHeads = 4, kGroups = 2, kDim = 8;
+  const AttentionDims dims = {.sequence = kQueries,
+                              .heads = kHeads,
+                              .kv_heads = kGroups,
+                              .head_dim = kDim,
+                              .value_dim = kDim,
+                              .scale = 0.3,
+                              .mask = {.causal = false}};
+  const auto q = Normal<double>({kSequences * kQueries, dims.query_columns()}, 1);
+  const auto kv = Normal<double>({kSequences * kKeys, 2 * dims.key_columns()}, 2);
+  const Array<int32_t> begins = {{kSequences * kQueries}, {0, 3, 70, 70, 149, 0}};
+  const Array<int32_t> ends = {{kSequences * kQueries}, {1, 150, 71, 140, 150, 0}};
+  const auto call = [&](int64_t first, int64_t sequences, Array<double>& out, Array<double>& lse) {
+    const auto rows = [&](const auto& whole, int64_t each) {
+      const int64_t columns = whole.shape.elements() / whole.shape[0];
+      using Values = std::decay_t<decltype(whole.v)>;
+      const auto begin = whole.v.begin() + first * each * columns;
+      return std::decay_t<decltype(whole)>{{sequences * each, columns},
+                                           Values(begin, begin + sequences * each * columns)};
+    };
+    const auto q_rows = rows(q, kQueries), kv_rows = rows(kv, kKeys);
+    const auto begin_rows = rows(begins, kQueries), end_rows = rows(ends, kQueries);
+    out = Poison<double>({sequences * kQueries, dims.out_columns()});
+    lse = Poison<double>({sequences, kHeads, kQueries});
+    auto args = ViewsOf(PackedPartForward{.q = q_rows,
+                                          .kv = kv_rows,
+                                          .dims = dims,
+                                          .part = {.q_begin = 0,
+                                                   .q_rows = kQueries,
+                                                   .kv_begin = 0,
+                                                   .kv_rows = kKeys,
+                                                   .mask = dims.mask,
+                                                   .kv_sequence = kKeys},
+                                          .out = out,
+                                          .lse = lse,
+                                          .write = Write::kOverwrite});
+    args.document_begins = begin_rows, args.document_ends = end_rows;
+    Call(args);
+  };
+  Array<double> out, lse, one, one_lse;
+  call(0, kSequences, out, lse);
+  for (int64_t s = 0; s < kSequences; ++s) {
+    call(s, 1, one, one_lse);
+    const auto from = out.v.begin() + s * int64_t(one.v.size());
+    EXPECT_EQ(one.v, std::vector<double>(from, from + int64_t(one.v.size()))) << s;
+    const auto of_lse = lse.v.begin() + s * int64_t(one_lse.v.size());
+    EXPECT_EQ(one_lse.v, std::vector<double>(of_lse, of_lse + int64_t(one_lse.v.size()))) << s;
+  }
+  // The first query sees one key, and the last one none.
+  EXPECT_EQ(out.v[0], kv.v[size_t(dims.key_columns())]);
+  EXPECT_EQ(out.v.back(), 0);
+}
+
 }  // namespace
 }  // namespace trainyard::testing

@@ -1,11 +1,14 @@
 // Proves that text comes from the tokens of a vocabulary alone: with padding after the tokens, the
 // same weights write the same text. A model that was imported writes the tokens of the tokenizer
-// that it was imported with, and one whose tokens nobody knows is refused.
+// that it was imported with, and one whose tokens nobody knows is refused. Prompts of a file are
+// answered in their order, and those that cannot be are refused with their line, before any answer.
 
 #include "train/generate/generate.h"
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
+#include "common/status_macros.h"
 #include "gmock/gmock.h"
 #include "tests/models/hf/files.h"
 #include "tests/train/generate/chat_model.h"
@@ -106,6 +109,75 @@ TEST_F(ChatModel, AnswersInTheFormatOfItsRun) {
               ::testing::HasSubstr("wanted a --format of chats, one of chatml"));
   std::filesystem::remove(job.data.As<ChatData>().tokenizer);
   EXPECT_THAT(Answer(job, {.chat = "q"}).status().message(), ::testing::HasSubstr("no tokenizer"));
+}
+
+// The lines that GenerateEach writes.
+absl::StatusOr<std::vector<nlohmann::json>> Each(const JobConfig& job, const Prompts& prompts,
+                                                 GenerateOptions options = {}) {
+  options.model.checkpoint = job.checkpoint->directory;
+  options.sampling.temperature = 0;
+  std::vector<nlohmann::json> lines;
+  RETURN_IF_ERROR(GenerateEach(options, prompts, CpuBackend(), [&](const std::string& line) {
+    EXPECT_EQ(line.find('\n'), line.npos);
+    lines.push_back(nlohmann::json::parse(line));
+  }));
+  return lines;
+}
+
+TEST_F(ChatModel, GoesOnWithPromptsOfAFileInTheirOrder) {
+  const JobConfig job = Job("generate-each", "chatml");
+  const std::string path = FreshDirectory("generate-prompts") + ".jsonl";
+  const auto each = [&](const std::string& lines, const GenerateOptions& options = {}) {
+    WriteBytes(path, lines);
+    return Each(job, {.path = path}, options);
+  };
+  const std::string question = R"({"messages": [{"role": "user", "content": "What is 31?"}]})";
+  const auto lines =
+      each("\n" + question + "\r\n  \n" + R"({"prompt": "What", "id": 7})" + "\n" + question,
+           {.tokens = 9, .stop = {"zzz", "umb"}, .batch = 2});
+  ASSERT_TRUE(lines.ok()) << lines.status();
+  ASSERT_EQ(lines->size(), 3u);
+  EXPECT_EQ(lines->at(0)["generated"], "a n");
+  EXPECT_EQ(lines->at(0)["ended_by"], "stop_text");
+  EXPECT_EQ(lines->at(0)["messages"][0]["content"], "What is 31?");
+  EXPECT_EQ(lines->at(1)["prompt"], "What");
+  EXPECT_EQ(lines->at(1)["id"], 7);
+  EXPECT_EQ(lines->at(2), lines->at(0));
+  const auto whole = each(question, {.tokens = 50});
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  EXPECT_EQ(whole->at(0)["generated"], "a number");
+  EXPECT_EQ(whole->at(0)["ended_by"], "end_token");
+  const int64_t tokens = whole->at(0)["tokens"];
+  EXPECT_GT(tokens, 0);
+  const auto cut = each(question, {.tokens = tokens - 1});
+  EXPECT_EQ(cut->at(0)["ended_by"], "length");
+  EXPECT_EQ(cut->at(0)["tokens"], tokens - 1);
+  const auto none = Each(job, {.texts = {"a", "b"}}, {.tokens = 0});
+  EXPECT_EQ(none->at(1).dump(), R"({"ended_by":"length","generated":"","prompt":"b","tokens":0})");
+  const std::vector<std::pair<std::string, std::string>> refused = {
+      {"", "wanted prompts, found none"},
+      {"\n\n", "wanted prompts, found none"},
+      {question + "\n{\"prompt\": ", ".jsonl:2: "},
+      {question + "\n\n[\"a\"]", ".jsonl:3: wanted an object"},
+      {R"({"text": "a"})", ".jsonl:1: "},
+      {R"({"prompt": 7})", ".jsonl:1: "},
+      {R"({"prompt": "a", "tokens": 3})", ".jsonl:1: tokens: wanted no such field"},
+  };
+  for (const auto& [file, message] : refused) {
+    EXPECT_THAT(std::string(each(file).status().message()), ::testing::HasSubstr(message)) << file;
+  }
+  GenerateOptions small;
+  small.model.window = 5;
+  EXPECT_THAT(std::string(each(R"({"prompt": "a"})"
+                               "\n" +
+                                   question,
+                               small)
+                              .status()
+                              .message()),
+              ::testing::HasSubstr(".jsonl:2: wanted a question of at most 5 tokens"));
+  EXPECT_TRUE(each(R"({"prompt": "a text beyond the window"})", small).ok());
+  EXPECT_THAT(std::string(each(question, {.batch = 1025}).status().message()),
+              ::testing::HasSubstr("batch: wanted 1 to 1024, found 1025"));
 }
 
 TEST_F(ImportedModel, AnswersQuestionsOnlyWhereItsFormatIsKnown) {

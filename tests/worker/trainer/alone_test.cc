@@ -240,6 +240,39 @@ TEST_F(TrainerAlone, GenerateWritesTheSameTextForTheSameSeed) {
   EXPECT_NE(generate("2"), text);
 }
 
+TEST_F(TrainerAlone, GenerateWritesALineForEachOfSeveralPrompts) {
+  ASSERT_EQ(Run({Config(2)}), 0) << output_;
+  const std::vector<std::string> words = {"--generate", Newest(), "--tokens", "9"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = words;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  ASSERT_EQ(Run(with({"--prompt", "And", "--prompt", "--x", "--batch", "1"})), 0) << output_;
+  const std::string one_by_one = output_;
+  ASSERT_EQ(Run(with({"--prompt", "And", "--prompt", "--x"})), 0) << output_;
+  EXPECT_EQ(output_, one_by_one);
+  const std::string file = directory_ + "/prompts.jsonl", out = directory_ + "/out.jsonl";
+  ASSERT_TRUE(WriteFileAtomic(file, "{\"prompt\": \"And\"}\n\n{\"prompt\": \"--x\"}").ok());
+  ASSERT_EQ(Run(with({"--prompts", file, "--out", out})), 0) << output_;
+  EXPECT_EQ(output_, "");
+  EXPECT_EQ(*ReadFile(out), one_by_one);
+  // The first of several is what it is alone.
+  ASSERT_EQ(Run(with({"--prompt", "And"})), 0) << output_;
+  const auto first = nlohmann::json::parse(one_by_one.substr(0, one_by_one.find('\n')));
+  EXPECT_EQ(output_, "And" + first["generated"].get<std::string>() + "\n");
+  EXPECT_EQ(first["tokens"], 9);
+  // A file that cannot be written is refused before any text, and an old one stays after a failure.
+  EXPECT_EQ(Run(with({"--prompts", file, "--out", directory_ + "/no/out.jsonl"})), 1);
+  EXPECT_THAT(output_, HasSubstr("no/out.jsonl"));
+  EXPECT_EQ(Run(with({"--prompts", file, "--out", directory_})), 1);
+  EXPECT_THAT(output_, HasSubstr("wanted a regular file"));
+  ASSERT_TRUE(WriteFileAtomic(file, "{\"prompt\": \"And\"}\n{").ok());
+  EXPECT_EQ(Run(with({"--prompts", file, "--out", out})), 1);
+  EXPECT_THAT(output_, HasSubstr("prompts.jsonl:2: "));
+  EXPECT_EQ(*ReadFile(out), one_by_one);
+}
+
 TEST_F(TrainerAlone, GenerateTakesWeightsInF64AsTheyAre) {
   std::string config = JobYaml(directory_, 1, 1);
   config.replace(config.find("precision: F32"), 14, "precision: F64");

@@ -11,7 +11,7 @@
 
 #include "controller/jobs/job_id.h"
 #include "tests/controller/testing/cluster_fixture.h"
-#include "tests/controller/testing/full_disk.h"
+#include "tests/testing/full_disk.h"
 
 namespace trainyard::controller {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "controller/service/convert_worker.h"
 #include "controller/service/stream_link.h"
-#include "tests/controller/testing/full_disk.h"
 #include "tests/controller/testing/server_fixture.h"
+#include "tests/testing/full_disk.h"
 #include "train/config/resolved_job.h"
 
 namespace trainyard::controller {

@@ -15,8 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "controller/store/schema.h"
 #include "controller/store/sqlite_reader.h"
-#include "tests/controller/testing/full_disk.h"
 #include "tests/controller/testing/temp_directory.h"
+#include "tests/testing/full_disk.h"
 
 namespace trainyard::controller {
 namespace {

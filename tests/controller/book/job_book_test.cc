@@ -414,6 +414,24 @@ TEST_F(JobBookTest, EveryStepThatARecoveryRepeatsCountsAsRepeated) {
   EXPECT_DOUBLE_EQ(Metric("goodput_ratio"), 3.0 / 9);
 }
 
+TEST_F(JobBookTest, OnlySoManyJobsThatHaveEndedHaveSeries) {
+  limits_.old_series = 2;
+  RestartController();
+  FakeWorker worker = Connect("w", 1);
+  std::vector<std::string> ids;
+  for (int i = 0; i < 3; ++i) {
+    ids.push_back(Submit(1));
+    Tick();
+    const Snapshot job = ReadyAll(ids.back(), worker);
+    EXPECT_TRUE(HasSeries("restarts_total", ids.back()));
+    Say(worker, Status(job, 0, RankState::kExited, ExitCause::kCompleted));
+    ASSERT_EQ(Get(ids.back())->state, JobState::kSucceeded);
+  }
+  EXPECT_FALSE(HasSeries("restarts_total", ids[0]));
+  EXPECT_TRUE(HasSeries("restarts_total", ids[1]));
+  EXPECT_TRUE(HasSeries("restarts_total", ids[2]));
+}
+
 TEST_F(JobBookTest, WhatIsToldAfterTheStoreClosedIsRefusedAndDoesNotHang) {
   const std::string id = Submit(1);
   FakeWorker worker = Connect("w", 1);

@@ -1,5 +1,8 @@
 // trainyard token create, list and revoke: decides who gets in.
 
+#include <cstdlib>
+#include <limits>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -25,8 +28,11 @@ absl::StatusOr<v1::Role> ParseRole(const std::string& name) {
 absl::StatusOr<int64_t> ParseSeconds(const std::string& text) {
   int64_t days = 0;
   absl::Duration time;
-  if (text.ends_with('d') && absl::SimpleAtoi(text.substr(0, text.size() - 1), &days)) {
-    return days * 24 * 3600;
+  constexpr int64_t kDay = 24 * 3600;
+  constexpr int64_t kMostDays = std::numeric_limits<int64_t>::max() / kDay;
+  if (text.ends_with('d') && absl::SimpleAtoi(text.substr(0, text.size() - 1), &days) &&
+      std::abs(days) <= kMostDays) {
+    return days * kDay;
   }
   if (absl::ParseDuration(text, &time)) return absl::ToInt64Seconds(time);
   return UsageError(absl::StrCat("--valid: wanted a time as 30m, 12h or 90d, found '", text, "'"));

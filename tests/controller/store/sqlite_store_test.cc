@@ -294,6 +294,28 @@ TEST(SqliteStore, HistoryIsBounded) {
 
 TEST(SqliteStore, OldEndedJobsAreForgottenWithTheirHistory) {
   const TempDirectory directory;
+// SQLite's integers are signed: the greatest cursors of a request are none of them.
+TEST(SqliteStore, NothingComesAfterACursorBeyondAllNumbers) {
+  const TempDirectory directory;
+  const auto store = Open(directory.path(), {});
+  WriteBatch batch;
+  batch.logs.push_back({1, {absl::FromUnixSeconds(1), 1, 0, "line"}});
+  StepRecord step;
+  step.step = 1;
+  step.complete = true;
+  batch.steps.push_back({1, step});
+  batch.audit.push_back({.caller = "alice"});
+  ASSERT_TRUE(Put(*store, std::move(batch)).ok());
+  EXPECT_EQ(store->ReadSteps(1, 0, 10)->size(), 1u);
+  EXPECT_EQ(store->ReadLogs(1, 0, -1, 10)->lines.size(), 1u);
+  EXPECT_EQ(store->ReadAudit(0, 10)->size(), 1u);
+  for (const uint64_t after : {uint64_t{1} << 63, ~uint64_t{0}}) {
+    EXPECT_TRUE(store->ReadSteps(1, after, 10)->empty()) << after;
+    EXPECT_TRUE(store->ReadLogs(1, after, -1, 10)->lines.empty()) << after;
+    EXPECT_TRUE(store->ReadAudit(after, 10)->empty()) << after;
+  }
+}
+
   const auto store = Open(directory.path(), {.ended_jobs = 100});
   for (uint64_t n = 1; n <= 512; ++n) {
     WriteBatch batch = NewJob(n, n == 7 ? JobState::kRunning : JobState::kFailed);

@@ -74,11 +74,15 @@ absl::Status Client::Repeat(const Attempt& attempt) {
   if (jobs_ == nullptr) RETURN_IF_ERROR(Reconnect());
   for (;;) {
     grpc::ClientContext context;
-    bool progress = false;
+    Progress progress = Progress::kNone;
+    const absl::Duration begun = RealClock().Monotonic();
     const grpc::Status status = attempt(context, progress);
     const bool late = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
-    if (progress || (late && served)) {
-      served = true;
+    served = served || progress != Progress::kNone;
+    // A stream that ends at once, again and again, is not an answer.
+    const bool lasted =
+        progress == Progress::kServed && RealClock().Monotonic() - begun > absl::Seconds(1);
+    if (progress == Progress::kSome || lasted || (late && served)) {
       last_answer = RealClock().Monotonic();
       pause = absl::Milliseconds(50);
     }

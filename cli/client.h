@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/stream_open.h"
 #include "security/credentials.h"
 #include "trainyard/v1/access.grpc.pb.h"
 #include "trainyard/v1/cluster.grpc.pb.h"
@@ -62,30 +63,35 @@ class Client {
   }
 
   // Reads a stream to its end. If the stream breaks off or its deadline (an hour) comes, `open` is
-  // called again, and must ask for what has not been seen yet. `message` gets every message once.
+  // called again, and must ask for what has not been seen yet. `message` gets every message once. A
+  // controller says that it serves the stream before there is a message (kStreamOpen).
   template <typename Response>
   absl::Status Read(const std::function<std::unique_ptr<grpc::ClientReader<Response>>(
                         v1::JobService::Stub&, grpc::ClientContext*)>& open,
                     const std::function<void(const Response&)>& message) {
-    return Repeat([&](grpc::ClientContext& context, bool& progress) {
+    return Repeat([&](grpc::ClientContext& context, Progress& progress) {
       context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Hours(1)));
       auto reader = open(*jobs_, &context);
       for (Response response; reader->Read(&response);) {
         message(response);
-        progress = true;
+        progress = Progress::kSome;
       }
+      reader->WaitForInitialMetadata();
+      if (context.GetServerInitialMetadata().contains(kStreamOpen)) progress = Progress::kServed;
       return reader->Finish();
     });
   }
 
  private:
-  using Attempt = std::function<grpc::Status(grpc::ClientContext& context, bool& progress)>;
+  // What an attempt has brought: nothing; a stream that was served, without a message; messages.
+  enum class Progress { kNone, kServed, kSome };
+  using Attempt = std::function<grpc::Status(grpc::ClientContext& context, Progress& progress)>;
 
   template <typename Request, typename Response, typename Stub, typename Method>
   absl::StatusOr<Response> CallStub(const std::unique_ptr<Stub>& stub, Method method,
                                     const Request& request) {
     Response response;
-    const absl::Status status = Repeat([&](grpc::ClientContext& context, bool&) {
+    const absl::Status status = Repeat([&](grpc::ClientContext& context, Progress&) {
       context.set_deadline(absl::ToChronoTime(absl::Now() + patience_.call));
       return ((*stub).*method)(&context, request, &response);
     });
@@ -94,7 +100,7 @@ class Client {
   }
 
   // Repeats the attempt until its answer is not UNAVAILABLE and asks for no further attempt, or
-  // patience ends. Once there was progress, a passed deadline leads to another attempt, too.
+  // patience ends. Once a stream was served, a passed deadline leads to another attempt, too.
   absl::Status Repeat(const Attempt& attempt);
   absl::Status Reconnect();
 

@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "common/stream_open.h"
 #include "common/text.h"
 #include "common/violations.h"
 #include "controller/access/error.h"
@@ -67,6 +68,7 @@ grpc::ServerWriteReactor<Response>* JobService::Follow(grpc::CallbackServerConte
   const auto stream =
       FollowStream<Response>::Start(book_, {executor_, whose}, job_id, std::move(guarded));
   streams_.OnEnd(*context, [weak = std::weak_ptr(stream)](const absl::Status& status) {
+  context->AddInitialMetadata(kStreamOpen, "1");
     if (const auto open = weak.lock()) open->End(ToGrpc(status));
   });
   return stream.get();
@@ -243,7 +245,7 @@ grpc::ServerWriteReactor<v1::StreamStepsResponse>* JobService::StreamSteps(
 grpc::ServerWriteReactor<v1::StreamLogsResponse>* JobService::StreamLogs(
     grpc::CallbackServerContext* context, const v1::StreamLogsRequest* request) {
   const auto source =
-      [this, id = request->job_id(), seen = uint64_t{0},
+      [this, id = request->job_id(), seen = request->after(),
        rank = request->has_rank() ? int64_t(request->rank()) : -1, follow = request->follow()](
           const std::string& sees, v1::StreamLogsResponse& response) mutable -> Filled {
     const auto job = book_.Get(id, sees);
@@ -256,7 +258,11 @@ grpc::ServerWriteReactor<v1::StreamLogsResponse>* JobService::StreamLogs(
     const auto page = book_.store().ReadLogs((*job)->number, seen, rank, kLinesPerMessage);
     if (!page.ok()) return {Fill::kEnd, ToGrpc(page.status())};
     seen = page->last;
-    for (const LogRecord& line : page->lines) WriteMessage(line, *response.add_lines());
+    for (size_t i = 0; i < page->lines.size(); ++i) {
+      v1::LogLine& line = *response.add_lines();
+      WriteMessage(page->lines[i], line);
+      line.set_n(page->numbers[i]);
+    }
     if (!page->lines.empty()) return {Fill::kSome, grpc::Status::OK};
     return {follow && !IsTerminal((*job)->state) ? Fill::kNothingYet : Fill::kEnd,
             grpc::Status::OK};

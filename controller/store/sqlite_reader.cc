@@ -323,12 +323,13 @@ absl::StatusOr<Store::LogPage> SqliteReader::ReadLogs(uint64_t number, uint64_t 
                                                   "0 OR rank = ?) ORDER BY n LIMIT ?")));
   select.Bind(1, int64_t(number)).Bind(2, Cursor(after)).Bind(3, rank).Bind(4, rank);
   select.Bind(5, int64_t(limit));
-  Store::LogPage page{.lines = {}, .last = after};
+  Store::LogPage page{.lines = {}, .numbers = {}, .last = after};
   for (;;) {
     ASSIGN_OR_RETURN(const bool row, select.Next());
     if (!row) return page;
     if (select.Int(5) == 0) return DamagedRow("logs", number);
     page.last = uint64_t(select.Int(0));
+    page.numbers.push_back(page.last);
     page.lines.push_back({absl::FromUnixMicros(select.Int(1)), uint64_t(select.Int(2)),
                           uint32_t(select.Int(3)), select.Text(4)});
   }

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <google/protobuf/text_format.h>
 
+#include "common/stream_open.h"
 #include "tests/controller/testing/server_fixture.h"
 #include "trainyard/v1/error_details.pb.h"
 
@@ -342,3 +343,20 @@ TEST_F(JobServiceTest, LogsOfARankThatTheJobDoesNotHaveAreRefusedNamingThoseItHa
 
 }  // namespace
 }  // namespace trainyard::controller
+// Bug it must catch: whoever follows a job without output is told, after the controller was away,
+// that no controller had ever answered.
+TEST_F(JobServiceTest, AStreamIsSaidToBeServedBeforeItHasAMessage) {
+  v1::StreamLogsRequest request;
+  request.set_job_id(MustSubmit(Spec()));
+  request.set_follow(true);
+  grpc::ClientContext context;
+  SetDeadline(context);
+  const auto stream = jobs_->StreamLogs(&context, request);
+  stream->WaitForInitialMetadata();
+  EXPECT_TRUE(context.GetServerInitialMetadata().contains(kStreamOpen));
+  context.TryCancel();
+  v1::StreamLogsResponse response;
+  EXPECT_FALSE(stream->Read(&response));
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+

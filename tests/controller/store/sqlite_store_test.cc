@@ -287,13 +287,13 @@ TEST(SqliteStore, HistoryIsBounded) {
   EXPECT_EQ(page->lines.size(), 300u);
   EXPECT_EQ(page->lines.back().text, "1024");
   EXPECT_TRUE(store->ReadLogs(1, page->last, -1, 10)->lines.empty());
+  EXPECT_EQ(page->numbers.front(), 725u);
+  EXPECT_EQ(page->numbers.back(), 1024u);
   EXPECT_EQ(store->ReadLogs(1, 0, 1, 10'000)->lines.size(), 150u);
   EXPECT_EQ(store->ReadSteps(1, 0, 10'000)->size(), 100u);
   EXPECT_EQ(store->ReadEvents(1)->size(), 10u);
 }
 
-TEST(SqliteStore, OldEndedJobsAreForgottenWithTheirHistory) {
-  const TempDirectory directory;
 // SQLite's integers are signed: the greatest cursors of a request are none of them.
 TEST(SqliteStore, NothingComesAfterACursorBeyondAllNumbers) {
   const TempDirectory directory;
@@ -316,6 +316,8 @@ TEST(SqliteStore, NothingComesAfterACursorBeyondAllNumbers) {
   }
 }
 
+TEST(SqliteStore, OldEndedJobsAreForgottenWithTheirHistory) {
+  const TempDirectory directory;
   const auto store = Open(directory.path(), {.ended_jobs = 100});
   for (uint64_t n = 1; n <= 512; ++n) {
     WriteBatch batch = NewJob(n, n == 7 ? JobState::kRunning : JobState::kFailed);

@@ -18,6 +18,9 @@ namespace {
 
 constexpr uint32_t kDefaultJobs = 100;
 constexpr uint32_t kMaxJobs = 1000;
+// A page ends with the job that reaches so many bytes. Clients take 4 MiB unless they say
+// otherwise, and a job has at most about 1 MiB.
+constexpr size_t kPageBytes = 2 << 20;
 constexpr size_t kMaxRequestIdBytes = 128;
 constexpr size_t kMaxReasonBytes = 512;
 
@@ -65,10 +68,10 @@ grpc::ServerWriteReactor<Response>* JobService::Follow(grpc::CallbackServerConte
     if (!status.ok()) return {Fill::kEnd, ToGrpc(status)};
     return source(sees, response);
   };
+  context->AddInitialMetadata(kStreamOpen, "1");
   const auto stream =
       FollowStream<Response>::Start(book_, {executor_, whose}, job_id, std::move(guarded));
   streams_.OnEnd(*context, [weak = std::weak_ptr(stream)](const absl::Status& status) {
-  context->AddInitialMetadata(kStreamOpen, "1");
     if (const auto open = weak.lock()) open->End(ToGrpc(status));
   });
   return stream.get();
@@ -165,10 +168,12 @@ grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* cont
         std::min(request->page_size() == 0 ? kDefaultJobs : request->page_size(), kMaxJobs);
     const auto jobs = book_.List(filter, before, size + 1);
     if (!jobs.ok()) return ToGrpc(jobs.status());
-    for (size_t i = 0; i < std::min(size, jobs->size()); ++i) {
-      *response->add_jobs() = ToProto(*(*jobs)[i]);
+    size_t taken = 0;
+    for (size_t bytes = 0; taken < std::min(size, jobs->size()) && bytes < kPageBytes; ++taken) {
+      *response->add_jobs() = ToProto(*(*jobs)[taken]);
+      bytes += response->jobs().rbegin()->ByteSizeLong();
     }
-    if (jobs->size() > size) response->set_next_page_token((*jobs)[size - 1]->id);
+    if (jobs->size() > taken) response->set_next_page_token((*jobs)[taken - 1]->id);
     return grpc::Status::OK;
   });
 }

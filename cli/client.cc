@@ -68,6 +68,7 @@ absl::Status Client::Reconnect() {
 
 absl::Status Client::Repeat(const Attempt& attempt) {
   bool served = false;
+  repeated_ = false;
   absl::BitGen random;
   absl::Duration pause = absl::Milliseconds(50);
   absl::Duration last_answer = RealClock().Monotonic();
@@ -113,6 +114,7 @@ absl::Status Client::Repeat(const Attempt& attempt) {
       ASSIGN_OR_RETURN(const Address address, ParseAddress(address_));
       return UnreachableError(Unreachable(address_, ExplainProof(status.error_message(), address)));
     }
+    repeated_ = true;
     absl::SleepFor(pause * absl::Uniform(random, 0.5, 1.0));
     pause = std::min(2 * pause, absl::Seconds(1));
     RETURN_IF_ERROR(Reconnect());

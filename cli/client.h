@@ -1,8 +1,8 @@
 // The command line's client of the controller. Every call has a deadline, and is repeated with
-// jitter while no controller answers. (All calls made here are idempotent; a submit is by its
-// request_id.) Errors: if no controller can be reached, an unreachable error (exit code 4) that
-// says what to do; otherwise the server's text with its field violations (see Violations). Not
-// thread-safe.
+// jitter while no controller answers. (All calls made here are idempotent. A submit and a new token
+// are so by their request_id. Whoever removes something looks at repeated().) Errors: if no
+// controller can be reached, an unreachable error (exit code 4) that says what to do; otherwise the
+// server's text with its field violations (see Violations). Not thread-safe.
 
 #pragma once
 
@@ -49,6 +49,10 @@ class Client {
   using AccessMethod = grpc::Status (v1::AccessService::Stub::*)(grpc::ClientContext*,
                                                                  const Request&, Response*);
 
+  // Whether the last call was tried more than once, so that an earlier attempt may have done what
+  // the call asks for.
+  bool repeated() const { return repeated_; }
+
   template <typename Request, typename Response>
   absl::StatusOr<Response> Call(JobMethod<Request, Response> method, const Request& request) {
     return CallStub<Request, Response>(jobs_, method, request);
@@ -72,12 +76,12 @@ class Client {
     return Repeat([&](grpc::ClientContext& context, Progress& progress) {
       context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Hours(1)));
       auto reader = open(*jobs_, &context);
+      reader->WaitForInitialMetadata();
+      if (context.GetServerInitialMetadata().contains(kStreamOpen)) progress = Progress::kServed;
       for (Response response; reader->Read(&response);) {
         message(response);
         progress = Progress::kSome;
       }
-      reader->WaitForInitialMetadata();
-      if (context.GetServerInitialMetadata().contains(kStreamOpen)) progress = Progress::kServed;
       return reader->Finish();
     });
   }
@@ -108,6 +112,7 @@ class Client {
   const CredentialPlaces places_;
   const Patience patience_;
   Credential shown_;  // The credential of the stubs' calls.
+  bool repeated_ = false;
   std::unique_ptr<v1::JobService::Stub> jobs_;
   std::unique_ptr<v1::ClusterService::Stub> cluster_;
   std::unique_ptr<v1::AccessService::Stub> access_;

@@ -10,6 +10,7 @@
 #include "cli/client.h"
 #include "cli/errors.h"
 #include "cli/format.h"
+#include "cli/request_id.h"
 #include "cli/verbs/verbs.h"
 #include "common/status_macros.h"
 #include "security/credentials.h"
@@ -41,6 +42,7 @@ absl::StatusOr<int64_t> ParseSeconds(const std::string& text) {
 absl::StatusOr<v1::CreateTokenRequest> TokenRequest(const Arguments& arguments) {
   v1::CreateTokenRequest request;
   request.set_name(arguments.Text("NAME"));
+  request.set_request_id(NewRequestId());
   ASSIGN_OR_RETURN(const v1::Role role, ParseRole(arguments.Text("--role")));
   request.set_role(role);
   request.set_namespace_(arguments.Text("--namespace"));
@@ -87,8 +89,15 @@ absl::Status Revoke(const Context& context) {
   v1::RevokeGrantRequest request;
   request.set_id(context.arguments.Text("ID"));
   Client client(context.ControllerAddress(), context.Places());
-  ASSIGN_OR_RETURN(const v1::RevokeGrantResponse revoked,
-                   client.Call(&v1::AccessService::Stub::RevokeGrant, request));
+  absl::StatusOr<v1::RevokeGrantResponse> answer =
+      client.Call(&v1::AccessService::Stub::RevokeGrant, request);
+  if (absl::IsNotFound(answer.status()) && client.repeated()) {
+    context.output.Note(absl::StrCat("there is no grant ", request.id(),
+                                     " any more: an earlier attempt of this call has revoked it, "
+                                     "unless there was none"));
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const v1::RevokeGrantResponse revoked, std::move(answer));
   if (PrintedAsJson(revoked.grant(), context.output)) return absl::OkStatus();
   context.output.Line(
       absl::StrCat("revoked ", revoked.grant().id(), " of ", revoked.grant().name()));

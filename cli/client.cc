@@ -68,17 +68,22 @@ absl::Status Client::Reconnect() {
 
 absl::Status Client::Repeat(const Attempt& attempt) {
   bool served = false;
+  repeated_ = false;
   absl::BitGen random;
   absl::Duration pause = absl::Milliseconds(50);
   absl::Duration last_answer = RealClock().Monotonic();
   if (jobs_ == nullptr) RETURN_IF_ERROR(Reconnect());
   for (;;) {
     grpc::ClientContext context;
-    bool progress = false;
+    Progress progress = Progress::kNone;
+    const absl::Duration begun = RealClock().Monotonic();
     const grpc::Status status = attempt(context, progress);
     const bool late = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
-    if (progress || (late && served)) {
-      served = true;
+    served = served || progress != Progress::kNone;
+    // A stream that ends at once, again and again, is not an answer.
+    const bool lasted =
+        progress == Progress::kServed && RealClock().Monotonic() - begun > absl::Seconds(1);
+    if (progress == Progress::kSome || lasted || (late && served)) {
       last_answer = RealClock().Monotonic();
       pause = absl::Milliseconds(50);
     }
@@ -109,6 +114,7 @@ absl::Status Client::Repeat(const Attempt& attempt) {
       ASSIGN_OR_RETURN(const Address address, ParseAddress(address_));
       return UnreachableError(Unreachable(address_, ExplainProof(status.error_message(), address)));
     }
+    repeated_ = true;
     absl::SleepFor(pause * absl::Uniform(random, 0.5, 1.0));
     pause = std::min(2 * pause, absl::Seconds(1));
     RETURN_IF_ERROR(Reconnect());

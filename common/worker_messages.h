@@ -39,7 +39,9 @@ enum class ExitCause : uint8_t {
   kSignal = 7,  // Reported about a trainer, never by it; so is kHung.
   kOther = 8,
   kHung = 9,
-  kStorage = 10,     // The rank's host does not have the checkpoint directory as the job left it.
+  // The rank's host does not have the checkpoint directory as the job left it, or could not start
+  // the rank.
+  kStorage = 10,
   kSuperseded = 11,  // A later attempt has begun in the checkpoint directory.
 };
 

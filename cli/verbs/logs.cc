@@ -20,17 +20,22 @@ absl::Status RunLogs(const Context& context) {
     request.set_rank(uint32_t(context.arguments.Number("--rank")));
   Client client(context.ControllerAddress(), context.Places());
   v1::StreamLogsResponse all;
-  // Counts lines. If the stream is opened again, it starts over.
+  // A controller of an earlier release numbers no lines. If its stream is opened again, the stream
+  // starts over, and as many lines are left out as were seen.
   uint64_t seen = 0;
   uint64_t skip = 0;
+  bool continues = false;  // The present stream, if its lines have numbers, after the last line.
   const absl::Status status = client.Read<v1::StreamLogsResponse>(
       [&](v1::JobService::Stub& stub, grpc::ClientContext* call) {
         skip = seen;
+        continues = request.after() > 0;
         return stub.StreamLogs(call, request);
       },
       [&](const v1::StreamLogsResponse& response) {
         for (const v1::LogLine& line : response.lines()) {
-          if (skip > 0) {
+          if (line.n() > 0) request.set_after(line.n());
+          const bool repeated = skip > 0 && !(continues && line.n() > 0);
+          if (repeated) {
             --skip;
             continue;
           }

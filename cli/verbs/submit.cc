@@ -1,7 +1,6 @@
 // trainyard submit: sends a spec to the controller, and shows its errors at the lines of the text.
 
 #include <fcntl.h>
-#include <sys/random.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -12,6 +11,7 @@
 #include "cli/errors.h"
 #include "cli/follow.h"
 #include "cli/published_line.h"
+#include "cli/request_id.h"
 #include "cli/scale.h"
 #include "cli/spec.h"
 #include "cli/verbs/verbs.h"
@@ -23,20 +23,6 @@
 
 namespace trainyard::cli {
 namespace {
-
-// A UUID of version 4 (RFC 9562).
-std::string RandomUuid() {
-  unsigned char b[16];
-  CHECK(getrandom(b, sizeof(b), 0) == sizeof(b));
-  b[6] = (b[6] & 0x0f) | 0x40;
-  b[8] = (b[8] & 0x3f) | 0x80;
-  std::string uuid;
-  for (int i = 0; i < 16; ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) uuid += '-';
-    absl::StrAppendFormat(&uuid, "%02x", b[i]);
-  }
-  return uuid;
-}
 
 // The spec of the command line, and the run that it continues, if there is one.
 struct Request {
@@ -100,7 +86,7 @@ absl::Status RunSubmit(const Context& context) {
 
   v1::SubmitJobRequest request;
   *request.mutable_spec() = *std::move(spec);
-  request.set_request_id(RandomUuid());
+  request.set_request_id(NewRequestId());
   request.set_namespace_(context.arguments.Text("--namespace"));
   request.set_validate_only(context.arguments.Flag("--validate-only"));
   const auto response = client.Call(&v1::JobService::Stub::SubmitJob, request);

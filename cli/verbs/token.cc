@@ -1,5 +1,8 @@
 // trainyard token create, list and revoke: decides who gets in.
 
+#include <cstdlib>
+#include <limits>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -7,6 +10,7 @@
 #include "cli/client.h"
 #include "cli/errors.h"
 #include "cli/format.h"
+#include "cli/request_id.h"
 #include "cli/verbs/verbs.h"
 #include "common/status_macros.h"
 #include "security/credentials.h"
@@ -25,8 +29,11 @@ absl::StatusOr<v1::Role> ParseRole(const std::string& name) {
 absl::StatusOr<int64_t> ParseSeconds(const std::string& text) {
   int64_t days = 0;
   absl::Duration time;
-  if (text.ends_with('d') && absl::SimpleAtoi(text.substr(0, text.size() - 1), &days)) {
-    return days * 24 * 3600;
+  constexpr int64_t kDay = 24 * 3600;
+  constexpr int64_t kMostDays = std::numeric_limits<int64_t>::max() / kDay;
+  if (text.ends_with('d') && absl::SimpleAtoi(text.substr(0, text.size() - 1), &days) &&
+      std::abs(days) <= kMostDays) {
+    return days * kDay;
   }
   if (absl::ParseDuration(text, &time)) return absl::ToInt64Seconds(time);
   return UsageError(absl::StrCat("--valid: wanted a time as 30m, 12h or 90d, found '", text, "'"));
@@ -35,6 +42,7 @@ absl::StatusOr<int64_t> ParseSeconds(const std::string& text) {
 absl::StatusOr<v1::CreateTokenRequest> TokenRequest(const Arguments& arguments) {
   v1::CreateTokenRequest request;
   request.set_name(arguments.Text("NAME"));
+  request.set_request_id(NewRequestId());
   ASSIGN_OR_RETURN(const v1::Role role, ParseRole(arguments.Text("--role")));
   request.set_role(role);
   request.set_namespace_(arguments.Text("--namespace"));
@@ -81,8 +89,15 @@ absl::Status Revoke(const Context& context) {
   v1::RevokeGrantRequest request;
   request.set_id(context.arguments.Text("ID"));
   Client client(context.ControllerAddress(), context.Places());
-  ASSIGN_OR_RETURN(const v1::RevokeGrantResponse revoked,
-                   client.Call(&v1::AccessService::Stub::RevokeGrant, request));
+  absl::StatusOr<v1::RevokeGrantResponse> answer =
+      client.Call(&v1::AccessService::Stub::RevokeGrant, request);
+  if (absl::IsNotFound(answer.status()) && client.repeated()) {
+    context.output.Note(absl::StrCat("there is no grant ", request.id(),
+                                     " any more: an earlier attempt of this call has revoked it, "
+                                     "unless there was none"));
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const v1::RevokeGrantResponse revoked, std::move(answer));
   if (PrintedAsJson(revoked.grant(), context.output)) return absl::OkStatus();
   context.output.Line(
       absl::StrCat("revoked ", revoked.grant().id(), " of ", revoked.grant().name()));

@@ -47,6 +47,7 @@ std::string ToJson(const StoredGrant& grant) {
   nlohmann::json json = {{"grant", ParseJson<nlohmann::json>(message)}};
   if (!grant.secret_hash.empty()) json["secret_sha256"] = grant.secret_hash;
   if (!grant.key_hash.empty()) json["key_sha256"] = grant.key_hash;
+  if (!grant.request_id.empty()) json["request_id"] = grant.request_id;
   return JsonText(json, 2) + "\n";
 }
 
@@ -55,12 +56,14 @@ absl::StatusOr<StoredGrant> GrantFromJson(const std::string& text) {
   if (!json.is_object() || !json.contains("grant")) {
     return absl::InvalidArgumentError("wanted a JSON object with the member grant");
   }
-  const auto hash = [&](const char* name) {
+  const auto text_of = [&](const char* name) {
     const auto found = json.find(name);
     return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
   };
-  StoredGrant grant{
-      .grant = {}, .secret_hash = hash("secret_sha256"), .key_hash = hash("key_sha256")};
+  StoredGrant grant{.grant = {},
+                    .secret_hash = text_of("secret_sha256"),
+                    .key_hash = text_of("key_sha256"),
+                    .request_id = text_of("request_id")};
   const auto parsed = JsonStringToMessage(JsonText(json["grant"]), &grant.grant);
   if (!parsed.ok()) return absl::InvalidArgumentError(std::string(parsed.message()));
   // Roles are compared by number. A number without a name could include any role.
@@ -125,7 +128,21 @@ std::vector<v1::Grant> Grants::List() const {
 
 absl::Status Grants::Put(const StoredGrant& grant) {
   const MutexLock change(changing_);
+  for (const std::string& id : OfSameRequest(grant)) RETURN_IF_ERROR(RemoveFromDisk(id));
   return PutOnDisk(grant);
+}
+
+std::vector<std::string> Grants::OfSameRequest(const StoredGrant& grant) const {
+  std::vector<std::string> same;
+  if (grant.request_id.empty()) return same;
+  const MutexLock lock(mutex_);
+  for (const auto& [id, other] : grants_) {
+    if (other.request_id == grant.request_id &&
+        other.grant.created_by() == grant.grant.created_by()) {
+      same.push_back(id);
+    }
+  }
+  return same;
 }
 
 absl::Status Grants::Replace(const StoredGrant& grant) {

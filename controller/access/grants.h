@@ -29,6 +29,8 @@ struct StoredGrant {
   v1::Grant grant;
   std::string secret_hash;  // A token's: HashSecret of security/tokens.h.
   std::string key_hash;     // A worker's: the SHA-256 of the public key that joined.
+  // A token's: of the call that made it. Not in `grant`, whose fields an earlier release must know.
+  std::string request_id = {};
 };
 
 // Thread-safe.
@@ -45,6 +47,8 @@ class Grants {
   std::vector<v1::Grant> List() const;     // By id; none that has expired.
 
   // These three return once the change is on the disk. RESOURCE_EXHAUSTED: there are kMostGrants.
+  // Put also removes the grants that the same creator has made with the same request_id, if that is
+  // not empty: the call was repeated, because nobody has got the first answer.
   absl::Status Put(const StoredGrant& grant);
   // Does the same as Put if the grant still exists. UNAUTHENTICATED: the grant was revoked.
   absl::Status Replace(const StoredGrant& grant);
@@ -83,6 +87,8 @@ class Grants {
   // then, because a clock that jumps must not remove grants that are good.
   absl::Status MakeRoom(const std::string& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(changing_);
   absl::Status RemoveFromDisk(const std::string& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(changing_);
+  // Returns the ids of the grants that another attempt of the same call has made.
+  std::vector<std::string> OfSameRequest(const StoredGrant& grant) const;
   // Returns the unexpired grant of the worker with this id.
   std::optional<StoredGrant> OfWorker(const std::string& worker_id) const;
 

@@ -14,6 +14,7 @@ namespace trainyard::controller {
 namespace {
 
 constexpr int64_t kDay = 24 * 3600;
+constexpr size_t kMostRequestIdBytes = 128;
 constexpr int64_t kJoinSeconds = 3600;
 constexpr int64_t kPersonSeconds = 90 * kDay;
 constexpr int64_t kMostSeconds = 400 * kDay;
@@ -107,6 +108,10 @@ absl::StatusOr<v1::Grant> GrantFor(const v1::CreateTokenRequest& request,
   }
   if (request.has_join() && request.join().uses() == 0) {
     violations.Add("join.uses", "at least 1", 0);
+  }
+  if (request.request_id().size() > kMostRequestIdBytes) {
+    violations.Add("request_id", absl::StrCat("at most ", kMostRequestIdBytes, " characters"),
+                   request.request_id().size());
   }
   RETURN_IF_ERROR(violations.ToStatus());
   v1::Grant grant;

@@ -337,6 +337,7 @@ void JobBook::Written(const std::shared_ptr<Submission>& submission, const Job& 
     --submitting_;
     if (status.ok()) {
       Slot& slot = slots_[job.id];
+      slot.queued_at = time_.Monotonic();
       slot.applied = slot.published = snapshot;
       slot.continued = submission->continued;
     } else {
@@ -394,12 +395,12 @@ absl::StatusOr<Snapshot> JobBook::Apply(const std::string& job_id, const JobEven
     }
   }
   ++slot.writes_in_flight;
-  SeriesOf(slot).OnChange(*before, *after, event.time);
+  SeriesOf(slot).OnChange(*before, *after, time_.Monotonic());
   if (before->epoch == 0 && after->epoch > 0) {
     metrics_.queue_wait_seconds
         .Add({},
              prometheus::Histogram::BucketBoundaries{0.1, 1, 10, 60, 600, 3600, 6 * 3600, 86400})
-        .Observe(absl::ToDoubleSeconds(event.time - after->create_time));
+        .Observe(absl::ToDoubleSeconds(Waited(slot, *after, event.time)));
   }
   WriteBatch batch;
   batch.changed_jobs.push_back(Row(*after));
@@ -436,7 +437,7 @@ void JobBook::Publish(const Snapshot& job) {
     slot.published = job;
     if (IsTerminal(job->state)) {
       listeners = std::move(slot.listeners);
-      old_series_.push_back({time_.Monotonic() + limits_.series_linger, std::move(slot.series)});
+      LetGo(std::move(slot.series));
       LeavePlace(*job);
       if (slot.steps.complete_up_to() < job->spec->facts.steps) {
         ended_.push_back({job, std::move(slot.steps)});

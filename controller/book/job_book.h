@@ -41,6 +41,8 @@ struct JobBookLimits {
   size_t live_jobs = 20'000;
   // How long the metric series of a finished job stay.
   absl::Duration series_linger = absl::Minutes(15);
+  // How many finished jobs have series. Above this, those of the first to finish go at once.
+  size_t old_series = 1000;
   // The shortest time between two publications of progress that changes no state.
   absl::Duration progress_every = absl::Milliseconds(250);
 };
@@ -166,6 +168,8 @@ class JobBook {
     bool look_for_validation = false;  // The store may have a newer one that counts.
     std::vector<std::weak_ptr<JobListener>> listeners;
     std::unique_ptr<JobSeries> series;
+    // A monotonic time. Absent: an earlier controller took the job.
+    std::optional<absl::Duration> queued_at;
     // The ended job whose run this one is to go on with. That job names this one as its successor
     // only once this one has taken over the directory: a job that is refused, or fails before, has
     // changed nothing there. Null: there is none that this controller knows, or it names this one.
@@ -240,6 +244,10 @@ class JobBook {
   // Returns whether a new version was published. If so, the caller must notify the listeners.
   bool PublishProgress(Slot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   JobSeries& SeriesOf(Slot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Keeps the series of a job that has ended for a while.
+  void LetGo(std::unique_ptr<JobSeries> series) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns how long a job that has been placed at `placed` has waited.
+  absl::Duration Waited(const Slot& slot, const Job& job, absl::Time placed) const;
   bool DamagedRow(uint64_t number) const;
   absl::StatusOr<Snapshot> FromStore(const StoredJob& stored) const;
 

@@ -99,7 +99,7 @@ void JobBook::StepFinished(Slot& slot, const JobStep& step, const DeviceFacts& d
   if (step.validation_loss) slot.validated_step = step.step;
   slot.applied = std::make_shared<const Job>(std::move(job));
   slot.progress_waits = true;
-  SeriesOf(slot).OnStep(*slot.applied, step, devices, repeated);
+  SeriesOf(slot).OnStep(*slot.applied, step, devices, repeated, time_.Monotonic());
 }
 
 absl::StatusOr<JobStep> JobBook::LastValidated(const Job& job) const {
@@ -158,6 +158,17 @@ bool JobBook::PublishProgress(Slot& slot) {
   slot.progress_waits = false;
   slot.last_progress = now;
   return true;
+}
+
+absl::Duration JobBook::Waited(const Slot& slot, const Job& job, absl::Time placed) const {
+  if (slot.queued_at) return time_.Monotonic() - *slot.queued_at;
+  return std::max(placed - job.create_time, absl::ZeroDuration());
+}
+
+void JobBook::LetGo(std::unique_ptr<JobSeries> series) {
+  if (series == nullptr || series->empty()) return;
+  old_series_.push_back({time_.Monotonic() + limits_.series_linger, std::move(series)});
+  if (old_series_.size() > limits_.old_series) old_series_.pop_front();
 }
 
 JobSeries& JobBook::SeriesOf(Slot& slot) {

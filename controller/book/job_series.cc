@@ -129,7 +129,7 @@ void JobSeries::ShowWorkAtRisk(const Job& job) {
 }
 
 void JobSeries::OnStep(const Job& job, const JobStep& step, const DeviceFacts& devices,
-                       bool repeated) {
+                       bool repeated, absl::Duration now) {
   ControllerMetrics& m = metrics_;
   Describe(job, devices);
   Series(m.step_duration_seconds, {}, StepBuckets()).Observe(step.seconds);
@@ -165,8 +165,7 @@ void JobSeries::OnStep(const Job& job, const JobStep& step, const DeviceFacts& d
   bad("validation", step.phases.validation);
   repeated ? bad("repeated_steps", step.seconds) : void(productive_seconds_ += step.seconds);
   if (placed_ && !stepped_) {
-    Series(m.startup_seconds, {{"phase", "first_step"}})
-        .Set(absl::ToDoubleSeconds(step.finish_time - *placed_));
+    Series(m.startup_seconds, {{"phase", "first_step"}}).Set(absl::ToDoubleSeconds(now - *placed_));
   }
   stepped_ = true;
   if (job.start_time && step.finish_time > *job.start_time) {
@@ -204,7 +203,8 @@ void JobSeries::OnCheckpoint(const Checkpoint& checkpoint, absl::Duration durati
 
 void JobSeries::OnFailedCheckpoint() { Series(metrics_.checkpoint_failures_total, {}).Increment(); }
 
-void JobSeries::OnChange(const Job& before, const Job& after, absl::Time time) {
+void JobSeries::OnChange(const Job& before, const Job& after, absl::Duration now) {
+  if (after.epoch == 0) return;  // Thousands may be queued and cancelled.
   if (SavedStep(before) != SavedStep(after)) ShowWorkAtRisk(after);
   if (before.resumed_step != after.resumed_step || before.progress.step > after.progress.step) {
     GoBack(after);
@@ -214,17 +214,17 @@ void JobSeries::OnChange(const Job& before, const Job& after, absl::Time time) {
   if (after.state == JobState::kStarting) {
     if (recovering_) {
       Series(metrics_.badput_seconds_total, {{"cause", "recovery"}})
-          .Increment(absl::ToDoubleSeconds(time - *recovering_));
+          .Increment(absl::ToDoubleSeconds(now - *recovering_));
     }
     recovering_.reset();
-    placed_ = time;
+    placed_ = now;
     stepped_ = false;
   } else if (after.state == JobState::kRunning && placed_) {
-    const double seconds = absl::ToDoubleSeconds(time - *placed_);
+    const double seconds = absl::ToDoubleSeconds(now - *placed_);
     Series(metrics_.startup_seconds, {{"phase", "ready"}}).Set(seconds);
     Series(metrics_.badput_seconds_total, {{"cause", "startup"}}).Increment(seconds);
   } else if (after.state == JobState::kRecovering) {
-    recovering_ = time;
+    recovering_ = now;
     Series(metrics_.restarts_total, {{"reason", std::string(ReasonLabel(after))}}).Increment();
   }
 }

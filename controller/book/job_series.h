@@ -35,16 +35,20 @@ class JobSeries {
   JobSeries(const JobSeries&) = delete;
   JobSeries& operator=(const JobSeries&) = delete;
 
+  bool empty() const { return series_.empty(); }
+
   // Adds time that the job spent in steps before this controller started, for the goodput ratio.
   void AddEarlierSeconds(double seconds) { productive_seconds_ += seconds; }
 
-  void OnStep(const Job& job, const JobStep& step, const DeviceFacts& devices, bool repeated);
+  // `now` is a monotonic time: the wall clock may leap between two calls.
+  void OnStep(const Job& job, const JobStep& step, const DeviceFacts& devices, bool repeated,
+              absl::Duration now);
   void OnValidation(double loss);  // Of a step that was reported before.
   void OnSkipped();
   void OnCollectives(const std::vector<CollectiveUse>& uses);  // Uses by one rank.
   void OnFailedCheckpoint();
   void OnCheckpoint(const Checkpoint& checkpoint, absl::Duration duration);
-  void OnChange(const Job& before, const Job& after, absl::Time time);
+  void OnChange(const Job& before, const Job& after, absl::Duration now);
 
  private:
   template <typename Metric, typename... Args>
@@ -68,7 +72,7 @@ class JobSeries {
   bool begun_ = false, described_ = false;
   bool stepped_ = false;  // In the current attempt.
   double productive_seconds_ = 0;
-  std::optional<absl::Time> placed_, recovering_;
+  std::optional<absl::Duration> placed_, recovering_;  // Monotonic times.
 };
 
 }  // namespace trainyard::controller

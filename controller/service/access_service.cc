@@ -114,6 +114,7 @@ grpc::ServerUnaryReactor* AccessService::CreateToken(grpc::CallbackServerContext
     const absl::Time now = parts_.clock.Now();
     ASSIGN_OR_RETURN(v1::Grant grant, GrantFor(*request, caller.name, now));
     ASSIGN_OR_RETURN(NewGrant made, MakeToken(std::move(grant), now));
+    made.stored.request_id = request->request_id();
     RETURN_IF_ERROR(parts_.grants.Put(made.stored));
     entry.target = made.stored.grant.id();
     *response->mutable_grant() = made.stored.grant;

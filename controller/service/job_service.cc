@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "common/stream_open.h"
 #include "common/text.h"
 #include "common/violations.h"
 #include "controller/access/error.h"
@@ -17,6 +18,9 @@ namespace {
 
 constexpr uint32_t kDefaultJobs = 100;
 constexpr uint32_t kMaxJobs = 1000;
+// A page ends with the job that reaches so many bytes. Clients take 4 MiB unless they say
+// otherwise, and a job has at most about 1 MiB.
+constexpr size_t kPageBytes = 2 << 20;
 constexpr size_t kMaxRequestIdBytes = 128;
 constexpr size_t kMaxReasonBytes = 512;
 
@@ -64,6 +68,7 @@ grpc::ServerWriteReactor<Response>* JobService::Follow(grpc::CallbackServerConte
     if (!status.ok()) return {Fill::kEnd, ToGrpc(status)};
     return source(sees, response);
   };
+  context->AddInitialMetadata(kStreamOpen, "1");
   const auto stream =
       FollowStream<Response>::Start(book_, {executor_, whose}, job_id, std::move(guarded));
   streams_.OnEnd(*context, [weak = std::weak_ptr(stream)](const absl::Status& status) {
@@ -163,10 +168,12 @@ grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* cont
         std::min(request->page_size() == 0 ? kDefaultJobs : request->page_size(), kMaxJobs);
     const auto jobs = book_.List(filter, before, size + 1);
     if (!jobs.ok()) return ToGrpc(jobs.status());
-    for (size_t i = 0; i < std::min(size, jobs->size()); ++i) {
-      *response->add_jobs() = ToProto(*(*jobs)[i]);
+    size_t taken = 0;
+    for (size_t bytes = 0; taken < std::min(size, jobs->size()) && bytes < kPageBytes; ++taken) {
+      *response->add_jobs() = ToProto(*(*jobs)[taken]);
+      bytes += response->jobs().rbegin()->ByteSizeLong();
     }
-    if (jobs->size() > size) response->set_next_page_token((*jobs)[size - 1]->id);
+    if (jobs->size() > taken) response->set_next_page_token((*jobs)[taken - 1]->id);
     return grpc::Status::OK;
   });
 }
@@ -243,7 +250,7 @@ grpc::ServerWriteReactor<v1::StreamStepsResponse>* JobService::StreamSteps(
 grpc::ServerWriteReactor<v1::StreamLogsResponse>* JobService::StreamLogs(
     grpc::CallbackServerContext* context, const v1::StreamLogsRequest* request) {
   const auto source =
-      [this, id = request->job_id(), seen = uint64_t{0},
+      [this, id = request->job_id(), seen = request->after(),
        rank = request->has_rank() ? int64_t(request->rank()) : -1, follow = request->follow()](
           const std::string& sees, v1::StreamLogsResponse& response) mutable -> Filled {
     const auto job = book_.Get(id, sees);
@@ -256,7 +263,11 @@ grpc::ServerWriteReactor<v1::StreamLogsResponse>* JobService::StreamLogs(
     const auto page = book_.store().ReadLogs((*job)->number, seen, rank, kLinesPerMessage);
     if (!page.ok()) return {Fill::kEnd, ToGrpc(page.status())};
     seen = page->last;
-    for (const LogRecord& line : page->lines) WriteMessage(line, *response.add_lines());
+    for (size_t i = 0; i < page->lines.size(); ++i) {
+      v1::LogLine& line = *response.add_lines();
+      WriteMessage(page->lines[i], line);
+      line.set_n(page->numbers[i]);
+    }
     if (!page->lines.empty()) return {Fill::kSome, grpc::Status::OK};
     return {follow && !IsTerminal((*job)->state) ? Fill::kNothingYet : Fill::kEnd,
             grpc::Status::OK};

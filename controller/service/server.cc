@@ -90,8 +90,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
     return std::move(limits.roots);
   };
   server->coordinator_ = std::make_unique<Coordinator>(
-      clock, *server->book_, server->metrics_, [ticker = &server->ticker_] { ticker->Wake(); },
-      std::move(coordinator));
+      *server->time_, *server->book_, server->metrics_,
+      [ticker = &server->ticker_] { ticker->Wake(); }, std::move(coordinator));
   server->executor_ = std::make_unique<Executor>();
   server->audit_ = std::make_unique<Audit>(clock, *server->store_);
   ASSIGN_OR_RETURN(

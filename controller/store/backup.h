@@ -19,7 +19,7 @@ inline constexpr size_t kBackupsKept = 24;
 
 // Copies the present store of a state directory, and returns the backup's path. Transactions
 // continue meanwhile, and the log grows by them. The copy is synced and verified before it gets its
-// name. Then all backups but the last kBackupsKept of Backups(backup_directory, now) are removed. `stop` is asked between two
+// name. Then all but the last kBackupsKept of Backups() are removed. `stop` is asked between two
 // steps. CANCELLED: `stop` returned true. DATA_LOSS: the store or the copy is damaged, and no
 // backup was made.
 absl::StatusOr<std::string> BackUp(const std::string& state_directory,

@@ -21,8 +21,8 @@ struct BackupOptions {
 
 class BackupKeeper {
  public:
-  // The first backup is due `every` after the newest backup in the directory, or at once if there
-  // is none, or none but those of a clock that was ahead. `done` gets each outcome on the keeper's thread. Failures are logged, too.
+  // The first is due `every` after the newest in the directory that is not of the future, or at
+  // once if there is none. `done` gets each outcome on the keeper's thread. Failures are logged.
   BackupKeeper(const Clock& clock, BackupOptions options,
                std::function<void(const absl::Status&)> done);
   ~BackupKeeper();  // Cancels a backup that is being made.

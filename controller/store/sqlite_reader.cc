@@ -13,6 +13,11 @@
 namespace trainyard::controller {
 namespace {
 
+// SQLite's integers are signed. Nothing has a greater number than the greatest of them.
+int64_t Cursor(uint64_t after) {
+  return int64_t(std::min<uint64_t>(after, std::numeric_limits<int64_t>::max()));
+}
+
 std::string SelectJobs() {
   return absl::StrCat("SELECT number, state, spec, config, facts, body, ", kJobIsGood,
                       " FROM jobs ");
@@ -304,7 +309,7 @@ absl::StatusOr<std::vector<JobStep>> SqliteReader::ReadSteps(uint64_t number, ui
           SelectSteps(),
           "WHERE number = ?1 AND step > ?2 AND step <= (SELECT step FROM steps WHERE "
           "number = ?1 AND complete ORDER BY step DESC LIMIT 1) ORDER BY step LIMIT ?3")));
-  select.Bind(1, int64_t(number)).Bind(2, int64_t(after_step)).Bind(3, int64_t(limit));
+  select.Bind(1, int64_t(number)).Bind(2, Cursor(after_step)).Bind(3, int64_t(limit));
   return ReadSteps(std::move(select), number);
 }
 
@@ -315,14 +320,15 @@ absl::StatusOr<Store::LogPage> SqliteReader::ReadLogs(uint64_t number, uint64_t 
                    database_.Prepare(absl::StrCat("SELECT n, time, epoch, rank, text, ", kLogIsGood,
                                                   " FROM logs WHERE number = ? AND n > ? AND (? < "
                                                   "0 OR rank = ?) ORDER BY n LIMIT ?")));
-  select.Bind(1, int64_t(number)).Bind(2, int64_t(after)).Bind(3, rank).Bind(4, rank);
+  select.Bind(1, int64_t(number)).Bind(2, Cursor(after)).Bind(3, rank).Bind(4, rank);
   select.Bind(5, int64_t(limit));
-  Store::LogPage page{.lines = {}, .last = after};
+  Store::LogPage page{.lines = {}, .numbers = {}, .last = after};
   for (;;) {
     ASSIGN_OR_RETURN(const bool row, select.Next());
     if (!row) return page;
     if (select.Int(5) == 0) return DamagedRow("logs", number);
     page.last = uint64_t(select.Int(0));
+    page.numbers.push_back(page.last);
     page.lines.push_back({absl::FromUnixMicros(select.Int(1)), uint64_t(select.Int(2)),
                           uint32_t(select.Int(3)), select.Text(4)});
   }
@@ -377,7 +383,7 @@ absl::StatusOr<std::vector<AuditEntry>> SqliteReader::ReadAudit(uint64_t after, 
   MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(Statement select,
                    database_.Prepare("SELECT * FROM audit WHERE n > ? ORDER BY n LIMIT ?"));
-  select.Bind(1, int64_t(after)).Bind(2, int64_t(limit));
+  select.Bind(1, Cursor(after)).Bind(2, int64_t(limit));
   std::vector<AuditEntry> entries;
   for (;;) {
     ASSIGN_OR_RETURN(const bool row, select.Next());

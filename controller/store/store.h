@@ -133,7 +133,8 @@ class Store {
                                                            const std::vector<uint64_t>& wanted) = 0;
   struct LogPage {
     std::vector<LogRecord> lines;
-    uint64_t last = 0;  // The cursor for the next page.
+    std::vector<uint64_t> numbers;  // Of the lines, within their job. The first line ever is 1.
+    uint64_t last = 0;              // The cursor for the next page.
   };
   // Lines after the cursor (0: from the oldest that is kept), oldest first. rank < 0: of all ranks.
   virtual absl::StatusOr<LogPage> ReadLogs(uint64_t number, uint64_t after, int64_t rank,

@@ -39,7 +39,7 @@ bool IsWanted(const Job& job) {
 
 }  // namespace
 
-Coordinator::Coordinator(const Clock& clock, JobBook& book, ControllerMetrics& metrics,
+Coordinator::Coordinator(const BelievedTime& clock, JobBook& book, ControllerMetrics& metrics,
                          std::function<void()> wake, const CoordinatorOptions& options)
     : clock_(clock),
       book_(book),

@@ -49,7 +49,8 @@ class Coordinator {
   using Done = JobBook::Done;
 
   // `wake` asks for a Tick soon, and must not call back. Sets the book's hook and admission.
-  Coordinator(const Clock& clock, JobBook& book, ControllerMetrics& metrics,
+  // Events are dated by `clock`, and workers by its monotonic reading.
+  Coordinator(const BelievedTime& clock, JobBook& book, ControllerMetrics& metrics,
               std::function<void()> wake, const CoordinatorOptions& options = {});
   ~Coordinator();
   Coordinator(const Coordinator&) = delete;
@@ -152,7 +153,7 @@ class Coordinator {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   JobEvent Event(decltype(JobEvent::what) what) const { return {clock_.Now(), std::move(what)}; }
 
-  const Clock& clock_;
+  const BelievedTime& clock_;
   JobBook& book_;
   ControllerMetrics& metrics_;
   const std::function<void()> wake_;

@@ -208,6 +208,37 @@ TEST(Client, AStreamGoesOnWhereItBrokeOffAndEveryMessageIsSeenOnce) {
   EXPECT_EQ(streams, 3);
 }
 
+// Bug it must catch: `logs --follow` of a job without output gives up after 3 seconds, because no
+// line has come before the controller went away.
+TEST(Client, AStreamThatWasOpenedCountsAsServed) {
+  FakeController controller;
+  controller.opens = true;
+  std::atomic<int> streams = 0;
+  controller.logs = [&](const v1::StreamLogsRequest&,
+                        grpc::ServerWriter<v1::StreamLogsResponse>& writer) {
+    if (++streams < 5) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "restarting");
+    writer.Write(v1::StreamLogsResponse());
+    return grpc::Status::OK;
+  };
+  const auto follow = [&](const Client::Patience& patience) {
+    streams = 0;
+    Client client(controller.address(), {}, patience);
+    return client.Read<v1::StreamLogsResponse>(
+        [](v1::JobService::Stub& stub, grpc::ClientContext* context) {
+          return stub.StreamLogs(context, v1::StreamLogsRequest());
+        },
+        [](const v1::StreamLogsResponse&) {});
+  };
+  constexpr Client::Patience kAtOnce = {
+      .call = absl::Seconds(5), .unreachable = {}, .away = absl::Minutes(1)};
+  EXPECT_TRUE(follow(kAtOnce).ok());
+  EXPECT_EQ(streams, 5);
+  constexpr Client::Patience kNone = {.call = absl::Seconds(5), .unreachable = {}, .away = {}};
+  EXPECT_FALSE(follow(kNone).ok()) << "a controller that opens streams and ends them is away";
+  controller.opens = false;
+  EXPECT_FALSE(follow(kAtOnce).ok()) << "no controller has served this one";
+}
+
 // A controller of the next release may say more than this command line knows.
 TEST(Client, UnknownFieldsAndValuesOfAnAnswerAreNoObstacle) {
   FakeController controller;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/stream_open.h"
 #include "trainyard/v1/job.grpc.pb.h"
 
 namespace trainyard::cli {
@@ -44,7 +45,8 @@ class FakeController final : public v1::JobService::Service {
                              grpc::ServerWriter<v1::StreamLogsResponse>&)>
       logs;
   std::function<grpc::Status(const v1::ListJobsRequest&, v1::ListJobsResponse&)> list;
-  v1::Job job;  // What GetJob answers for every id that `others` does not have.
+  std::atomic<bool> opens = false;  // Says at once that it serves a stream, as the real one does.
+  v1::Job job;                      // What GetJob answers for every id that `others` does not have.
   std::map<std::string, v1::Job> others;
 
  private:
@@ -60,8 +62,12 @@ class FakeController final : public v1::JobService::Service {
                            grpc::ServerWriter<v1::StreamStepsResponse>* writer) override {
     return steps(*request, *writer);
   }
-  grpc::Status StreamLogs(grpc::ServerContext*, const v1::StreamLogsRequest* request,
+  grpc::Status StreamLogs(grpc::ServerContext* context, const v1::StreamLogsRequest* request,
                           grpc::ServerWriter<v1::StreamLogsResponse>* writer) override {
+    if (opens) {
+      context->AddInitialMetadata(kStreamOpen, "1");
+      writer->SendInitialMetadata();
+    }
     return logs(*request, *writer);
   }
   grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest* request,

@@ -109,6 +109,50 @@ TEST_F(FollowTest, LogsAreShownOnceHoweverOftenTheirStreamBreaks) {
   EXPECT_EQ(out_.str(), lines);
 }
 
+// Bug it must catch: a stream that is opened again leaves out as many lines as were seen, although
+// the controller no longer keeps the first of them.
+TEST_F(FollowTest, LogsGoOnBehindTheLastLineWhateverIsStillKept) {
+  std::atomic<int> streams = 0;
+  controller_->logs = [&](const v1::StreamLogsRequest& request,
+                          grpc::ServerWriter<v1::StreamLogsResponse>& writer) {
+    const uint64_t last = 4 * uint64_t(++streams), kept = 4;
+    v1::StreamLogsResponse response;
+    for (uint64_t n = std::max(request.after(), last - kept) + 1; n <= last; ++n) {
+      response.add_lines()->set_text(absl::StrCat("line ", n));
+      response.mutable_lines(response.lines_size() - 1)->set_n(n);
+    }
+    writer.Write(response);
+    if (last == 12) return grpc::Status::OK;
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "restarting");
+  };
+  EXPECT_EQ(Trainyard({"logs", "j-1", "--follow"}), 0) << err_.str();
+  std::string lines;
+  for (int n = 1; n <= 12; ++n) absl::StrAppend(&lines, " [0] line ", n, "\n");
+  EXPECT_EQ(out_.str(), lines);
+}
+
+// An older controller takes over and back: lines without numbers are counted.
+TEST_F(FollowTest, LogsOfControllersThatDoNotNumberThemAreCounted) {
+  std::atomic<int> streams = 0;
+  controller_->logs = [&](const v1::StreamLogsRequest& request,
+                          grpc::ServerWriter<v1::StreamLogsResponse>& writer) {
+    const uint64_t last = 3 * uint64_t(++streams);
+    const bool numbers = streams % 2 == 0;
+    v1::StreamLogsResponse response;
+    for (uint64_t n = numbers ? request.after() + 1 : 1; n <= last; ++n) {
+      response.add_lines()->set_text(absl::StrCat("line ", n));
+      if (numbers) response.mutable_lines(response.lines_size() - 1)->set_n(n);
+    }
+    writer.Write(response);
+    if (last == 9) return grpc::Status::OK;
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "restarting");
+  };
+  EXPECT_EQ(Trainyard({"logs", "j-1", "--follow"}), 0) << err_.str();
+  std::string lines;
+  for (int n = 1; n <= 9; ++n) absl::StrAppend(&lines, " [0] line ", n, "\n");
+  EXPECT_EQ(out_.str(), lines);
+}
+
 class SubmitTest : public FollowTest {
  protected:
   SubmitTest() {

@@ -12,6 +12,7 @@ import time
 import unittest
 from unittest import mock
 
+import grpc
 import installed
 import pandas
 from google.protobuf import json_format
@@ -19,7 +20,7 @@ from forwarder import Forwarder
 from local_service import SPEC, LocalService
 
 import trainyard
-from trainyard import records
+from trainyard import _calls, records
 from trainyard.v1 import job_pb2
 
 
@@ -306,6 +307,40 @@ class Killed(unittest.TestCase):
             reader.join()
         self.assertEqual([job.state for job in seen], ["QUEUED", "CANCELLED"])
         client.cancel(running)
+
+
+class Streams(unittest.TestCase):
+    def served(self, streams, numbered):
+        """What a follower of logs returns, whose streams end with these lines; a controller keeps four."""
+        logs, texts = _calls.Logs("j-1", None, True), []
+        for last, numbers in zip(streams, numbered):
+            after = logs.request().after if numbers else 0
+            first = max(after, last - 4) + 1 if all(numbered) else after + 1
+            texts += [line.text for line in logs.take(job_pb2.StreamLogsResponse(
+                lines=[job_pb2.LogLine(text=str(n), n=n if numbers else 0) for n in range(first, last + 1)]))]
+        return texts
+
+    def test_logs_go_on_behind_the_last_line_whatever_is_still_kept(self):
+        self.assertEqual(self.served([4, 8, 12], [True, True, True]), [str(n) for n in range(1, 13)])
+
+    def test_lines_without_numbers_are_counted(self):
+        self.assertEqual(self.served([3, 6, 9], [False, False, False]), [str(n) for n in range(1, 10)])
+        self.assertEqual(self.served([3, 6, 9], [False, True, False]), [str(n) for n in range(1, 10)])
+
+    def test_a_stream_that_was_opened_counts_as_served(self):
+        away = mock.Mock(**{"code.return_value": grpc.StatusCode.UNAVAILABLE, "details.return_value": "away"})
+        late = mock.Mock(**{"code.return_value": grpc.StatusCode.DEADLINE_EXCEEDED, "details.return_value": ""})
+        for metadata, served in (((), False), ((("trainyard-stream-open", "1"),), True)):
+            attempts = _calls.Attempts(client._target)
+            attempts.opened(metadata)
+            with mock.patch("time.monotonic", return_value=0.0):
+                attempts.pause_after(away)
+            with mock.patch("time.monotonic", return_value=10.0):
+                if served:
+                    attempts.pause_after(away)
+                    self.assertEqual(attempts.pause_after(late), 0.0)
+                else:
+                    self.assertRaises(trainyard.Unavailable, attempts.pause_after, away)
 
 
 class Asyncio(unittest.IsolatedAsyncioTestCase):

@@ -33,7 +33,7 @@ absl::Status ControllerProcess::Open() {
   const auto wake = [this] {
     process_->After(absl::ZeroDuration(), [this] { coordinator_->Tick(); });
   };
-  coordinator_ = std::make_unique<controller::Coordinator>(queue_.clock(), *book_, *metrics_, wake);
+  coordinator_ = std::make_unique<controller::Coordinator>(*time_, *book_, *metrics_, wake);
   return absl::OkStatus();
 }
 

@@ -1,6 +1,9 @@
 #include "worker/daemon/outbox.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
+#include <tuple>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -11,8 +14,11 @@ namespace trainyard {
 namespace {
 
 constexpr size_t kMaxNotices = 1000;
+constexpr size_t kMaxSentLogs = 64;  // Half a minute of one rank, at most 2 MiB.
 // Thousands may be dropped. The first is logged, and then one in this many.
 constexpr uint64_t kDropsPerLogLine = 10'000;
+constexpr char kMayRepeat[] =
+    "(the connection to the controller broke: some of the next lines may be there twice)";
 
 }  // namespace
 
@@ -66,6 +72,8 @@ std::optional<Outgoing> Outbox::Next(absl::Duration timeout) {
   if (!notices_.empty()) {  // First, because a rendezvous may wait.
     Outgoing outgoing{0, std::move(notices_.front())};
     notices_.pop_front();
+    const Notice& notice = std::get<Notice>(outgoing.message);
+    if (const auto* log = std::get_if<LogReport>(&notice)) Sent(*log);
     return outgoing;
   }
   if (next_ == reports_.size()) return std::nullopt;
@@ -82,8 +90,29 @@ void Outbox::Wake() {
 void Outbox::Rewind() {
   const MutexLock lock(mutex_);
   next_ = 0;
-  notices_.clear();
+  std::erase_if(notices_,
+                [](const Notice& notice) { return !std::holds_alternative<LogReport>(notice); });
+  std::set<std::tuple<std::string, uint64_t, uint32_t>> told;  // Ranks that have the line.
+  for (auto sent = sent_logs_.begin(); sent != sent_logs_.end(); ++sent) {
+    const LogRecord first = sent->log.lines.front();
+    if (!told.emplace(sent->log.job_id, first.epoch, first.rank).second) continue;
+    if (first.text == kMayRepeat) continue;
+    sent->log.lines.insert(sent->log.lines.begin(),
+                           {first.time, first.epoch, first.rank, kMayRepeat});
+  }
+  while (!sent_logs_.empty()) {
+    notices_.push_front(std::move(sent_logs_.back().log));
+    sent_logs_.pop_back();
+  }
+  while (notices_.size() > kMaxNotices) DropOldestLog();
   changed_.NotifyAll();
+}
+
+void Outbox::Sent(const LogReport& log) {
+  if (log.lines.empty()) return;
+  const uint64_t next = next_ < reports_.size() ? reports_[next_].sequence : last_sequence_ + 1;
+  sent_logs_.push_back({next, log});
+  if (sent_logs_.size() > kMaxSentLogs) sent_logs_.pop_front();
 }
 
 void Outbox::Acknowledge(uint64_t sequence) {
@@ -92,6 +121,7 @@ void Outbox::Acknowledge(uint64_t sequence) {
     reports_.pop_front();
     if (next_ > 0) --next_;
   }
+  while (!sent_logs_.empty() && sent_logs_.front().followed_by <= sequence) sent_logs_.pop_front();
 }
 
 size_t Outbox::num_reports() const {

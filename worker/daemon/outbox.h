@@ -1,6 +1,7 @@
 // The messages that wait to be sent to the controller. Reports are numbered and stay until they are
 // acknowledged. After a reconnect they are sent again from the oldest. Notices are sent once, to
-// the present connection.
+// the present connection. Logs alone outlive it: lines that were sent and that no acknowledged
+// report followed may not have arrived, and are sent again, behind a line that says so.
 //
 // Limits: 400,000 reports, about 100 MB, which is ten minutes without a controller at 660 steps a
 // second over all ranks of the machine. Above this the oldest steps are dropped, counted and
@@ -31,7 +32,8 @@ class Outbox {
   std::optional<Outgoing> Next(absl::Duration timeout);
   void Wake();
 
-  // A new connection has begun. Drops the notices of the last one, and sends all reports again.
+  // A new connection has begun. Drops the notices of the last one but logs, and sends all reports
+  // again, and the logs that may not have arrived.
   void Rewind();
   // The controller has stored everything up to `sequence`.
   void Acknowledge(uint64_t sequence);
@@ -50,8 +52,14 @@ class Outbox {
     Report report;
   };
 
+  struct SentLog {
+    uint64_t followed_by;  // The report whose acknowledgement says that this log has arrived.
+    LogReport log;
+  };
+
   void DropOldestStep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropOldestLog() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Sent(const LogReport& log) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const size_t max_reports_;
   mutable Mutex mutex_;
@@ -60,6 +68,7 @@ class Outbox {
   std::deque<Numbered> reports_ ABSL_GUARDED_BY(mutex_);
   size_t next_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<Notice> notices_ ABSL_GUARDED_BY(mutex_);
+  std::deque<SentLog> sent_logs_ ABSL_GUARDED_BY(mutex_);  // The newest 64.
   uint64_t last_sequence_ ABSL_GUARDED_BY(mutex_) = 0;
   Dropped dropped_ ABSL_GUARDED_BY(mutex_);
   bool woken_ ABSL_GUARDED_BY(mutex_) = false;

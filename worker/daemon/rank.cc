@@ -39,10 +39,11 @@ constexpr char kEndedWithDaemon[] = "ended_with_daemon";  // Mark in the rank's 
 constexpr size_t kMaxValueBytes = 64 << 10;
 
 absl::Status WriteText(const std::string& path, const std::string& text) {
+  errno = 0;
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file << text;
   file.close();
-  if (!file) return absl::ResourceExhaustedError(absl::StrCat("cannot write ", path));
+  if (!file) return ErrnoStatus(errno != 0 ? errno : EIO, "write", path);
   return absl::OkStatus();
 }
 
@@ -89,6 +90,7 @@ absl::Status Rank::Prepare(const struct Launch& launch) {
   RETURN_IF_ERROR(MakeDirectories(trainers));
   const std::string config = directory_.File("config.json");
   RETURN_IF_ERROR(WriteText(config, order_.config));
+  RETURN_IF_ERROR(ReserveExitReport(directory_.File("exit_report.json")));
   const std::optional<Sandbox>& sandbox = launch.sandbox;
   // The trainer's user may pass through the directory. Files that the trainer does not read are
   // readable by the daemon alone.
@@ -143,7 +145,8 @@ void Rank::Launch(channel::ChannelServer::Callbacks callbacks) {
     return absl::OkStatus();
   };
   if (const absl::Status status = start(); !status.ok()) {
-    Exited({.cause = ExitCause::kOther, .message = std::string(status.message())});
+    Exited({.cause = CauseOfFailedStart(status),
+            .message = absl::StrCat("could not be started: ", status.message())});
     return;
   }
   phase_ = Phase::kRunning;

@@ -21,7 +21,9 @@
 #include "common/json_fields.h"
 #include "common/log.h"
 #include "common/patient_read.h"
+#include "common/reserved_file.h"
 #include "common/status_macros.h"
+#include "common/text.h"
 #include "nlohmann/json.hpp"
 #include "worker/channel/exit_cause.h"
 #include "worker/channel/unsent.h"
@@ -69,6 +71,7 @@ using nlohmann::json;
 
 constexpr int kVersionOfFiles = 1;
 constexpr char kChecksum[] = "checksum";
+constexpr size_t kExitReportBytes = 16 << 10;
 constexpr uint32_t kNoDevice = std::numeric_limits<uint32_t>::max();
 
 // CRC-32C of the object's text, as nlohmann::json prints an object: its keys in order, no spaces.
@@ -113,7 +116,10 @@ absl::Status WriteJson(const std::string& path, const json& value) {
   std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
   file << text;
   file.close();
-  if (!file) return absl::ResourceExhaustedError(absl::StrCat("cannot write ", temporary));
+  if (!file) {
+    ::unlink(temporary.c_str());
+    return absl::ResourceExhaustedError(absl::StrCat("cannot write ", temporary));
+  }
   if (::rename(temporary.c_str(), path.c_str()) != 0) return ErrnoStatus(errno, "rename to", path);
   return absl::OkStatus();
 }
@@ -128,11 +134,16 @@ absl::StatusOr<T> Read(const json& object, const std::string& path) {
 }
 
 template <typename T>
-absl::Status Write(const std::string& path, const T& value) {
+json ObjectOf(const T& value) {
   json object = {{"version", kVersionOfFiles}};
   WriteFields(object, value);
   object[kChecksum] = ChecksumOf(object);
-  return WriteJson(path, object);
+  return object;
+}
+
+template <typename T>
+absl::Status Write(const std::string& path, const T& value) {
+  return WriteJson(path, ObjectOf(value));
 }
 
 }  // namespace
@@ -258,8 +269,28 @@ absl::StatusOr<uint32_t> ReadDevice(const RankDirectory& directory) {
   return uint32_t(device);
 }
 
+absl::Status ReserveExitReport(const std::string& path) {
+  return ReserveFile(path, kExitReportBytes);
+}
+
 absl::Status WriteExitReport(const std::string& path, const RankExit& exit) {
-  return Write(path, exit);
+  const absl::Status written = Write(path, exit);
+  if (written.ok()) {
+    ReleaseReserve(path);
+    return written;
+  }
+  RankExit shorter = exit;
+  // JSON may need six bytes for one.
+  shorter.message = std::string(CutUtf8(exit.message, kExitReportBytes / 8));
+  const absl::Status reserved = WriteReservedFile(path, JsonText(ObjectOf(shorter)) + "\n");
+  if (reserved.ok()) return reserved;
+  return absl::Status(written.code(), absl::StrCat(written.message(), "; ", reserved.message()));
+}
+
+ExitCause CauseOfFailedStart(const absl::Status& status) {
+  // The second has what ErrnoStatus has no word for: EMFILE, EAGAIN, ENOMEM, EIO.
+  const bool host = absl::IsResourceExhausted(status) || absl::IsInternal(status);
+  return host ? ExitCause::kStorage : ExitCause::kOther;
 }
 
 absl::StatusOr<RankExit> ReadExitReport(const std::string& path) {

@@ -17,6 +17,7 @@
 //     trainer_exit.json   its own last words, if it had any
 //     unsent.jsonl        what no daemon has acknowledged
 //   exit_report.json    the supervisor's: the process is gone, its descendants are reaped
+//   exit_report.json.room   the report's room on the disk, until the report is there
 //   reported            exists once the controller has acknowledged the exit
 // clang-format on
 //
@@ -98,9 +99,17 @@ absl::StatusOr<ProcessIdentity> FindSupervisor(const RankDirectory& directory);
 // of launch.json.
 absl::StatusOr<uint32_t> ReadDevice(const RankDirectory& directory);
 
-// Writes and reads exit_report.json.
+// Reserves room on the disk for exit_report.json, so that a rank that has ended is not lost to a
+// disk that has become full.
+absl::Status ReserveExitReport(const std::string& path);
+// Writes and reads exit_report.json. If the disk is full, the report goes into the reserved room,
+// with as much of its message as fits.
 absl::Status WriteExitReport(const std::string& path, const RankExit& exit);
 absl::StatusOr<RankExit> ReadExitReport(const std::string& path);
+// Returns the cause of a rank that could not be started: kStorage if this host failed, because its
+// disk is full or because it has no processes, descriptors or memory left. Then the job waits a
+// little and tries elsewhere, and no restart is counted.
+ExitCause CauseOfFailedStart(const absl::Status& status);
 // Reads trainer_exit.json, which has only a cause and a message.
 absl::StatusOr<RankExit> ReadTrainersReport(const RankDirectory& directory);
 

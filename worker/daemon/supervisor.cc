@@ -216,17 +216,22 @@ absl::Status Supervise(const std::string& directory) {
   ::umask(kPrivateUmask);
   const auto self = ReadProcess(::getpid());
   if (!self) return absl::InternalError("cannot read /proc/self/stat: is /proc mounted?");
-  RETURN_IF_ERROR(WriteSupervisor(absl::StrCat(directory, "/supervisor.json"), self->identity));
   const std::string report = absl::StrCat(directory, "/exit_report.json");
+  const auto not_started = [&](const absl::Status& status) {
+    return WriteExitReport(report,
+                           {.cause = CauseOfFailedStart(status),
+                            .message = absl::StrCat("could not be started: ", status.message())});
+  };
+  const absl::Status told =
+      WriteSupervisor(absl::StrCat(directory, "/supervisor.json"), self->identity);
+  if (!told.ok()) return not_started(told);
   const auto launch = ReadPatiently(
       [&] { return ReadLaunch(absl::StrCat(directory, "/launch.json")); }, kReadPatience);
   if (!launch.ok()) {
     return WriteExitReport(report, {.message = std::string(launch.status().message())});
   }
   Supervisor supervisor(directory, *launch);
-  if (absl::Status started = supervisor.Start(); !started.ok()) {
-    return WriteExitReport(report, {.message = std::string(started.message())});
-  }
+  if (const absl::Status started = supervisor.Start(); !started.ok()) return not_started(started);
   supervisor.WaitForTrainer();
   supervisor.ReapDescendants();
   if (const absl::Status synced = RankDirectory(directory).SyncReports(); !synced.ok()) {

@@ -5,9 +5,16 @@
 #include "common/files.h"
 #include "common/json.h"
 #include "common/log.h"
+#include "common/reserved_file.h"
+#include "common/text.h"
 #include "train/checkpoint/lineage.h"
 
 namespace trainyard {
+namespace {
+
+constexpr size_t kExitReportBytes = 16 << 10;
+
+}  // namespace
 
 ExitReport ReportOf(const TrainingResult& result) {
   switch (result.outcome) {
@@ -53,11 +60,26 @@ int ExitCode(const ExitReport& report) {
   return report.cause == ExitCause::kCompleted || report.cause == ExitCause::kStopped ? 0 : 1;
 }
 
+void ReserveExitReport(const std::string& path) {
+  if (path.empty()) return;
+  const absl::Status status = ReserveFile(path, kExitReportBytes);
+  if (!status.ok()) LogWarning("exit_report_not_reserved", {{"error", status.message()}});
+}
+
 void WriteExitReport(const std::string& path, const ExitReport& report) {
   if (path.empty()) return;
-  const nlohmann::json json = {
-      {"version", 1}, {"cause", Name(report.cause)}, {"message", report.message}};
-  const absl::Status status = WriteFileAtomic(path, JsonText(json, 2) + "\n");
+  const auto text = [&](absl::string_view message) {
+    const nlohmann::json json = {
+        {"version", 1}, {"cause", Name(report.cause)}, {"message", std::string(message)}};
+    return JsonText(json, 2) + "\n";
+  };
+  absl::Status status = WriteFileAtomic(path, text(report.message));
+  if (status.ok()) {
+    ReleaseReserve(path);
+    return;
+  }
+  // JSON may need six bytes for one.
+  status = WriteReservedFile(path, text(CutUtf8(report.message, kExitReportBytes / 8)));
   if (!status.ok()) LogError("exit_report_failed", {{"error", status.message()}});
 }
 

@@ -306,6 +306,7 @@ int Train(const Flags& flags) {
   TrainerConfig config;
   absl::Status read = ReadConfig(flags.config, config);
   if (read.ok()) read = Allow(flags.allow, config);
+  if (config.rank) ReserveExitReport(config.rank->exit_report);
   const ExitReport report = read.ok() ? RunAndReport(config, flags, stop, *fault) : ReportOf(read);
   const int code = ExitCode(report);
   if (code == 0) {

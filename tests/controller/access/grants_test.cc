@@ -55,6 +55,32 @@ TEST(Grants, AreFoundWhileTheDiskHangs) {
 
 // Bug it must catch: a controller without a free descriptor at its start took the grants for
 // revoked, and did not look again until one was made or removed.
+// Bug it must catch: each retry of `token create` leaves a token that nobody has seen.
+TEST(Grants, ARepeatedRequestLeavesOneGrant) {
+  const TempDirectory directory;
+  const std::string path = directory.path() + "/grants";
+  auto grants = Grants::Open(path, RealClock());
+  ASSERT_TRUE(grants.ok()) << grants.status();
+  const auto put = [&](const std::string& request_id, const std::string& creator) {
+    StoredGrant grant = MakeGrant();
+    grant.request_id = request_id;
+    grant.grant.set_created_by(creator);
+    EXPECT_TRUE((*grants)->Put(grant).ok());
+    return grant.grant.id();
+  };
+  const std::string first = put("r", "alice");
+  grants = Grants::Open(path, RealClock());  // The controller died before it had answered.
+  ASSERT_TRUE(grants.ok()) << grants.status();
+  EXPECT_TRUE((*grants)->Knows(first));
+  const std::string second = put("r", "alice");
+  EXPECT_FALSE((*grants)->Knows(first));
+  put("r", "bob");
+  put("", "alice");
+  put("", "alice");
+  EXPECT_TRUE((*grants)->Knows(second));
+  EXPECT_EQ((*grants)->List().size(), 4u);
+}
+
 TEST(Grants, AStartWaitsForThoseThatCannotBeReadForAMoment) {
   const TempDirectory directory;
   const std::string path = directory.path() + "/grants";

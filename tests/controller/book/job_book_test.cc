@@ -11,7 +11,7 @@
 
 #include "controller/jobs/job_id.h"
 #include "tests/controller/testing/cluster_fixture.h"
-#include "tests/controller/testing/full_disk.h"
+#include "tests/testing/full_disk.h"
 
 namespace trainyard::controller {
 namespace {
@@ -412,6 +412,24 @@ TEST_F(JobBookTest, EveryStepThatARecoveryRepeatsCountsAsRepeated) {
   EXPECT_EQ(Get(id)->progress.step, 6);
   EXPECT_DOUBLE_EQ(Metric("badput_seconds_total", "repeated_steps"), 0.5);
   EXPECT_DOUBLE_EQ(Metric("goodput_ratio"), 3.0 / 9);
+}
+
+TEST_F(JobBookTest, OnlySoManyJobsThatHaveEndedHaveSeries) {
+  limits_.old_series = 2;
+  RestartController();
+  FakeWorker worker = Connect("w", 1);
+  std::vector<std::string> ids;
+  for (int i = 0; i < 3; ++i) {
+    ids.push_back(Submit(1));
+    Tick();
+    const Snapshot job = ReadyAll(ids.back(), worker);
+    EXPECT_TRUE(HasSeries("restarts_total", ids.back()));
+    Say(worker, Status(job, 0, RankState::kExited, ExitCause::kCompleted));
+    ASSERT_EQ(Get(ids.back())->state, JobState::kSucceeded);
+  }
+  EXPECT_FALSE(HasSeries("restarts_total", ids[0]));
+  EXPECT_TRUE(HasSeries("restarts_total", ids[1]));
+  EXPECT_TRUE(HasSeries("restarts_total", ids[2]));
 }
 
 TEST_F(JobBookTest, WhatIsToldAfterTheStoreClosedIsRefusedAndDoesNotHang) {

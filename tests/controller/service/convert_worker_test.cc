@@ -169,6 +169,10 @@ TEST(ConvertWorker, EveryReportNamesAJobByItsId) {
   saved.mutable_checkpoint()->set_job_id("j-0000000000");
   saved.mutable_checkpoint()->mutable_checkpoint()->set_path(long_path);
   EXPECT_TRUE(absl::IsInvalidArgument(ApplyBounds(saved)));
+  saved.mutable_checkpoint()->mutable_checkpoint()->set_path("/runs/a");
+  saved.mutable_checkpoint()->set_duration_seconds(-5);  // Counters only grow.
+  EXPECT_TRUE(ApplyBounds(saved).ok());
+  EXPECT_EQ(saved.checkpoint().duration_seconds(), 0);
   ready.mutable_rank_status()->set_job_id("j-0000000000");
   ready.mutable_rank_status()->add_loadable()->set_path(long_path);
   ready.mutable_rank_status()->add_loadable()->set_path("/runs/a");

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <google/protobuf/text_format.h>
 
+#include "common/stream_open.h"
 #include "tests/controller/testing/server_fixture.h"
 #include "trainyard/v1/error_details.pb.h"
 
@@ -197,6 +198,31 @@ TEST_F(JobServiceTest, ListsByPageAndState) {
             grpc::StatusCode::INVALID_ARGUMENT);
 }
 
+// Bug it must catch: a page of a thousand large specs that no client takes.
+TEST_F(JobServiceTest, APageOfLargeJobsEndsEarly) {
+  v1::JobSpec spec = Spec();
+  (*spec.mutable_labels())["big"].assign(700 << 10, 'x');
+  std::vector<std::string> ids;
+  for (int i = 0; i < 5; ++i) ids.push_back(MustSubmit(spec));
+  std::vector<std::string> listed;
+  v1::ListJobsRequest request;
+  int pages = 0;
+  do {
+    grpc::ClientContext context;
+    SetDeadline(context);
+    v1::ListJobsResponse response;
+    const grpc::Status status = jobs_->ListJobs(&context, request, &response);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    ASSERT_LT(response.ByteSizeLong(), 3u << 20);
+    for (const v1::Job& job : response.jobs()) listed.push_back(job.id());
+    request.set_page_token(response.next_page_token());
+    ++pages;
+  } while (!request.page_token().empty());
+  std::reverse(ids.begin(), ids.end());
+  EXPECT_EQ(listed, ids);
+  EXPECT_EQ(pages, 2);
+}
+
 TEST_F(JobServiceTest, UnknownJobsAreNotFoundAndNamed) {
   v1::GetJobRequest request;
   request.set_job_id("j-0000000000");
@@ -319,6 +345,23 @@ TEST_F(JobServiceTest, ServerShutsDownUnderOpenStreams) {
   while (stream->Read(&response)) {
   }
   EXPECT_FALSE(stream->Finish().ok());
+}
+
+// Bug it must catch: whoever follows a job without output is told, after the controller was away,
+// that no controller had ever answered.
+TEST_F(JobServiceTest, AStreamIsSaidToBeServedBeforeItHasAMessage) {
+  v1::StreamLogsRequest request;
+  request.set_job_id(MustSubmit(Spec()));
+  request.set_follow(true);
+  grpc::ClientContext context;
+  SetDeadline(context);
+  const auto stream = jobs_->StreamLogs(&context, request);
+  stream->WaitForInitialMetadata();
+  EXPECT_TRUE(context.GetServerInitialMetadata().contains(kStreamOpen));
+  context.TryCancel();
+  v1::StreamLogsResponse response;
+  EXPECT_FALSE(stream->Read(&response));
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
 TEST_F(JobServiceTest, LogsOfARankThatTheJobDoesNotHaveAreRefusedNamingThoseItHas) {

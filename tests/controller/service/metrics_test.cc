@@ -265,6 +265,14 @@ TEST_F(MetricsTest, GroupsWithoutEndMakeSeriesWithAnEnd) {
   EXPECT_THAT(Page(), ::testing::Not(HasSubstr("group=\"g256\"")));
 }
 
+// Bug it must catch: whoever submits and cancels thousands of jobs makes series without end.
+TEST_F(MetricsTest, AJobThatWasNeverPlacedHasNoSeries) {
+  const std::string id = MustSubmit(Spec());
+  Cancel(id);
+  EXPECT_THAT(Page(), HasSubstr("trainyard_jobs_finished_total{outcome=\"cancelled\"} 1"));
+  EXPECT_THAT(Page(), ::testing::Not(HasSubstr(id)));
+}
+
 TEST_F(MetricsTest, ScrapePassesPromtool) {
   RunAJob();
   const std::string path = directory_.path() + "/page";

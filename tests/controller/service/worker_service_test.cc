@@ -7,8 +7,8 @@
 
 #include "controller/service/convert_worker.h"
 #include "controller/service/stream_link.h"
-#include "tests/controller/testing/full_disk.h"
 #include "tests/controller/testing/server_fixture.h"
+#include "tests/testing/full_disk.h"
 #include "train/config/resolved_job.h"
 
 namespace trainyard::controller {
@@ -16,7 +16,23 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class WorkerServiceTest : public ServerFixture {};
+class WorkerServiceTest : public ServerFixture {
+ protected:
+  std::vector<std::string> LogsAfter(const std::string& id, uint64_t after) {
+    v1::StreamLogsRequest request;
+    request.set_job_id(id);
+    request.set_after(after);
+    grpc::ClientContext context;
+    SetDeadline(context);
+    const auto stream = jobs_->StreamLogs(&context, request);
+    std::vector<std::string> texts;
+    for (v1::StreamLogsResponse response; stream->Read(&response);) {
+      for (const v1::LogLine& line : response.lines()) texts.push_back(line.text());
+    }
+    EXPECT_TRUE(stream->Finish().ok());
+    return texts;
+  }
+};
 
 TEST_F(WorkerServiceTest, RunsAJobToItsEnd) {
   auto worker = Worker("w", 2);
@@ -311,6 +327,12 @@ TEST_F(WorkerServiceTest, LogsAreKeptAndFollowed) {
   v1::StreamLogsResponse response;
   ASSERT_TRUE(stream->Read(&response));
   EXPECT_EQ(response.lines(0).text(), "first");
+  EXPECT_EQ(response.lines(0).n(), 1u);
+  EXPECT_EQ(LogsAfter(id, 0), std::vector<std::string>({"first", "second"}));
+  EXPECT_EQ(LogsAfter(id, 1), std::vector<std::string>{"second"});
+  for (const uint64_t after : {uint64_t{2}, uint64_t{1} << 63, ~uint64_t{0}}) {
+    EXPECT_EQ(LogsAfter(id, after), std::vector<std::string>()) << after;
+  }
   worker->Exit(id, 1, 0, v1::EXIT_CAUSE_BAD_INPUT);
   while (stream->Read(&response)) {
   }

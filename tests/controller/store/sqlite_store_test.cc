@@ -15,8 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "controller/store/schema.h"
 #include "controller/store/sqlite_reader.h"
-#include "tests/controller/testing/full_disk.h"
 #include "tests/controller/testing/temp_directory.h"
+#include "tests/testing/full_disk.h"
 
 namespace trainyard::controller {
 namespace {
@@ -293,9 +293,33 @@ TEST(SqliteStore, HistoryIsBounded) {
   EXPECT_EQ(page->lines.size(), 300u);
   EXPECT_EQ(page->lines.back().text, "1024");
   EXPECT_TRUE(store->ReadLogs(1, page->last, -1, 10)->lines.empty());
+  EXPECT_EQ(page->numbers.front(), 725u);
+  EXPECT_EQ(page->numbers.back(), 1024u);
   EXPECT_EQ(store->ReadLogs(1, 0, 1, 10'000)->lines.size(), 150u);
   EXPECT_EQ(store->ReadSteps(1, 0, 10'000)->size(), 100u);
   EXPECT_EQ(store->ReadEvents(1)->size(), 10u);
+}
+
+// SQLite's integers are signed: the greatest cursors of a request are none of them.
+TEST(SqliteStore, NothingComesAfterACursorBeyondAllNumbers) {
+  const TempDirectory directory;
+  const auto store = Open(directory.path(), {});
+  WriteBatch batch;
+  batch.logs.push_back({1, {absl::FromUnixSeconds(1), 1, 0, "line"}});
+  StepRecord step;
+  step.step = 1;
+  step.complete = true;
+  batch.steps.push_back({1, step});
+  batch.audit.push_back({.caller = "alice"});
+  ASSERT_TRUE(Put(*store, std::move(batch)).ok());
+  EXPECT_EQ(store->ReadSteps(1, 0, 10)->size(), 1u);
+  EXPECT_EQ(store->ReadLogs(1, 0, -1, 10)->lines.size(), 1u);
+  EXPECT_EQ(store->ReadAudit(0, 10)->size(), 1u);
+  for (const uint64_t after : {uint64_t{1} << 63, ~uint64_t{0}}) {
+    EXPECT_TRUE(store->ReadSteps(1, after, 10)->empty()) << after;
+    EXPECT_TRUE(store->ReadLogs(1, after, -1, 10)->lines.empty()) << after;
+    EXPECT_TRUE(store->ReadAudit(after, 10)->empty()) << after;
+  }
 }
 
 TEST(SqliteStore, OldEndedJobsAreForgottenWithTheirHistory) {

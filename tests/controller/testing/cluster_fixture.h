@@ -74,11 +74,11 @@ class ClusterFixture : public ::testing::Test {
     registry_ = std::make_shared<prometheus::Registry>();
     metrics_ = std::make_unique<ControllerMetrics>(*registry_);
     time_ = std::make_unique<BelievedTime>(clock_);
-    auto book = JobBook::Create(*time_, *store_, *metrics_);
+    auto book = JobBook::Create(*time_, *store_, *metrics_, limits_);
     ASSERT_TRUE(book.ok()) << book.status();
     book_ = *std::move(book);
     coordinator_ = std::make_unique<Coordinator>(
-        clock_, *book_, *metrics_, [] {}, CoordinatorOptions{.gauges_every = {}});
+        *time_, *book_, *metrics_, [] {}, CoordinatorOptions{.gauges_every = {}});
   }
   void StopController() {
     if (store_ != nullptr) store_->Close();
@@ -263,6 +263,7 @@ class ClusterFixture : public ::testing::Test {
   }
 
   absl::Duration detach_;  // Of the workers that connect next.
+  JobBookLimits limits_;   // Of the controller that starts next.
   const TempDirectory directory_;
   FakeClock clock_;
   std::unique_ptr<BelievedTime> time_;

@@ -52,6 +52,35 @@ TEST_F(CoordinatorTest, QueuedJobSaysWhatItWaitsFor) {
   EXPECT_EQ(Get(id)->state, JobState::kStarting);
 }
 
+// Bug it must catch: a clock that leaps for a moment makes negative waits, and a day of loss.
+TEST_F(CoordinatorTest, AClockThatLeapsCostsAJobNothing) {
+  const auto waited = [&] {
+    double sum = -1;
+    for (const auto& family : registry_->Collect()) {
+      if (family.name != "trainyard_queue_wait_seconds") continue;
+      for (const auto& metric : family.metric) sum = metric.histogram.sample_sum;
+    }
+    return sum;
+  };
+  FakeWorker worker = Connect("w", 1);
+  const std::string id = Submit(1);
+  clock_.Advance(absl::Seconds(2));
+  clock_.JumpWall(-absl::Hours(1));
+  Tick();
+  EXPECT_EQ(waited(), 2);
+  clock_.JumpWall(absl::Hours(25));
+  clock_.Advance(absl::Seconds(3));
+  Snapshot job = ReadyAll(id, worker);
+  EXPECT_EQ(Metric("badput_seconds_total", "startup"), 3);
+  EXPECT_LT(*job->start_time - job->create_time, absl::Minutes(1));
+  EXPECT_GE(*job->start_time, job->create_time);
+  Say(worker, Status(job, 0, RankState::kExited, ExitCause::kSignal, 9));
+  clock_.JumpWall(-absl::Hours(24));
+  clock_.Advance(absl::Seconds(4));
+  Tick();
+  EXPECT_EQ(Metric("badput_seconds_total", "recovery"), 4);
+}
+
 // Catches the reason of an attempt's end that stands while the job waits for what is not there.
 TEST_F(CoordinatorTest, AJobThatLostItsDevicesSaysWhatItWaitsFor) {
   FakeWorker a = Connect("a", 1), b = Connect("b", 1);

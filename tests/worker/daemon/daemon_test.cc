@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
 #include "tests/testing/fake_clock.h"
+#include "tests/testing/full_disk.h"
 #include "tests/worker/daemon/testing.h"
 #include "worker/channel/line_socket.h"
 #include "worker/channel/unsent.h"
@@ -95,6 +96,29 @@ TEST_F(DaemonTest, ReportsARankFromStartToExitWithItsExitLast) {
   ASSERT_EQ(heard_->checkpoints().size(), 1u);
   EXPECT_EQ(heard_->checkpoints()[0].checkpoint.path, "/data/step-100");
   EXPECT_EQ(heard_->kinds().back(), "status");
+}
+
+// Bug it must catch: three starts on a full disk within a second, and the job has failed.
+TEST_F(DaemonTest, ARankThatAFullDiskKeepsFromStartingIsNoFaultOfItsJob) {
+  {
+    const FullDisk full;
+    daemon_->StartRanks(Order("job", 1, {"report:completed:"}));
+    const auto exited = heard_->Await(id_, RankState::kExited);
+    ASSERT_TRUE(exited);
+    EXPECT_EQ(exited->cause, ExitCause::kStorage);
+    EXPECT_THAT(exited->message, HasSubstr("could not be started: cannot write"));
+  }
+  daemon_->StartRanks(Order("job", 2, {"report:completed:"}));
+  const auto next = heard_->Await({"job", 2, 0}, RankState::kExited);
+  ASSERT_TRUE(next);
+  EXPECT_EQ(next->cause, ExitCause::kCompleted);
+  EXPECT_FALSE(DirectoryOf({"job", 2, 0}).Has("exit_report.json.room"));
+}
+
+TEST_F(DaemonTest, ARankHasRoomForItsReportWhileItRuns) {
+  daemon_->StartRanks(Order("job", 1, {"ready", "wait"}));
+  ASSERT_TRUE(heard_->Await(id_, RankState::kReady));
+  EXPECT_GE(ReadFile(DirectoryOf(id_).File("exit_report.json.room")).value_or("").size(), 4096u);
 }
 
 TEST_F(DaemonTest, ForwardsTheLog) {

@@ -63,6 +63,50 @@ TEST(OutboxTest, NoticesGoFirstWithoutSequenceAndDieWithTheConnection) {
   EXPECT_THAT(SendAll(outbox), ElementsAre(1));
 }
 
+std::vector<std::string> LinesSent(Outbox& outbox) {
+  std::vector<std::string> lines;
+  while (const auto next = outbox.Next(absl::ZeroDuration())) {
+    const auto* notice = std::get_if<Notice>(&next->message);
+    if (notice == nullptr) continue;
+    for (const LogRecord& line : std::get<LogReport>(*notice).lines) lines.push_back(line.text);
+  }
+  return lines;
+}
+
+LogReport Line(const std::string& text) { return {.job_id = "job", .lines = {{.text = text}}}; }
+
+// Bug it must catch: output that was on its way when the connection broke is nowhere.
+TEST(OutboxTest, LogsThatMayNotHaveArrivedAreSentAgain) {
+  Outbox outbox;
+  outbox.Add(Line("before the step"));
+  outbox.Add(Step(1));
+  EXPECT_THAT(LinesSent(outbox), ElementsAre("before the step"));
+  outbox.Add(Line("on its way"));
+  EXPECT_THAT(LinesSent(outbox), ElementsAre("on its way"));
+  outbox.Acknowledge(1);
+  outbox.Add(Line("not sent"));
+  outbox.Rewind();
+  EXPECT_THAT(LinesSent(outbox),
+              ElementsAre(::testing::HasSubstr("may be there twice"), "on its way", "not sent"));
+  outbox.Add(Step(2));
+  EXPECT_THAT(LinesSent(outbox), ElementsAre());
+  outbox.Acknowledge(2);
+  outbox.Rewind();
+  EXPECT_THAT(LinesSent(outbox), ElementsAre());
+}
+
+// A report that is sent again after a line says of the line no more than on its first way.
+TEST(OutboxTest, ALineHasArrivedWithTheReportBehindIt) {
+  Outbox outbox;
+  outbox.Add(Step(1));
+  EXPECT_THAT(LinesSent(outbox), ElementsAre());
+  outbox.Add(Line("behind the step"));
+  EXPECT_THAT(LinesSent(outbox), ElementsAre("behind the step"));
+  outbox.Acknowledge(1);
+  outbox.Rewind();
+  EXPECT_THAT(LinesSent(outbox), ElementsAre(::testing::_, "behind the step"));
+}
+
 // Bug it must catch: a bound that drops an exit, after which the controller waits for ever.
 TEST(OutboxTest, TheOldestStepsGoBeyondTheBoundAndStatusesStay) {
   Outbox outbox(3);

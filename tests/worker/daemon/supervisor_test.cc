@@ -57,6 +57,7 @@ class SupervisorTest : public ::testing::Test {
                                      {"exit_report", rank_.File("trainer_exit.json")}}}};
     ASSERT_TRUE(WriteFileAtomic(rank_.File("config.json"), config.dump()).ok());
     ASSERT_TRUE(WriteLaunch(rank_, launch_).ok());
+    ASSERT_TRUE(ReserveExitReport(rank_.File("exit_report.json")).ok());
     const auto pid = SpawnSession({.arguments = {WorkerProgram(), "--supervise", rank_.path()},
                                    .environment = environment_,
                                    .output = rank_.File("supervisor.log")});
@@ -139,6 +140,24 @@ TEST_F(SupervisorTest, AnExitWithoutReportIsNotSuccessAndQuotesTheOutput) {
   const RankExit exit = AwaitExit();
   EXPECT_EQ(exit.cause, ExitCause::kOther);
   EXPECT_THAT(exit.message, HasSubstr("assertion failed: x > 0"));
+}
+
+// A file of this name can then not be replaced, as on a full disk.
+void Obstruct(const std::string& path) { ASSERT_TRUE(MakeDirectories(path + ".tmp").ok()); }
+
+// Bug it must catch: a job that has completed is taken for killed, because the disk is full.
+TEST_F(SupervisorTest, AReportThatTheDiskDoesNotTakeGoesIntoTheReservedRoom) {
+  Obstruct(rank_.File("exit_report.json"));
+  Start({"report:completed:", "exit:0"});
+  EXPECT_EQ(AwaitExit().cause, ExitCause::kCompleted);
+}
+
+TEST_F(SupervisorTest, ASupervisorThatCannotNameItselfBlamesTheHost) {
+  Obstruct(rank_.File("supervisor.json"));
+  Start({"exit:0"});
+  const RankExit exit = AwaitExit();
+  EXPECT_EQ(exit.cause, ExitCause::kStorage);
+  EXPECT_THAT(exit.message, HasSubstr("could not be started: cannot write"));
 }
 
 // Of the signals of a crash the one that no sanitizer catches in the trainer's stead.

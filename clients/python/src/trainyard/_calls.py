@@ -30,6 +30,7 @@ _UNREACHABLE_SECONDS = 3.0  # A call is repeated for so long without any answer.
 _AWAY_SECONDS = 60.0  # A stream that was served before is repeated for so long.
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 1.0
+_STREAM_OPEN = "trainyard-stream-open"  # common/stream_open.h.
 
 
 @dataclass(frozen=True)
@@ -185,6 +186,11 @@ class Attempts:
             return _STREAM_SECONDS
         return max(0.001, min(_STREAM_SECONDS, self._until - time.monotonic()))
 
+    def opened(self, metadata: Any) -> None:
+        """Called with the initial metadata of a stream, which may have no message for hours."""
+        if any(key == _STREAM_OPEN for key, _ in metadata or ()):
+            self.answered()
+
     def answered(self) -> None:
         self._served = True
         self._failing_since = None
@@ -301,16 +307,21 @@ class Logs:
 
     def __init__(self, job: JobOrId, rank: int | None, follow: bool):
         self._request = job_pb2.StreamLogsRequest(job_id=job_id(job), rank=rank, follow=follow)
+        # A controller of an earlier release numbers no lines, and its stream starts over.
         self._seen = 0  # Lines that were returned.
-        self._skip = 0  # Lines to leave out: a stream that is opened again starts over.
+        self._skip = 0  # Lines to leave out if they have no numbers.
+        self._continues = False
 
     def request(self) -> job_pb2.StreamLogsRequest:
         self._skip = self._seen
+        self._continues = self._request.after > 0
         return self._request
 
     def take(self, response: job_pb2.StreamLogsResponse) -> Iterable[records.LogLine]:
         for line in response.lines:
-            if self._skip > 0:
+            if line.n > 0:
+                self._request.after = line.n
+            if self._skip > 0 and not (self._continues and line.n > 0):
                 self._skip -= 1
                 continue
             self._seen += 1

@@ -166,6 +166,7 @@ class Client:
             call = self._open(
                 stream.method, stream.request(), attempts.stream_seconds(), attempts)
             try:
+                attempts.opened(call.initial_metadata())
                 for response in call:
                     attempts.answered()
                     yield from stream.take(response)

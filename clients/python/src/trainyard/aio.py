@@ -128,6 +128,7 @@ class Client:
             call = self._open(
                 stream.method, stream.request(), attempts.stream_seconds(), attempts)
             try:
+                attempts.opened(await call.initial_metadata())
                 async for response in call:
                     attempts.answered()
                     for item in stream.take(response):

@@ -7,7 +7,7 @@
 
 #include "common/check.h"
 
-namespace trainyard::controller {
+namespace trainyard {
 
 // While it lives nothing is written to files beyond their first bytes, of which there are none
 // unless a test says so: that needs no privileges.
@@ -25,4 +25,4 @@ class FullDisk {
   rlimit usual_{};
 };
 
-}  // namespace trainyard::controller
+}  // namespace trainyard

@@ -240,11 +240,11 @@ NARROW = (
            "for dims that are no multiples of 8, and f32: bound by its sums"),
     Excuse(r"widened_product\.cu WidenedKernel<.*", "LDG.8:* LDG.16:* LDG.32:* STG.16:* STG.32:*",
            "for products in 8 bits that cuBLASLt does not have: bound by its sums"),
-    Excuse(r"grouped_matmul\.cu RowsKernel<TensorProduct.*", "LDG.32:36 STG.32:64",
-           "offsets of groups; mma.sync leaves two neighbours with a thread, once where the product is"
-           " added to them and once where it is not"),
-    Excuse(r"grouped_matmul\.cu WeightsKernel<TensorProduct.*", "LDG.32:2 LDG.64:32 STG.64:64",
-           "offsets of groups; mma.sync leaves two neighbours with a thread"),
+    Excuse(r"grouped_matmul\.cu RowsKernel<TensorProduct.*", "LDG.32:38 STG.32:32",
+           "offsets and scales of groups; mma.sync leaves two neighbours with a thread"),
+    Excuse(r"grouped_matmul\.cu WeightsKernel<TensorProduct.*", "LDG.32:4 LDG.64:32 STG.64:64",
+           "offsets and scales of groups; mma.sync leaves two neighbours with a thread, once where the"
+           " product is added to them and once where it is not"),
 )
 
 # These kernels must multiply on the tensor cores, and no others do. cuDNN does most attention there,

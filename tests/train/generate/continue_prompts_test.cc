@@ -1,7 +1,7 @@
-// Proves that what a model writes after a prompt does not depend on the prompts beside it, nor on how
-// many there are at once: in every family, with tokens that are drawn and with the likeliest ones,
-// texts of a batch are those of each prompt alone. Prompts have very different lengths, outgrow the
-// window, and end early, by a token or a text, so that others take their places.
+// Proves that what a model writes after a prompt does not depend on the prompts beside it, nor on
+// how many there are at once: in every family, with tokens that are drawn and with the likeliest
+// ones, texts of a batch are those of each prompt alone. Prompts have very different lengths,
+// outgrow the window, and end early, by a token or a text, so that others take their places.
 //
 // Bugs it must catch: draws or keys of another prompt, and a place that keeps an earlier text.
 

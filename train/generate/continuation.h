@@ -50,8 +50,8 @@ class Continuation {
   bool ended() const { return ended_; }
   Ending ending() const { return ending_; }
 
-  // Draws the next token of a text that has not ended. `logits` are of the model's vocabulary, which
-  // may have more ids than the tokenizer. Errors: those of Tokenizer::Decode.
+  // Draws the next token of a text that has not ended. `logits` are of the model's vocabulary,
+  // which may have more ids than the tokenizer. Errors: those of Tokenizer::Decode.
   absl::Status Add(std::span<const float> logits);
 
   // Ends a text of no tokens.

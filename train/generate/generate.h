@@ -56,18 +56,18 @@ struct Prompts {
 // Goes on with each prompt, options.batch of them at once, and calls `write` with a line for each,
 // in their order: the object of JSON of the prompt's line (`prompt`, for a text), to which the
 // fields `generated`, `tokens` and `ended_by` are added. Each prompt has draws of its own, which
-// depend on the seed and its place among the prompts. Of `options`, `prompt`, `chat` and `system` do
-// not count. Errors: those of Generate, and of ReadPromptLines, with file and line. Prompts that
+// depend on the seed and its place among the prompts. Of `options`, `prompt`, `chat` and `system`
+// do not count. Errors: those of Generate, and of ReadPromptLines, with file and line. Prompts that
 // cannot be read are found before the first one is answered.
 absl::Status GenerateEach(const GenerateOptions& options, const Prompts& prompts,
                           const Backend& backend,
                           const std::function<void(const std::string&)>& write);
 
-// Answers the question of each line of a file (ReadChatQuestion), options.batch of them at once, and
-// calls `write` with the line's object of JSON, to which the field `generated` is added. All answers
-// have the same draws, so that an answer does not depend on the other lines. Of `options`, `prompt`,
-// `chat` and `system` do not count. Errors: those of Generate, and of ReadChatQuestion with file and
-// line; no question is answered then. INVALID_ARGUMENT: a line has the field already.
+// Answers the question of each line of a file (ReadChatQuestion), options.batch of them at once,
+// and calls `write` with the line's object of JSON, to which the field `generated` is added. All
+// answers have the same draws, so that an answer does not depend on the other lines. Of `options`,
+// `prompt`, `chat` and `system` do not count. Errors: those of Generate, and of ReadChatQuestion
+// with file and line; no question is answered then. INVALID_ARGUMENT: a line has the field already.
 absl::Status AnswerChats(const GenerateOptions& options, const std::string& path,
                          const Backend& backend,
                          const std::function<void(const std::string&)>& write);

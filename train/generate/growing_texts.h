@@ -33,10 +33,11 @@ class GrowingTexts {
     std::vector<std::pair<size_t, int64_t>> of_places;
   };
   // Reads tokens that each text has beyond those of the last call. An empty text is none. If a text
-  // has more tokens than the cache, the model sees the last ones of it: at least half as many as the
-  // cache holds, beginning at a multiple of that. Calls `use` once or more, together for each text
-  // that is now read to its end. The others, which have several new tokens, need further calls:
-  // meanwhile the texts beside them grow. What a text gets does not depend on the texts beside it.
+  // has more tokens than the cache, the model sees the last ones of it: at least half as many as
+  // the cache holds, beginning at a multiple of that. Calls `use` once or more, together for each
+  // text that is now read to its end. The others, which have several new tokens, need further
+  // calls: meanwhile the texts beside them grow. What a text gets does not depend on the texts
+  // beside it.
   void Read(std::span<const std::span<const int32_t>> texts,
             const std::function<void(const Rows&)>& use);
   // Says that the next text at this place is another one.

@@ -38,8 +38,8 @@ class InferenceModel {
 
   // Loads the newest good checkpoint, and logs why newer ones were refused. Weights are widened to
   // f32; weights in f64 stay in f64. Errors: those of FindCheckpoint and of TokenizerOf.
-  // INVALID_ARGUMENT: the model reads no text, or is not made for such a window. FAILED_PRECONDITION:
-  // so many texts do not fit into memory; the message has how many do.
+  // INVALID_ARGUMENT: the model reads no text, or is not made for such a window.
+  // FAILED_PRECONDITION: so many texts do not fit into memory; the message has how many do.
   static absl::StatusOr<InferenceModel> Load(const Options& options, Use use,
                                              const Backend& backend);
 
@@ -60,9 +60,9 @@ class InferenceModel {
   size_t texts() const { return texts_; }
   // Reads what each text has beyond those of the last call, which were at the same places. An empty
   // text is none. The model sees the last tokens of a text: all if the window holds them, and else
-  // as GrowingTexts::Read says. Models with recurrent layers, whose state is not kept, read the last
-  // window() tokens anew each time. Of texts() of more than one, some may need further calls until
-  // IsRead.
+  // as GrowingTexts::Read says. Models with recurrent layers, whose state is not kept, read the
+  // last window() tokens anew each time. Of texts() of more than one, some may need further calls
+  // until IsRead.
   void Read(std::span<const std::span<const int32_t>> texts);
   // Whether the text at this place was read to its end by the last Read.
   bool IsRead(size_t place) const { return is_read_[place]; }

@@ -1,7 +1,7 @@
-// Proves that what a model writes after a prompt does not depend on the prompts beside it, nor on how
-// many there are at once: in every family, with tokens that are drawn and with the likeliest ones,
-// texts of a batch are those of each prompt alone. Prompts have very different lengths, outgrow the
-// window, and end early, by a token or a text, so that others take their places.
+// Proves that what a model writes after a prompt does not depend on the prompts beside it, nor on
+// how many there are at once: in every family, with tokens that are drawn and with the likeliest
+// ones, texts of a batch are those of each prompt alone. Prompts have very different lengths,
+// outgrow the window, and end early, by a token or a text, so that others take their places.
 //
 // Bugs it must catch: draws or keys of another prompt, and a place that keeps an earlier text.
 
@@ -100,18 +100,23 @@ class ContinuePromptsTest : public ::testing::TestWithParam<std::string> {
 TEST_P(ContinuePromptsTest, ABatchWritesWhatEachPromptWritesAlone) {
   for (const double temperature : {0.0, 1.0}) {
     ContinuationOptions options = {.tokens = 17, .sampling = {.temperature = temperature}};
-    // Two texts end with a token that they have drawn, and one with a text.
     for (EncodedPrompt& prompt : prompts_) prompt.end.reset();
     const std::vector<Written> whole = Alone(options);
+    // Two texts end at a token that they draw, if they have one that is a character. The likeliest
+    // tokens of such models are too much alike for a text that ends one of them only.
+    int ends = 0;
     for (const size_t i : {size_t{1}, size_t{6}}) {
-      const auto byte = [&](size_t at) { return int32_t(uint8_t(whole[i].text.at(at))); };
-      prompts_[i].end = byte(whole[i].text.size() / 2);
+      const size_t at = whole[i].text.find_first_not_of('?', 3);
+      if (at == std::string::npos || uint8_t(whole[i].text[at]) > 127) continue;
+      prompts_[i].end = int32_t(whole[i].text[at]);
+      ++ends;
     }
-    options.stop = {whole[3].text.substr(4, 2)};
+    if (temperature > 0) options.stop = {whole[3].text.substr(3, 6)};
     const std::vector<Written> alone = Alone(options);
     std::map<Ending, int> endings;
     for (const Written& written : alone) ++endings[written.ending];
-    EXPECT_GT(endings[Ending::kStopText], 0);
+    EXPECT_EQ(endings[Ending::kEndToken], ends);
+    EXPECT_EQ(endings[Ending::kStopText], int(temperature > 0));
     EXPECT_GT(endings[Ending::kLength], 0);
     for (const int64_t texts : {2, 4, 9}) {
       InferenceModel model = Load(texts);

@@ -1,8 +1,8 @@
 // Proves that texts which are read piece by piece, several at once, with keys and values kept, have
-// the logits of each text read alone and at once, in every family that can keep them: windows, sinks,
-// scaled and learned positions, latent attention and experts included. A text that outgrows the
-// cache goes on from its last part. In f64 no bit of a text's logits depends on the texts beside it,
-// on its place, or on how many places there are.
+// the logits of each text read alone and at once, in every family that can keep them: windows,
+// sinks, scaled and learned positions, latent attention and experts included. A text that outgrows
+// the cache goes on from its last part. In f64 no bit of a text's logits depends on the texts
+// beside it, on its place, or on how many places there are.
 //
 // Bugs it must catch: a position, a window or a row of the cache that is off by one, and rows of
 // another or an earlier text that are seen.
@@ -137,8 +137,8 @@ TEST_P(GrowingTextsTest, TheSameTextAgainAndAShorterOneAreRead) {
 }
 
 // Texts of random lengths come, grow beyond the cache, are absent for a while, and go, at random
-// places. Each of them is beside others what it is alone. A text of two or three new tokens takes as
-// many calls, while those beside it grow.
+// places. Each of them is beside others what it is alone. A text of two or three new tokens takes
+// as many calls, while those beside it grow.
 TEST_P(GrowingTextsTest, ATextBesideOthersHasItsLogitsToTheBit) {
   std::mt19937_64 random(PrintedSeed());
   GrowingTexts together(*several_);

@@ -73,9 +73,9 @@ TEST_F(TokenTest, AGrantThatAnEarlierAttemptHasRevokedIsRevoked) {
   EXPECT_EQ(Trainyard({"token", "revoke", "4fJk02Lq"}), 1);
 }
 
-// 128102389400760864 days are -2^63 + some seconds more than 2^64 of them.
+// The seconds of both are beyond 2^63, and those of the first would wrap around to a legal time.
 TEST_F(TokenTest, ATimeBeyondAllNumbersIsRefusedHere) {
-  for (const char* time : {"128102389400760864d", "106751991167301d", "-106751991167301d"}) {
+  for (const char* time : {"128102389400760864d", "106751991167301d"}) {
     EXPECT_EQ(Trainyard({"token", "create", "alice", "--valid", time}), 2) << time;
     EXPECT_THAT(err_.str(), HasSubstr(time));
   }

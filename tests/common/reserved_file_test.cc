@@ -16,11 +16,16 @@ namespace {
 
 class ReservedFileTest : public ::testing::Test {
  protected:
-  ReservedFileTest() { CHECK(::mkdtemp(directory_) != nullptr); }
   ~ReservedFileTest() override { (void)RemoveTree(directory_); }
 
-  char directory_[40] = "/tmp/trainyard_reserved_XXXXXX";
-  const std::string path_ = std::string(directory_) + "/report";
+  static std::string MakeDirectory() {
+    std::string path = "/tmp/trainyard_reserved_XXXXXX";
+    CHECK(::mkdtemp(path.data()) != nullptr);
+    return path;
+  }
+
+  const std::string directory_ = MakeDirectory();
+  const std::string path_ = directory_ + "/report";
 };
 
 ino_t FileNumber(const std::string& path) {

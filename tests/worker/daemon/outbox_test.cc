@@ -73,7 +73,9 @@ std::vector<std::string> LinesSent(Outbox& outbox) {
   return lines;
 }
 
-LogReport Line(const std::string& text) { return {.job_id = "job", .lines = {{.text = text}}}; }
+LogReport Line(const std::string& text) {
+  return {.job_id = "job", .lines = {{absl::UnixEpoch(), 1, 0, text}}};
+}
 
 // Bug it must catch: output that was on its way when the connection broke is nowhere.
 TEST(OutboxTest, LogsThatMayNotHaveArrivedAreSentAgain) {

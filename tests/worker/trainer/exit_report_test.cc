@@ -16,11 +16,16 @@ using ::testing::HasSubstr;
 
 class ExitReportTest : public ::testing::Test {
  protected:
-  ExitReportTest() { CHECK(::mkdtemp(directory_) != nullptr); }
   ~ExitReportTest() override { (void)RemoveTree(directory_); }
 
-  char directory_[40] = "/tmp/trainyard_exit_XXXXXX";
-  const std::string path_ = std::string(directory_) + "/trainer_exit.json";
+  static std::string MakeDirectory() {
+    std::string path = "/tmp/trainyard_exit_XXXXXX";
+    CHECK(::mkdtemp(path.data()) != nullptr);
+    return path;
+  }
+
+  const std::string directory_ = MakeDirectory();
+  const std::string path_ = directory_ + "/trainer_exit.json";
 };
 
 TEST_F(ExitReportTest, UsuallyLeavesNoRoomBehind) {

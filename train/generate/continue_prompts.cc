@@ -28,8 +28,8 @@ struct Running {
 // Calls `done` in the order of the prompts, although they end in another one.
 class InOrder {
  public:
-  explicit InOrder(const std::function<void(size_t, const Continued&)>& done) : done_(done) {}
-  void Add(size_t prompt, Continued continued) {
+  explicit InOrder(const std::function<void(size_t, const WrittenText&)>& done) : done_(done) {}
+  void Add(size_t prompt, WrittenText continued) {
     early_.emplace(prompt, std::move(continued));
     while (!early_.empty() && early_.begin()->first == next_) {
       done_(next_++, early_.begin()->second);
@@ -38,8 +38,8 @@ class InOrder {
   }
 
  private:
-  const std::function<void(size_t, const Continued&)>& done_;
-  std::map<size_t, Continued> early_;
+  const std::function<void(size_t, const WrittenText&)>& done_;
+  std::map<size_t, WrittenText> early_;
   size_t next_ = 0;
 };
 
@@ -47,7 +47,7 @@ class InOrder {
 
 absl::Status ContinuePrompts(InferenceModel& model, std::vector<EncodedPrompt> prompts,
                              const ContinuationOptions& options, Draws draws,
-                             const std::function<void(size_t, const Continued&)>& done) {
+                             const std::function<void(size_t, const WrittenText&)>& done) {
   InOrder in_order(done);
   std::vector<std::unique_ptr<Running>> places(model.texts());
   size_t next = 0;

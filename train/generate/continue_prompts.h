@@ -15,7 +15,7 @@
 namespace trainyard {
 
 // What a model wrote.
-struct Continued {
+struct WrittenText {
   std::string text = {};
   int64_t tokens = 0;
   Ending ending = Ending::kLength;
@@ -32,6 +32,6 @@ enum class Draws : uint8_t { kOwn, kSame };
 // Continuation.
 absl::Status ContinuePrompts(InferenceModel& model, std::vector<EncodedPrompt> prompts,
                              const ContinuationOptions& options, Draws draws,
-                             const std::function<void(size_t, const Continued&)>& done);
+                             const std::function<void(size_t, const WrittenText&)>& done);
 
 }  // namespace trainyard

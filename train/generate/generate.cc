@@ -104,12 +104,12 @@ absl::StatusOr<std::vector<EncodedPrompt>> EncodeLines(const GenerateOptions& op
 // Goes on with all lines, and calls `write` with the object of each, in their order.
 absl::Status ContinueLines(const GenerateOptions& options, std::vector<PromptLine> lines,
                            Draws draws, const Backend& backend,
-                           const std::function<void(nlohmann::json&, const Continued&)>& write) {
+                           const std::function<void(nlohmann::json&, const WrittenText&)>& write) {
   ASSIGN_OR_RETURN(InferenceModel model, LoadFor(options, lines.size(), backend));
   ASSIGN_OR_RETURN(std::vector<EncodedPrompt> prompts, EncodeLines(options, model, lines));
   return ContinuePrompts(
       model, std::move(prompts), ContinuationOf(options), draws,
-      [&](size_t i, const Continued& continued) { write(lines[i].object, continued); });
+      [&](size_t i, const WrittenText& continued) { write(lines[i].object, continued); });
 }
 
 }  // namespace
@@ -147,7 +147,7 @@ absl::Status GenerateEach(const GenerateOptions& options, const Prompts& prompts
     return absl::InvalidArgumentError(absl::StrCat(prompts.path, ": wanted prompts, found none"));
   }
   return ContinueLines(options, std::move(lines), Draws::kOwn, backend,
-                       [&](nlohmann::json& object, const Continued& continued) {
+                       [&](nlohmann::json& object, const WrittenText& continued) {
                          object["generated"] = continued.text;
                          object["tokens"] = continued.tokens;
                          object["ended_by"] = Name(continued.ending);
@@ -162,7 +162,7 @@ absl::Status AnswerChats(const GenerateOptions& options, const std::string& path
   ASSIGN_OR_RETURN(std::vector<PromptLine> lines,
                    ReadPromptLines(path, PromptMeans::kQuestion, {"generated"}));
   return ContinueLines(options, std::move(lines), Draws::kSame, backend,
-                       [&](nlohmann::json& object, const Continued& continued) {
+                       [&](nlohmann::json& object, const WrittenText& continued) {
                          object["generated"] = continued.text;
                          write(JsonText(object));
                        });

@@ -76,7 +76,7 @@ class ContinuePromptsTest : public ::testing::TestWithParam<std::string> {
                                        const ContinuationOptions& options) {
     std::vector<Written> written;
     const absl::Status status = ContinuePrompts(
-        model, std::move(prompts), options, Draws::kOwn, [&](size_t i, const Continued& of) {
+        model, std::move(prompts), options, Draws::kOwn, [&](size_t i, const WrittenText& of) {
           EXPECT_EQ(i, written.size());
           written.push_back({of.text, of.tokens, of.ending});
         });

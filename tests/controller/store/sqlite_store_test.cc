@@ -306,7 +306,7 @@ TEST(SqliteStore, NothingComesAfterACursorBeyondAllNumbers) {
   const auto store = Open(directory.path(), {});
   WriteBatch batch;
   batch.logs.push_back({1, {absl::FromUnixSeconds(1), 1, 0, "line"}});
-  StepRecord step;
+  JobStep step;
   step.step = 1;
   step.complete = true;
   batch.steps.push_back({1, step});

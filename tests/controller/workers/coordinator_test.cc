@@ -134,11 +134,11 @@ TEST_F(CoordinatorTest, AnOrderHasTheRanksOfItsWorkerAndWhatIsKnownOfEarlierAtte
   EXPECT_EQ(first[0].world, 3);
   EXPECT_FALSE(first[0].claimed);
   EXPECT_EQ(first[0].recorded_epoch, 0);
-  ReadyAll(id, a);
-  Snapshot job = ReadyAll(id, b);
-  const bool b_has_first = job->ranks[0].worker_id == "b";
-  FakeWorker& of_first = b_has_first ? b : a;
+  Snapshot job = Get(id);
+  const FakeWorker& of_first = job->ranks[0].worker_id == "b" ? b : a;
   EXPECT_TRUE(Ready(of_first, job, 0));
+  ReadyAll(id, a);
+  job = ReadyAll(id, b);
   for (const uint64_t step : {1, 2, 3}) {
     for (uint32_t rank = 0; rank < 3; ++rank) {
       EXPECT_TRUE(Step(job->ranks[rank].worker_id == "a" ? a : b, job, rank, step));

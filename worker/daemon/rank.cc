@@ -90,7 +90,7 @@ absl::Status Rank::Prepare(const struct Launch& launch) {
   RETURN_IF_ERROR(MakeDirectories(trainers));
   const std::string config = directory_.File("config.json");
   RETURN_IF_ERROR(WriteText(config, order_.config));
-  RETURN_IF_ERROR(ReserveExitReport(directory_.File("exit_report.json")));
+  RETURN_IF_ERROR(ReserveRoomForReport(directory_.File("exit_report.json")));
   const std::optional<Sandbox>& sandbox = launch.sandbox;
   // The trainer's user may pass through the directory. Files that the trainer does not read are
   // readable by the daemon alone.

@@ -269,7 +269,7 @@ absl::StatusOr<uint32_t> ReadDevice(const RankDirectory& directory) {
   return uint32_t(device);
 }
 
-absl::Status ReserveExitReport(const std::string& path) {
+absl::Status ReserveRoomForReport(const std::string& path) {
   return ReserveFile(path, kExitReportBytes);
 }
 

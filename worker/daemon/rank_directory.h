@@ -101,7 +101,7 @@ absl::StatusOr<uint32_t> ReadDevice(const RankDirectory& directory);
 
 // Reserves room on the disk for exit_report.json, so that a rank that has ended is not lost to a
 // disk that has become full.
-absl::Status ReserveExitReport(const std::string& path);
+absl::Status ReserveRoomForReport(const std::string& path);
 // Writes and reads exit_report.json. If the disk is full, the report goes into the reserved room,
 // with as much of its message as fits.
 absl::Status WriteExitReport(const std::string& path, const RankExit& exit);

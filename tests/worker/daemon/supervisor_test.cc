@@ -57,7 +57,7 @@ class SupervisorTest : public ::testing::Test {
                                      {"exit_report", rank_.File("trainer_exit.json")}}}};
     ASSERT_TRUE(WriteFileAtomic(rank_.File("config.json"), config.dump()).ok());
     ASSERT_TRUE(WriteLaunch(rank_, launch_).ok());
-    ASSERT_TRUE(ReserveExitReport(rank_.File("exit_report.json")).ok());
+    ASSERT_TRUE(ReserveRoomForReport(rank_.File("exit_report.json")).ok());
     const auto pid = SpawnSession({.arguments = {WorkerProgram(), "--supervise", rank_.path()},
                                    .environment = environment_,
                                    .output = rank_.File("supervisor.log")});

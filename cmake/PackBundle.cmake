@@ -3,8 +3,9 @@
 cmake_path(GET TREE PARENT_PATH parent)
 cmake_path(GET TREE FILENAME name)
 set(partial ${BUNDLE}.partial)
-# Less than half of the processor time of xz -6.
-set(xz "xz --x86 --lzma2=preset=3 -T2")
+# Less than half of the processor time of xz -6. The programs have libraries in common: a dictionary
+# that reaches from one to the next makes the bundle a quarter smaller.
+set(xz "xz --x86 --lzma2=preset=3,dict=32MiB --block-size=96MiB -T2")
 execute_process(
   COMMAND tar --create --sort=name --owner=0 --group=0 --numeric-owner --directory ${parent}
           "--use-compress-program=${xz}" --file ${partial} ${name}

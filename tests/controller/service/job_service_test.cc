@@ -201,9 +201,9 @@ TEST_F(JobServiceTest, ListsByPageAndState) {
 // Bug it must catch: a page of a thousand large specs that no client takes.
 TEST_F(JobServiceTest, APageOfLargeJobsEndsEarly) {
   v1::JobSpec spec = Spec();
-  (*spec.mutable_labels())["big"].assign(700 << 10, 'x');
+  (*spec.mutable_labels())["big"].assign(100 << 10, 'x');
   std::vector<std::string> ids;
-  for (int i = 0; i < 5; ++i) ids.push_back(MustSubmit(spec));
+  for (int i = 0; i < 30; ++i) ids.push_back(MustSubmit(spec));
   std::vector<std::string> listed;
   v1::ListJobsRequest request;
   int pages = 0;

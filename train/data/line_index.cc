@@ -46,7 +46,8 @@ static_assert(sizeof(LineHeader) == 104);
 uint32_t CrcOf(LineIndex& index) {
   uint32_t crc = 0;
   for (const std::span<std::byte> array : index.arrays()) {
-    crc = Crc32(crc, array.data(), array.size());
+    // Of no bytes zlib may see a null pointer, for which it returns 0.
+    if (!array.empty()) crc = Crc32(crc, array.data(), array.size());
   }
   return crc;
 }

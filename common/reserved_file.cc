@@ -31,7 +31,7 @@ absl::Status WriteFromStart(int fd, absl::string_view text, const std::string& p
 absl::Status ReserveFile(const std::string& path, size_t bytes) {
   const std::string room = RoomOf(path);
   const FileDescriptor file(
-      ::open(room.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644));
+      ::open(room.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file.valid()) return ErrnoStatus(errno, "create", room);
   // Bytes are written, because not every file system can reserve blocks without them.
   absl::Status status = WriteFromStart(file.get(), std::string(bytes, ' '), room);

@@ -314,7 +314,8 @@ class Streams(unittest.TestCase):
         """What a follower of logs returns, whose streams end with these lines; a controller keeps four."""
         logs, texts = _calls.Logs("j-1", None, True), []
         for last, numbers in zip(streams, numbered):
-            after = logs.request().after if numbers else 0
+            asked = logs.request().after
+            after = asked if numbers else 0
             first = max(after, last - 4) + 1 if all(numbered) else after + 1
             texts += [line.text for line in logs.take(job_pb2.StreamLogsResponse(
                 lines=[job_pb2.LogLine(text=str(n), n=n if numbers else 0) for n in range(first, last + 1)]))]

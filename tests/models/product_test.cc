@@ -33,13 +33,12 @@ TEST_F(ProductDeathTest, NamesWhatNoKernelDoesWithScales) {
   const OperandScales scales{.scales = some_};
   EXPECT_DEATH(Check({.role = kForward, .a_scales = scales}), "forward with scales of one operand");
   EXPECT_DEATH(Check({.role = kForward, .b_scales = scales}), "forward with scales of one operand");
-  EXPECT_DEATH(Check({.role = kForward, .a_scales = scales, .b_scales = scales, .offsets = some_}),
-               "forward of groups with scales");
   EXPECT_DEATH(
       Check(
           {.role = kForward, .a_scales = scales, .b_scales = scales, .epilogue = {.gelu = some_}}),
       "forward with scales");
   Check({.role = kWeightGradient, .a_scales = scales, .b_scales = scales, .write = Write::kAdd});
+  Check({.role = kForward, .a_scales = scales, .b_scales = scales, .offsets = some_});
 }
 
 TEST_F(ProductDeathTest, NamesTheSumThatNoKernelMakes) {

@@ -201,7 +201,11 @@ TEST_F(JobServiceTest, ListsByPageAndState) {
 // Bug it must catch: a page of a thousand large specs that no client takes.
 TEST_F(JobServiceTest, APageOfLargeJobsEndsEarly) {
   v1::JobSpec spec = Spec();
-  (*spec.mutable_labels())["big"].assign(100 << 10, 'x');
+  for (int i = 0; i < 200; ++i) {
+    auto* dataset = spec.mutable_data()->mutable_blend()->add_datasets();
+    dataset->set_prefix(absl::StrCat("data/", i, std::string(430, 'y')));
+    dataset->set_weight(1);
+  }
   std::vector<std::string> ids;
   for (int i = 0; i < 30; ++i) ids.push_back(MustSubmit(spec));
   std::vector<std::string> listed;

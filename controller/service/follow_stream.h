@@ -1,8 +1,7 @@
 // A server stream that follows a job. The stream sends its initial metadata at once, so that the
 // client knows that it is served although there may be no message for hours. Then the stream asks
 // its source for messages, waits until the job changes, asks again, and ends when the source says
-// so. There is no queue: for a slow client, the
-// stream holds one message.
+// so. There is no queue: for a slow client, the stream holds one message.
 
 #pragma once
 

@@ -8,6 +8,7 @@
 
 #include "controller/service/connection_users.h"
 #include "tests/controller/testing/server_fixture.h"
+#include "tests/testing/process.h"
 
 namespace trainyard::controller {
 namespace {
@@ -31,12 +32,17 @@ TEST_F(StreamCountsTest, AreThoseOfTheConnectionsCalls) {
     numbers.push_back(number);
   });
   uint64_t started = 0, ended = 0;
-  for (const int64_t number : numbers) {
-    const std::optional<StreamCounts> counts = CountsOf(number);
-    if (!counts) continue;
-    started += counts->started;
-    ended += counts->ended;
-  }
+  // A client may have its answer before the server's side of the call has ended.
+  EXPECT_TRUE(trainyard::testing::WaitUntil([&] {
+    started = ended = 0;
+    for (const int64_t number : numbers) {
+      const std::optional<StreamCounts> counts = CountsOf(number);
+      if (!counts) continue;
+      started += counts->started;
+      ended += counts->ended;
+    }
+    return ended == 2;
+  }));
   EXPECT_EQ(started, 3u);
   EXPECT_EQ(ended, 2u);
   context.TryCancel();

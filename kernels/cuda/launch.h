@@ -39,7 +39,7 @@ struct Grid {
 template <typename... Parameters, typename... Args>
 void Launch(Exec& exec, const Grid& grid, void (*kernel)(Parameters...), const Args&... args) {
   if (grid.blocks == 0) return;
-  // CUDA's 48 KiB are for static memory, too, of which no kernel has more than 8 KiB.
+  // CUDA's 48 KiB are for static memory, too. Kernels with dynamic memory have at most 8 KiB of it.
   constexpr size_t kUnasked = 40 << 10;
   if (grid.shared > kUnasked) AllowShared(reinterpret_cast<const void*>(kernel), grid.shared);
   cudaLaunchConfig_t config = {};

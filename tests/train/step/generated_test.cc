@@ -1,5 +1,5 @@
-// Proves what jobs write after validations: every layout of up to four ranks writes the texts of
-// one rank, which are those of the inference program with its cache of keys and values, also of
+// Proves what jobs write after validations: layouts of up to four ranks write the texts of one
+// rank, which are those of the inference program with its cache of keys and values, also of
 // questions, of experts, of recurrent layers and of pairs of answers; and what is trained is the
 // same to the bit.
 
@@ -76,6 +76,7 @@ std::vector<std::string> LastTexts(const std::vector<RankRun>& runs) {
   return TextsOf(runs[0].records.back());
 }
 
+// Layouts that a seed draws; scripts/layouts.sh runs all.
 TEST(Generated, IsThatOfOneRankInEveryLayout) {
   JobConfig job = TextJob("generated_layouts");
   job.checkpoint.reset();

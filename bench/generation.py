@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""How fast text is generated, beside `transformers`: GPT-2's shape of 124M with a vocabulary of 256 and random weights, in f32,
-greedily, so many texts at once, both in turn within one run.
+"""How fast text is generated, beside `transformers`: GPT-2's shape of 124M with a vocabulary of 256
+and random weights, greedily, so many texts at once, both in turn within one run.
 
-  bench/generation.py [--python PYTHON] [--rounds 3] [--tokens 256] [--threads 2] [--batch 1 8 32]
+  bench/generation.py [--python PYTHON] [--rounds 3] [--tokens 128] [--threads 2] [--batch 1 8 32]
+                      [--precision F32 BF16] [--after 16 256 768]
 
-PYTHON is an interpreter that can import torch and transformers. Needs build/bin/trainyard-trainer. A time a token is that of
-so many tokens after 16, less that of the 16 alone, which has start and loading in it, divided by the texts. Quotes medians
-over the rounds.
+PYTHON is an interpreter that can import torch and transformers. Needs build/bin/trainyard-trainer.
+A time a token is that of --tokens tokens after the first so many, less that of the latter alone,
+which has start and loading in it, divided by the texts. Quotes medians over the rounds. The peer
+computes in the same precision, with weights that lie in memory as they are read.
 """
 import argparse
 import statistics
@@ -18,74 +20,92 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PROMPT = "In the beginning"
-FEW = 16
 SPEC = """name: generation
 model: {{preset: gpt2-124m, overrides: {{vocab: 256}}}}
-precision: F32
+precision: {precision}
 batch: {{global: 1, micro: 1, sequence: 1024}}
 data: {{synthetic: {{}}}}
 optimizer: {{adamw: {{learning_rate: 1e-4}}}}
 steps: 1
-checkpoint: {{directory: {}}}
+checkpoint: {{directory: {directory}}}
 """
 PEER = """
 import sys, time, torch, transformers
-few, tokens, threads, batch = map(int, sys.argv[1:])
+after, tokens, threads, batch = map(int, sys.argv[1:5])
 torch.set_num_threads(threads)
-config = transformers.GPT2Config(vocab_size=256)
-model = transformers.GPT2LMHeadModel(config).eval()
-prompt = torch.randint(0, 256, (batch, few))
+config = transformers.GPT2Config(vocab_size=256, bos_token_id=0, eos_token_id=0)
+dtype = {"F32": torch.float32, "BF16": torch.bfloat16}[sys.argv[5]]
+model = transformers.GPT2LMHeadModel(config).eval().to(dtype)
+prompt = torch.randint(0, 256, (batch, 16))
 def seconds(count):
     start = time.perf_counter()
-    model.generate(prompt, max_new_tokens=count, min_new_tokens=count, do_sample=False, pad_token_id=0)
+    model.generate(prompt, max_new_tokens=count, min_new_tokens=count, do_sample=False,
+                   pad_token_id=0)
     return time.perf_counter() - start
 with torch.no_grad():
-    seconds(few)
-    print((seconds(few + tokens) - seconds(few)) / tokens / batch, torch.__version__, transformers.__version__)
+    seconds(16)
+    print((seconds(after + tokens) - seconds(after)) / tokens / batch, torch.__version__,
+          transformers.__version__)
 """
 
 
-def ours(trainer, checkpoint, arguments, batch):
+def ours(trainer, checkpoint, arguments, batch, after):
     def seconds(count):
         start = time.perf_counter()
-        subprocess.run([trainer, "--generate", checkpoint, *["--prompt", PROMPT] * batch, "--batch", str(batch), "--temperature",
-                        "0", "--tokens", str(count), "--threads", str(arguments.threads)], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([trainer, "--generate", checkpoint, *["--prompt", PROMPT] * batch, "--batch",
+                        str(batch), "--temperature", "0", "--tokens", str(count), "--threads",
+                        str(arguments.threads)], check=True, stdout=subprocess.DEVNULL)
         return time.perf_counter() - start
 
-    return (seconds(FEW + arguments.tokens) - seconds(FEW)) / arguments.tokens / batch
+    return (seconds(after + arguments.tokens) - seconds(after)) / arguments.tokens / batch
 
 
-def peer(python, arguments, batch):
-    words = [str(FEW), str(arguments.tokens), str(arguments.threads), str(batch)]
+def peer(python, arguments, batch, after, precision):
+    words = map(str, [after, arguments.tokens, arguments.threads, batch, precision])
     out = subprocess.run([python, "-c", PEER, *words], check=True, capture_output=True, text=True)
-    seconds, *versions = out.stdout.split()
-    return float(seconds), versions
+    seconds, torch, transformers = out.stdout.split()
+    return float(seconds), torch, transformers
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--python", help="an interpreter with torch and transformers")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--tokens", type=int, default=256)
+    parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batch", type=int, nargs="+", default=[1])
+    parser.add_argument("--precision", nargs="+", default=["BF16"], choices=["F32", "BF16"])
+    parser.add_argument("--after", type=int, nargs="+", default=[16], help="tokens before those that are timed")
     arguments = parser.parse_args()
     trainer = ROOT / "build/bin/trainyard-trainer"
-    with tempfile.TemporaryDirectory() as directory:
-        spec = Path(directory) / "spec.yaml"
-        spec.write_text(SPEC.format(directory + "/run"))
-        subprocess.run([trainer, spec], check=True, stderr=subprocess.DEVNULL)
-        for batch in arguments.batch:
-            mine, theirs = [], []
-            for _ in range(arguments.rounds):
-                mine.append(ours(trainer, directory + "/run", arguments, batch))
-                seconds, versions = peer(arguments.python, arguments, batch)
-                theirs.append(seconds)
-                print(f"batch {batch}: trainyard {1e3 * mine[-1]:.1f} ms a token, torch {versions[0]} with transformers "
-                      f"{versions[1]} {1e3 * theirs[-1]:.1f}", flush=True)
-            print(f"batch {batch}, medians: {1e3 * statistics.median(mine):.1f} and {1e3 * statistics.median(theirs):.1f} ms, "
-                  f"{statistics.median(theirs) / statistics.median(mine):.2f} times as many tokens a second", flush=True)
+    for precision in arguments.precision:
+        with tempfile.TemporaryDirectory() as directory:
+            spec = Path(directory, "spec.yaml")
+            spec.write_text(SPEC.format(precision=precision, directory=directory + "/run"))
+            subprocess.run([trainer, spec], check=True, stderr=subprocess.DEVNULL)
+            for batch, after in ((batch, after) for batch in arguments.batch for after in arguments.after):
+                compare(trainer, directory + "/run", arguments, batch, after, precision)
+
+
+def compare(trainer, checkpoint, arguments, batch, after, precision):
+    name = f"{precision}, batch {batch}, after {after} tokens"
+    mine, theirs = [], []
+    for _ in range(arguments.rounds):
+        mine.append(ours(trainer, checkpoint, arguments, batch, after))
+        line = f"{name}: trainyard {mine[-1] * 1e3:.1f} ms a token"
+        if arguments.python:
+            seconds, torch, transformers = peer(arguments.python, arguments, batch, after, precision)
+            theirs.append(seconds)
+            line += f", torch {torch} with transformers {transformers} {seconds * 1e3:.1f}"
+        print(line, flush=True)
+    median = statistics.median(mine)
+    if theirs:
+        other = statistics.median(theirs)
+        print(f"{name}, medians: {median * 1e3:.1f} and {other * 1e3:.1f} ms, {other / median:.2f} times as many tokens a second",
+              flush=True)
+    else:
+        print(f"{name}, median: {median * 1e3:.1f} ms a token", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

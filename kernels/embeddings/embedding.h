@@ -21,7 +21,7 @@ namespace trainyard {
 struct EmbeddingForwardArgs {
   ConstTensor table;      // [V, D]  f64 | f32 | bf16
   ConstTensor tokens;     // [T]     i32
-  Tensor y;               // [T, D]  out, dtype of table
+  Tensor y;               // [T, D]  out, dtype of table, or on CPUs f32 of a table in bf16
   VocabSlice slice = {};  // the slice that the table has
   double scale = 1;
 };
@@ -40,7 +40,8 @@ inline void Check(const EmbeddingForwardArgs& args) {
   const int64_t d = ExpectColumns("embedding table", args.table);
   ExpectFloat("embedding table", args.table);
   ExpectElements("embedding tokens", args.tokens, DType::kI32, args.tokens.elements());
-  ExpectMatrix("embedding y", args.y, args.table.dtype, args.tokens.elements(), d);
+  ExpectDType("embedding y", args.y, {args.table.dtype, AccumulateOfDType(args.table.dtype)});
+  ExpectMatrix("embedding y", args.y, args.y.dtype, args.tokens.elements(), d);
   ExpectSlice("embedding slice", args.slice, args.table.shape.rows());
 }
 

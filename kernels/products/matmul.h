@@ -9,7 +9,7 @@
 //
 // Letters: M rows and N columns of the product, K summed elements. Leading dims of an operand count
 // as rows. Sums are taken in f32 (f64 for f64). Deterministic for a given shape, thread count and
-// device.
+// device. Only CPUs multiply by a weight in fewer bits.
 
 #pragma once
 
@@ -19,7 +19,7 @@ namespace trainyard {
 
 struct MatMulArgs {
   ConstTensor a;          // [M, K], [K, M] when trans_a;  f64 | f32 | bf16
-  ConstTensor b;          // [K, N], [N, K] when trans_b;  dtype of a
+  ConstTensor b;          // [K, N], [N, K] when trans_b;  dtype of a, or bf16 when trans_b
   Tensor c;               // [M, N]  dtype of a, or f32 when a is bf16; aliases nothing
   ConstTensor bias = {};  // [N]  dtype of a; none if its data is null; only with kOverwrite
   bool trans_a = false;
@@ -39,10 +39,18 @@ inline MatMulShape ShapeOf(const MatMulArgs& args) {
           .k = args.trans_a ? args.a.shape.rows() : a_columns};
 }
 
+// Whether b is a weight that is kept in fewer bits than the input a, for a forward product.
+inline bool IsNarrowWeight(const MatMulArgs& args) {
+  return args.a.dtype == DType::kF32 && args.b.dtype == DType::kBF16 && args.trans_b &&
+         !args.trans_a;
+}
+
 inline void Check(const MatMulArgs& args) {
   const auto [m, n, k] = ShapeOf(args);
   ExpectFloat("matmul a", args.a);
-  ExpectMatrix("matmul b", args.b, args.a.dtype, args.trans_b ? n : k, args.trans_b ? k : n);
+  const bool narrow = IsNarrowWeight(args);
+  ExpectMatrix("matmul b", args.b, narrow ? DType::kBF16 : args.a.dtype, args.trans_b ? n : k,
+               args.trans_b ? k : n);
   ExpectDType("matmul c", args.c, {args.a.dtype, AccumulateOfDType(args.a.dtype)});
   ExpectMatrix("matmul c", args.c, args.c.dtype, m, n);
   if (args.bias.data != nullptr) {

@@ -12,12 +12,13 @@
 #pragma once
 
 #include "kernels/device/expect.h"
+#include "kernels/products/matmul.h"
 
 namespace trainyard {
 
 struct MatMulGeluForwardArgs {
   ConstTensor x;          // [T, K]  f64 | f32 | bf16
-  ConstTensor w;          // [N, K]  dtype of x
+  ConstTensor w;          // [N, K]  dtype of x, or as matmul.h has it of a forward product
   ConstTensor bias = {};  // [N]  dtype of x; absent when its data is null
   Tensor product;         // [T, N]  dtype of x, out, overwritten; aliases nothing
   Tensor y;               // [T, N]  dtype of x, out, overwritten; aliases nothing
@@ -34,7 +35,9 @@ inline void Check(const MatMulGeluForwardArgs& args) {
   const int64_t k = ExpectColumns("matmul_gelu x", args.x);
   const int64_t n = args.w.shape.rows();
   ExpectFloat("matmul_gelu x", args.x);
-  ExpectMatrix("matmul_gelu w", args.w, args.x.dtype, n, k);
+  const MatMulArgs product = {.a = args.x, .b = args.w, .c = args.product, .trans_b = true};
+  ExpectMatrix("matmul_gelu w", args.w, IsNarrowWeight(product) ? args.w.dtype : args.x.dtype, n,
+               k);
   if (args.bias.data != nullptr) ExpectElements("matmul_gelu bias", args.bias, args.x.dtype, n);
   ExpectMatrix("matmul_gelu product", args.product, args.x.dtype, args.x.shape.rows(), n);
   ExpectMatrix("matmul_gelu y", args.y, args.x.dtype, args.x.shape.rows(), n);

@@ -19,7 +19,7 @@ Value VocabularyTable::Embed(Recorder& recorder, Value tokens, double scale,
   return ops::ReduceScatter(recorder, rows, kTensorAxes);
 }
 
-Value VocabularyTable::Weight(Recorder& recorder) const { return recorder.Parameter(table_); }
+Value VocabularyTable::Weight(Recorder& recorder) const { return recorder.Weights({table_}); }
 
 PositionTable::PositionTable(const std::string& name, int64_t positions, int64_t width, Init init)
     : table_{.name = name + ".weight", .shape = {positions, width}, .init = init, .decay = true} {}

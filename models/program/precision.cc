@@ -81,6 +81,13 @@ Precision Precision::BF16() {
           .head = {kSums, kRounded, kSums}};
 }
 
+Precision Precision::WithNarrowWeights() const {
+  CHECK(weight == DType::kF32 && activation == DType::kF32) << weight << ' ' << activation;
+  Precision with = *this;
+  with.narrow_weight = DType::kBF16;
+  return with;
+}
+
 bool Precision::CanBeCompact() const {
   return weight == DType::kBF16 && master == DType::kF32 && gradient == DType::kF32;
 }

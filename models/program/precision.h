@@ -74,6 +74,9 @@ struct Precision {
   // Storages.
   DType weight;    // Trainable parameters, as forward and backward read them.
   DType frozen;    // Frozen parameters; no other copy exists.
+  // The weights of linear layers and the table of the vocabulary, in an inference program: products
+  // and lookups widen their numbers. Absent: as other weights.
+  std::optional<DType> narrow_weight = {};
   DType gradient;  // Gradients of parameters: sums over micro-batches.
   DType reduced;   // The same while they are sent; sums are f32 or better.
   DType master;    // Trainable parameters, as the optimizer updates them.
@@ -106,6 +109,9 @@ struct Precision {
   // The same with logits of the loss that are rounded as activations are. GPUs train so: logits are
   // most of what the head moves in memory (docs/precision.md).
   Precision WithRoundedLogits() const;
+  // The same for inference programs, which read weights as training in bf16 does, and compute in
+  // f32. Only of F32, and on CPUs (kernels/products/matmul.h).
+  Precision WithNarrowWeights() const;
   // Whether state can be compact: forward and backward read weights in bf16, of masters in f32.
   bool CanBeCompact() const;
   // The same with masters that are split and moments in bf16. CHECKs CanBeCompact.

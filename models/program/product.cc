@@ -64,8 +64,11 @@ Call BindGrouped(const Binder& binder, const Product& p) {
 
 ProductFormat FormatOf(const Recorder& recorder, const ProductUse& use, Value a, Value b) {
   const ProductFormat format = recorder.precision().product(use);
+  const std::optional<DType> narrow =
+      use.role == ProductRole::kForward ? recorder.precision().narrow_weight : std::nullopt;
   const auto expect = [&](Value operand, const OperandFormat& wanted) {
-    CHECK(recorder.info(operand).dtype == wanted.dtype)
+    const DType dtype = recorder.info(operand).dtype;
+    CHECK(dtype == wanted.dtype || (operand == b && dtype == narrow))
         << Name(use.kind) << ' ' << Name(use.role) << ": the precision has an operand in "
         << wanted.dtype << ", found " << recorder.info(operand);
   };

@@ -16,7 +16,8 @@ namespace trainyard {
 class Recorder;
 
 // The format that the recording's precision has for the product of a and b. CHECKs that the
-// operands have the format's dtypes, because nothing is converted. So the format has no scales.
+// operands have the format's dtypes, because nothing is converted. So the format has no scales. The
+// weight of a forward product may be a narrow one (Recorder::Weights).
 ProductFormat FormatOf(const Recorder& recorder, const ProductUse& use, Value a, Value b);
 
 // Applied to the result before it is written. Members without data do nothing.

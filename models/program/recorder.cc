@@ -90,7 +90,7 @@ Carried Recorder::Cut(const Carried& left) {
   return Carried(std::move(starts));
 }
 
-Value Recorder::Parameters(const std::vector<ParameterSpec>& specs) {
+Value Recorder::Declare(const std::vector<ParameterSpec>& specs, std::optional<DType> narrow) {
   CHECK(!specs.empty()) << "a storage without parameters";
   const ParameterSpec& first = specs.front();
   const std::string& name = first.name;
@@ -101,11 +101,12 @@ Value Recorder::Parameters(const std::vector<ParameterSpec>& specs) {
   }
   Shape shape = LocalShape(first, mesh());
   const int joined = first.stacked ? 1 : 0;  // Parameters follow one another along this dim.
-  const bool frozen = Frozen(first);
+  CHECK(!narrow || !program_.training) << name << " would be trained in " << *narrow;
+  const bool frozen = Frozen(first) || narrow;
   CHECK(first.unrounded || !first.state) << name << " would be updated by rounded steps";
   int64_t rows = 0;
   for (const ParameterSpec& spec : specs) {
-    CHECK(Frozen(spec) == frozen) << spec.name << " and " << name
+    CHECK(narrow || Frozen(spec) == frozen) << spec.name << " and " << name
                                   << " share a storage, and one of them is frozen";
     const Shape local = LocalShape(spec, mesh());
     CHECK(local.rank() == shape.rank() && local.With(joined, 1) == shape.With(joined, 1) &&
@@ -121,6 +122,7 @@ Value Recorder::Parameters(const std::vector<ParameterSpec>& specs) {
   ValueInfo info{.shape = shape,
                  .dtype = first.packed      ? first.packed->dtype
                           : first.unrounded ? precision().master
+                          : narrow          ? *narrow
                           : frozen          ? precision().frozen
                                             : precision().weight,
                  .kind = ValueKind::kParameter,

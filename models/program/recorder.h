@@ -105,8 +105,12 @@ class Recorder {
   // Declares one storage for all `specs`, whose rows follow one another. The specs must agree on
   // trailing dims, decay and stacked, and all or none must be frozen (Frozen). If the same specs
   // are declared again, returns the same storage (tied weights).
-  Value Parameters(const std::vector<ParameterSpec>& specs);
+  Value Parameters(const std::vector<ParameterSpec>& specs) { return Declare(specs, {}); }
   Value Parameter(const ParameterSpec& spec) { return Parameters({spec}); }
+  // The same for weights that only linear layers or lookups read: of Precision::narrow_weight.
+  Value Weights(const std::vector<ParameterSpec>& specs) {
+    return Declare(specs, precision().narrow_weight);
+  }
   bool Frozen(const ParameterSpec& spec) const {
     if (spec.packed) return true;
     return is_frozen_ && !spec.is_history() && is_frozen_(spec);
@@ -160,6 +164,7 @@ class Recorder {
   Program& mutable_program() { return program_; }  // For passes.
 
  private:
+  Value Declare(const std::vector<ParameterSpec>& specs, std::optional<DType> narrow);
   Value NewValue(ValueInfo info);
   Value InputOfChunk(const std::string& name) const;
   std::optional<AxisSet> CommonVarying(const Op& op, const std::vector<Value>& inputs) const;

@@ -75,6 +75,7 @@ struct RunState {
   uint64_t seed = 0;
   ModelConfig model;
   CheckpointLayout layout;
+  bool bf16_weights = false;               // Forward read the weights of layers in bf16.
   int64_t sequence = 0;                    // Tokens of a sample, for `generate`; 0: not known.
   bool deterministic = true;               // As in the job spec.
   std::string build;                       // The program that wrote the checkpoint.

@@ -117,6 +117,7 @@ static void VisitFields(auto& v, Contents& contents) {
   v("job_id", state.job_id), v.Whole("epoch", state.epoch), v.Whole("step", state.step);
   v.Whole("data_position", state.data_position), v("seed", state.seed);
   v.Whole("sequence", state.sequence), v.Later("deterministic", state.deterministic);
+  v.Seldom("bf16_weights", state.bf16_weights);
   v.Object("model", contents.model), v("layout", state.layout), v("build", state.build);
   v("base", state.base), v("adapter", state.adapter), v("tensors", contents.tensors);
 }

@@ -86,7 +86,8 @@ absl::StatusOr<Program> FitTexts(const InferenceModel::Options& options, const M
 
 // `record` lacks the precision.
 absl::StatusOr<std::unique_ptr<Executable>> LoadModel(const Checkpoint& checkpoint,
-                                                      RecordOptions record, const Backend& backend,
+                                                      RecordOptions record, bool narrow,
+                                                      const Backend& backend,
                                                       const InferenceModel::Options& options) {
   const std::vector<StoredTensor>& tensors = checkpoint.manifest().tensors;
   const bool f64 = std::any_of(tensors.begin(), tensors.end(), [](const StoredTensor& tensor) {
@@ -94,6 +95,10 @@ absl::StatusOr<std::unique_ptr<Executable>> LoadModel(const Checkpoint& checkpoi
   });
   record.precision = f64 ? Precision::F64() : Precision::F32();
   record.adapter = AdapterOf(checkpoint);
+  // Norms of an adapted weight are of numbers as wide as its adapter's.
+  if (narrow && !f64 && !record.adapter.magnitudes) {
+    record.precision = record.precision.WithNarrowWeights();
+  }
   ASSIGN_OR_RETURN(Program program,
                    FitTexts(options, *CreateModel(checkpoint.state().model), record));
   const MemoryPlan plan = PlanMemory(program);
@@ -121,7 +126,9 @@ absl::StatusOr<InferenceModel> InferenceModel::Load(const Options& options, Use 
       record = {.sequence = std::min(loaded.window_, GrowingTexts::kAtOnce),
                 .cache = loaded.window_};
     }
-    ASSIGN_OR_RETURN(loaded.executable_, LoadModel(checkpoint, record, backend, options));
+    const bool narrow = use == Use::kGrowing && checkpoint.state().bf16_weights &&
+                        backend.device() == DeviceKind::kCpu;
+    ASSIGN_OR_RETURN(loaded.executable_, LoadModel(checkpoint, record, narrow, backend, options));
     return absl::OkStatus();
   };
   ASSIGN_OR_RETURN(const ChosenCheckpoint chosen, FindCheckpoint(options.checkpoint, load));

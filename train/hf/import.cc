@@ -1,5 +1,6 @@
 #include "train/hf/import.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,10 +14,14 @@
 
 namespace trainyard {
 
-RunState ImportedState(const ModelConfig& model) {
+RunState ImportedState(const HfModel& model) {
+  const std::vector<HfWeight>& weights = model.weights.all();
   return {.job_id = "import",
-          .model = model,
+          .model = model.config,
           .layout = {},
+          .bf16_weights = std::all_of(weights.begin(), weights.end(), [](const HfWeight& weight) {
+            return weight.layout.shape.size() < 2 || weight.dtype == DType::kBF16;
+          }),
           .build = absl::StrCat(Version(), "+", Revision())};
 }
 
@@ -40,7 +45,7 @@ absl::StatusOr<Imported> ImportHf(const ImportOptions& options, Storage& storage
   RETURN_IF_ERROR(WriteKept(kept, pending.path(), storage));
   ASSIGN_OR_RETURN(
       const Manifest manifest,
-      CommitAlone(pending.path(), ImportedState(imported.model), std::move(written), storage));
+      CommitAlone(pending.path(), ImportedState(model), std::move(written), storage));
   imported.size_bytes = manifest.size_bytes();
   imported.left = pending.left();
   RETURN_IF_ERROR(pending.Commit());

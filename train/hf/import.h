@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "models/arch/config.h"
+#include "models/hf/model.h"
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/storage.h"
 
@@ -32,7 +33,7 @@ struct ImportOptions {
 };
 
 // What the manifest of an import says of its run.
-RunState ImportedState(const ModelConfig& model);
+RunState ImportedState(const HfModel& model);
 
 // Reads the directory and makes the checkpoint. If an error is returned, nothing was changed:
 // - NOT_FOUND: a file of the directory is missing, or the directory of `to`.

@@ -53,7 +53,7 @@ class AdapterImport {
   // Writes the run into the directory, which must be there. Returns the bytes of all tensors.
   absl::StatusOr<uint64_t> Write(const std::string& directory, const KeptFiles& kept,
                                  Storage& storage) const {
-    RunState state = ImportedState(base_.config);
+    RunState state = ImportedState(base_);
     state.epoch = kEpoch;
     RETURN_IF_ERROR(BeginEpoch(directory, kEpoch, storage));
     RETURN_IF_ERROR(WriteLineage(directory, kEpoch, std::nullopt, storage));

@@ -518,6 +518,7 @@ absl::StatusOr<CheckpointRecord> RankTrainer::Save(int64_t step) {
                  .seed = job_.seed,
                  .model = model_,
                  .layout = RecordedLayout(job_, rank_.threads),
+                 .bf16_weights = executable().program().precision.weight == DType::kBF16,
                  .sequence = job_.batch.sequence,
                  .deterministic = job_.deterministic,
                  .build = absl::StrCat(Version(), "+", Revision()),

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "kernels/cpu/attention/attention_blocks.h"
+#include "kernels/cpu/attention/attention_single.h"
 
 namespace trainyard::cpu {
 namespace {
@@ -162,6 +163,8 @@ template <typename T, typename O>
 void Run(Exec& exec, const AttentionForwardCore<T, O>& core) {
   if constexpr (std::is_same_v<T, bf16>) {
     if (HasBf16Pairs()) return RunOn<PairedProducts>(exec, core);
+  } else {
+    if (IsSingle(core)) return RunSingle(exec, core);
   }
   RunOn<PlainProducts<Accumulate<T>>>(exec, core);
 }

@@ -40,26 +40,26 @@ void Backward(const Exec& exec, const EmbeddingBackwardArgs& args) {
   });
 }
 
-template <typename T>
+template <typename T, typename Y>
 void Forward(const Exec& exec, const EmbeddingForwardArgs& args) {
   using A = Accumulate<T>;
   const int32_t* token = args.tokens.as<int32_t>();
   const int64_t rows = args.table.shape.rows(), first = args.slice.first;
   const int64_t d = args.table.shape.back();
   const T* table = args.table.as<T>();
-  const A scale = A(T(args.scale));
-  T* y_data = args.y.as<T>();
+  const A scale = A(Y(args.scale));
+  Y* y_data = args.y.as<Y>();
   ParallelRows(exec, args.tokens.elements(), d, [=](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       const int64_t v = token[t] - first;
-      T* y = y_data + t * d;
+      Y* y = y_data + t * d;
       if (v < 0 || v >= rows) {
-        std::fill_n(y, d, T(0));
+        std::fill_n(y, d, Y(0));
         continue;
       }
       const T* row = table + v * d;
 #pragma omp simd
-      for (int64_t i = 0; i < d; ++i) y[i] = T(scale * A(row[i]));
+      for (int64_t i = 0; i < d; ++i) y[i] = Y(scale * A(row[i]));
     }
   });
 }
@@ -69,7 +69,11 @@ void Forward(const Exec& exec, const EmbeddingForwardArgs& args) {
 void EmbeddingForward(Exec& exec, const EmbeddingForwardArgs& args) {
   CheckTokens(args.tokens.as<int32_t>(), args.tokens.elements(),
               VocabOf(args.slice, args.table.shape.rows()));
-  DispatchFloat(args.table.dtype, [&](auto scalar) { Forward<decltype(scalar)>(exec, args); });
+  DispatchFloat(args.table.dtype, [&](auto scalar) {
+    using T = decltype(scalar);
+    args.y.dtype == args.table.dtype ? Forward<T, T>(exec, args)
+                                     : Forward<T, Accumulate<T>>(exec, args);
+  });
 }
 
 void EmbeddingBackward(Exec& exec, const EmbeddingBackwardArgs& args) {

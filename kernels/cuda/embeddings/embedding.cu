@@ -278,6 +278,7 @@ void Backward(Exec& exec, const EmbeddingBackwardArgs& args) {
 }  // namespace
 
 void EmbeddingForward(Exec& exec, const EmbeddingForwardArgs& args) {
+  CHECK(args.y.dtype == args.table.dtype) << "a table in " << args.table.dtype << " on a GPU";
   DispatchFloat(args.table.dtype, [&](auto scalar) {
     using T = decltype(scalar);
     const int64_t d = args.table.shape.back();

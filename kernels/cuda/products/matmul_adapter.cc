@@ -67,6 +67,7 @@ class Products {
 }  // namespace
 
 void MatMul(Exec& exec, const MatMulArgs& args) {
+  CHECK(args.a.dtype == args.b.dtype) << "a weight in " << args.b.dtype << " on a GPU";
   if (CanAddBias(args) && Kept<Products>(exec).Run(exec, {args})) return;
   if (args.bias.data == nullptr) {
     ThrowIfError(CUBLAS_STATUS_NOT_SUPPORTED, {args}, "algorithm");

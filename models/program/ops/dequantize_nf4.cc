@@ -111,10 +111,10 @@ bool DividesBlocks(Recorder& recorder, const ParameterSpec& weight) {
 }  // namespace
 
 Value Weight(Recorder& recorder, const std::vector<ParameterSpec>& weights, Value x) {
-  if (!recorder.IsInNf4(weights.front())) return recorder.Parameters(weights);
+  if (!recorder.IsInNf4(weights.front())) return recorder.Weights(weights);
   for (const ParameterSpec& weight : weights) {
     // Such a program is refused later.
-    if (DividesBlocks(recorder, weight)) return recorder.Parameters(weights);
+    if (DividesBlocks(recorder, weight)) return recorder.Weights(weights);
   }
   Value& made = recorder.dequantized()[{recorder.block(), weights.front().name}];
   if (made.valid()) return made;

@@ -79,7 +79,9 @@ Value Embedding(Recorder& recorder, Value table, Value tokens, double scale, int
       SliceOf(spec, recorder.mesh().coordinate(spec.shard.axes) * t.shape[0], t.shape[0]);
   return recorder.Emit(
       std::make_shared<EmbeddingOp>(slice, scale, padding), {table, tokens},
-      {{.shape = {i.shape.elements(), t.shape[1]}, .dtype = t.dtype, .name = "rows"}})[0];
+      {{.shape = {i.shape.elements(), t.shape[1]},
+        .dtype = recorder.precision().activation,
+        .name = "rows"}})[0];
 }
 
 }  // namespace trainyard::ops

@@ -36,6 +36,35 @@ std::string TextOf(int64_t vocab_multiple) {
   return text;
 }
 
+// The largest difference between the logits after a text of a model that generates, and those by
+// the numbers of its checkpoint, which are wide.
+double OfNarrowWeights(PrecisionName precision) {
+  JobConfig job = TinyJob(FreshDirectory(absl::StrCat("generate-narrow-", int(precision))));
+  job.model.architecture->fields["vocab"] = int64_t{256};
+  job.precision = precision;
+  CHECK(RunJob(job)[0].status.ok());
+  const InferenceModel::Options options = {.checkpoint = job.checkpoint->directory};
+  const std::vector<int32_t> text = {3, 1, 4, 1, 5};
+  InferenceModel whole =
+      *InferenceModel::Load(options, InferenceModel::Use::kWhole, CpuBackend());
+  whole.Run(text);
+  InferenceModel growing =
+      *InferenceModel::Load(options, InferenceModel::Use::kGrowing, CpuBackend());
+  growing.Read(std::vector<std::span<const int32_t>>{text});
+  double largest = 0;
+  for (size_t i = 0; i < 256; ++i) {
+    largest = std::max(largest, double(std::abs(whole.Logits(4)[i] - growing.After(0)[i])));
+  }
+  return largest;
+}
+
+TEST(Generate, WeightsAreAsTrainingReadThem) {
+  EXPECT_LT(OfNarrowWeights(PrecisionName::kF32), 1e-6);
+  const double rounded = OfNarrowWeights(PrecisionName::kBF16);
+  EXPECT_GT(rounded, 1e-5);
+  EXPECT_LT(rounded, 1e-2);
+}
+
 TEST(Generate, PaddingOfTheVocabularyIsNeverWritten) {
   const std::string text = TextOf(1);
   EXPECT_NE(text, "");

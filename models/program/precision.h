@@ -72,8 +72,8 @@ using ProductFormats = std::array<ProductFormat, 3>;
 
 struct Precision {
   // Storages.
-  DType weight;    // Trainable parameters, as forward and backward read them.
-  DType frozen;    // Frozen parameters; no other copy exists.
+  DType weight;  // Trainable parameters, as forward and backward read them.
+  DType frozen;  // Frozen parameters; no other copy exists.
   // The weights of linear layers and the table of the vocabulary, in an inference program: products
   // and lookups widen their numbers. Absent: as other weights.
   std::optional<DType> narrow_weight = {};

@@ -106,8 +106,8 @@ Value Recorder::Declare(const std::vector<ParameterSpec>& specs, std::optional<D
   CHECK(first.unrounded || !first.state) << name << " would be updated by rounded steps";
   int64_t rows = 0;
   for (const ParameterSpec& spec : specs) {
-    CHECK(narrow || Frozen(spec) == frozen) << spec.name << " and " << name
-                                  << " share a storage, and one of them is frozen";
+    CHECK(narrow || Frozen(spec) == frozen)
+        << spec.name << " and " << name << " share a storage, and one of them is frozen";
     const Shape local = LocalShape(spec, mesh());
     CHECK(local.rank() == shape.rank() && local.With(joined, 1) == shape.With(joined, 1) &&
           spec.decay == first.decay && spec.stacked == first.stacked &&

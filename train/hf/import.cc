@@ -19,9 +19,11 @@ RunState ImportedState(const HfModel& model) {
   return {.job_id = "import",
           .model = model.config,
           .layout = {},
-          .bf16_weights = std::all_of(weights.begin(), weights.end(), [](const HfWeight& weight) {
-            return weight.layout.shape.size() < 2 || weight.dtype == DType::kBF16;
-          }),
+          .bf16_weights = std::all_of(weights.begin(), weights.end(),
+                                      [](const HfWeight& weight) {
+                                        return weight.layout.shape.size() < 2 ||
+                                               weight.dtype == DType::kBF16;
+                                      }),
           .build = absl::StrCat(Version(), "+", Revision())};
 }
 
@@ -43,9 +45,8 @@ absl::StatusOr<Imported> ImportHf(const ImportOptions& options, Storage& storage
   RETURN_IF_ERROR(CopyParameters(model.weights, {}, &writer));
   ASSIGN_OR_RETURN(std::vector<StoredTensor> written, writer.Finish());
   RETURN_IF_ERROR(WriteKept(kept, pending.path(), storage));
-  ASSIGN_OR_RETURN(
-      const Manifest manifest,
-      CommitAlone(pending.path(), ImportedState(model), std::move(written), storage));
+  ASSIGN_OR_RETURN(const Manifest manifest,
+                   CommitAlone(pending.path(), ImportedState(model), std::move(written), storage));
   imported.size_bytes = manifest.size_bytes();
   imported.left = pending.left();
   RETURN_IF_ERROR(pending.Commit());

@@ -77,11 +77,10 @@ Value Embedding(Recorder& recorder, Value table, Value tokens, double scale, int
   const ParameterSpec& spec = recorder.program().storage(table).parameters.front();
   const VocabSlice slice =
       SliceOf(spec, recorder.mesh().coordinate(spec.shard.axes) * t.shape[0], t.shape[0]);
-  return recorder.Emit(
-      std::make_shared<EmbeddingOp>(slice, scale, padding), {table, tokens},
-      {{.shape = {i.shape.elements(), t.shape[1]},
-        .dtype = recorder.precision().activation,
-        .name = "rows"}})[0];
+  return recorder.Emit(std::make_shared<EmbeddingOp>(slice, scale, padding), {table, tokens},
+                       {{.shape = {i.shape.elements(), t.shape[1]},
+                         .dtype = recorder.precision().activation,
+                         .name = "rows"}})[0];
 }
 
 }  // namespace trainyard::ops

@@ -2,10 +2,9 @@
 // another one: with documents, windows, sinks, soft caps, groups of heads, and heads whose values
 // have another width than their keys. A query that sees no key has no output.
 
-#include "kernels/attention/attention_part.h"
-
 #include <limits>
 
+#include "kernels/attention/attention_part.h"
 #include "tests/kernels/attention/attention_views.h"
 #include "tests/kernels/call.h"
 #include "tests/testing/array.h"
@@ -49,27 +48,26 @@ Outputs<T> Attend(const Form& form, int64_t queries) {
   auto out = Filled<T>({kBatch * queries, out_width}, T(7));
   auto lse = Filled<T>({kBatch, form.heads, queries}, T(7));
   const int64_t last = kKeyRows - 1;
-  AttentionPartForwardArgs args =
-      ViewsOf({.q = same,
-               .kv = kv,
-               .dims = {.sequence = queries,
-                        .heads = form.heads,
-                        .kv_heads = form.kv_heads,
-                        .head_dim = form.head_dim,
-                        .value_dim = form.value_dim,
-                        .scale = 0.3,
-                        .soft_cap = form.soft_cap,
-                        .mask = form.mask},
-               .part = {.q_begin = 0,
-                        .q_rows = queries,
-                        .kv_begin = 0,
-                        .kv_rows = kKeyRows,
-                        .mask = form.mask,
-                        .q_position = last + 1 - queries,
-                        .kv_sequence = kKeyRows},
-               .out = out,
-               .lse = lse,
-               .write = Write::kOverwrite});
+  AttentionPartForwardArgs args = ViewsOf({.q = same,
+                                           .kv = kv,
+                                           .dims = {.sequence = queries,
+                                                    .heads = form.heads,
+                                                    .kv_heads = form.kv_heads,
+                                                    .head_dim = form.head_dim,
+                                                    .value_dim = form.value_dim,
+                                                    .scale = 0.3,
+                                                    .soft_cap = form.soft_cap,
+                                                    .mask = form.mask},
+                                           .part = {.q_begin = 0,
+                                                    .q_rows = queries,
+                                                    .kv_begin = 0,
+                                                    .kv_rows = kKeyRows,
+                                                    .mask = form.mask,
+                                                    .q_position = last + 1 - queries,
+                                                    .kv_sequence = kKeyRows},
+                                           .out = out,
+                                           .lse = lse,
+                                           .write = Write::kOverwrite});
   if (form.sinks) args.sinks = sinks;
   if (!form.seen.empty()) args.document_begins = begins, args.document_ends = ends;
   Call(args);

@@ -45,8 +45,7 @@ double OfNarrowWeights(PrecisionName precision) {
   CHECK(RunJob(job)[0].status.ok());
   const InferenceModel::Options options = {.checkpoint = job.checkpoint->directory};
   const std::vector<int32_t> text = {3, 1, 4, 1, 5};
-  InferenceModel whole =
-      *InferenceModel::Load(options, InferenceModel::Use::kWhole, CpuBackend());
+  InferenceModel whole = *InferenceModel::Load(options, InferenceModel::Use::kWhole, CpuBackend());
   whole.Run(text);
   InferenceModel growing =
       *InferenceModel::Load(options, InferenceModel::Use::kGrowing, CpuBackend());

@@ -58,6 +58,8 @@
   X(HeadNormBackward) \
   X(HeadNormForward) \
   X(JoinMaster) \
+  X(KeptConv) \
+  X(KeptScan) \
   X(LatentHeadsBackward) \
   X(LatentHeadsForward) \
   X(LayerNormBackward) \

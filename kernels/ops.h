@@ -59,6 +59,7 @@
 #include "kernels/products/quantize.h"
 #include "kernels/products/scaled_matmul.h"
 #include "kernels/state_space/causal_conv.h"
+#include "kernels/state_space/kept_state.h"
 #include "kernels/state_space/state_ends.h"
 #include "kernels/state_space/state_init.h"
 #include "kernels/state_space/state_scan.h"

@@ -86,10 +86,10 @@ struct RecordOptions {
   PlainLayers plain = {};  // Which layers' products have no scales in any precision.
   bool fuse = true;        // Whether ops are fused. Only tests that compare turn this off.
   // > 0: an inference program of one sequence on one rank keeps the keys and values of so many
-  // tokens, at most the model's max_sequence, of each of some texts, from one replay to the next.
+  // tokens, at most the model's max_sequence, of each of some texts, from one replay to the next,
+  // and the states of recurrent layers.
   // Chunk 0 reads the next `sequence` tokens of one text, with the output kSeveralLogits, and chunk
   // 1 the next token of every text. The host writes the inputs that models/program/input.h names.
-  // Only models without convolved tokens (ModelFacts) can do so.
   int64_t cache = 0;
   int64_t cached_texts = 1;
 };

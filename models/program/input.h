@@ -53,11 +53,12 @@ inline constexpr char kLastRows[] = "last_rows";
 inline constexpr int64_t kMostLastRows = 8;
 inline int64_t LastRowsOf(int64_t micro_batch) { return std::min(micro_batch, kMostLastRows); }
 
-// The inputs of an inference program that keeps keys and values (RecordOptions::cache), and reads
-// the newest tokens of texts. Text i has the rows from i R on of each cache, where R is
-// RowsOfText(RecordOptions::cache).
+// The inputs of an inference program that keeps what it has read (RecordOptions::cache), and reads
+// the newest tokens of texts. Text i has the rows from i R on of each cache of keys and values,
+// where R is RowsOfText(RecordOptions::cache), and the row i of each cache of states.
 inline constexpr char kCachePositions[] = "cache_positions";  // The position of each new token.
-// The row of the caches that gets the keys and values of each new token; -1: none.
+// The row of the caches of keys and values that each new token gets; -1: nobody reads the token.
+// The first row of a text begins the text anew.
 inline constexpr char kCacheRows[] = "cache_rows";
 // The rows [begin, end) that a new token sees: of all rows where tokens of one text are read, and
 // of the text's rows where a token of each text is read. The window of an attention follows the
@@ -66,7 +67,7 @@ inline constexpr char kCacheBegins[] = "cache_begins_";
 inline constexpr char kCacheEnds[] = "cache_ends";
 // The caches themselves, each followed by a number. The host sets them to zero once, since a row
 // that nobody sees must be finite. All other inputs exist once for each chunk.
-inline constexpr char kCache[] = "cache_of_keys_";
+inline constexpr char kCache[] = "cache_of_";
 // Attention goes through keys in blocks from the first row on. Texts begin at a multiple of any
 // block, so what a text is told does not depend on its place.
 constexpr int64_t RowsOfText(int64_t cache) { return (cache + 255) / 256 * 256; }

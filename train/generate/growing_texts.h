@@ -1,5 +1,5 @@
 // Texts that grow, several at once: computes what may follow each, and keeps the keys and values of
-// their tokens, so that each further token costs the same however long a text is. The weights are
+// their tokens and the states of recurrent layers, so that no token is computed twice. The weights are
 // read once for the next token of all texts.
 
 #pragma once
@@ -59,7 +59,7 @@ class GrowingTexts {
   const int64_t at_once_;
   const int64_t rows_;                      // Of a text in the cache.
   const int64_t alone_;                     // More new tokens are read by themselves.
-  std::vector<std::vector<int32_t>> seen_;  // The tokens whose keys and values are kept.
+  std::vector<std::vector<int32_t>> seen_;  // The tokens that were read.
 };
 
 }  // namespace trainyard

@@ -56,27 +56,23 @@ uint64_t MemoryOf(const InferenceModel::Options& options) {
   return AvailableMemoryBytes() / (options.fewer_texts ? 2 : 1);
 }
 
-// A program of so many texts that grow.
-RecordOptions RecordOf(const RecordOptions& one, int64_t texts) {
-  RecordOptions several = one;
-  (one.cache > 0 ? several.cached_texts : several.micro_batch) = texts;
-  return several;
-}
-
 // Returns `several`, recorded for options.texts, or as many as fit.
 absl::StatusOr<Program> FitTexts(const InferenceModel::Options& options, const Model& model,
                                  const RecordOptions& record) {
-  Program program = RecordInference(model, RecordOf(record, options.texts));
-  if (options.texts == 1) return program;
-  const auto bytes = [&](int64_t texts) {
-    return PlanMemory(RecordInference(model, RecordOf(record, texts))).total_bytes();
+  const auto record_for = [&](int64_t texts) {
+    RecordOptions several = record;
+    several.cached_texts = texts;
+    return RecordInference(model, several);
   };
+  Program program = record_for(options.texts);
+  if (options.texts == 1) return program;
+  const auto bytes = [&](int64_t texts) { return PlanMemory(record_for(texts)).total_bytes(); };
   const uint64_t memory = MemoryOf(options);
   const size_t all = PlanMemory(program).total_bytes();
   if (all <= memory) return program;
   const size_t one = bytes(1), each = (all - one) / size_t(options.texts - 1);
   const int64_t most = memory > one ? 1 + int64_t((memory - one) / std::max<size_t>(1, each)) : 1;
-  if (options.fewer_texts) return RecordInference(model, RecordOf(record, most));
+  if (options.fewer_texts) return record_for(most);
   return absl::FailedPreconditionError(absl::StrCat(
       "batch: wanted at most ", most, " texts at once for ", FormatBytes(double(memory)),
       " of memory, since the model takes ", FormatBytes(double(one)), " with one text, and ",
@@ -122,7 +118,7 @@ absl::StatusOr<InferenceModel> InferenceModel::Load(const Options& options, Use 
     loaded.vocab_ = size_t(FactsOf(model).vocab);
     loaded.window_ = WindowOf(options, checkpoint.state());
     RecordOptions record = {.sequence = loaded.window_};
-    if (use == Use::kGrowing && FactsOf(model).convolved_tokens == 0) {
+    if (use == Use::kGrowing) {
       record = {.sequence = std::min(loaded.window_, GrowingTexts::kAtOnce),
                 .cache = loaded.window_};
     }
@@ -137,7 +133,7 @@ absl::StatusOr<InferenceModel> InferenceModel::Load(const Options& options, Use 
   }
   const Program& program = loaded.executable_->program();
   loaded.columns_ = size_t(program.info(program.outputs.at("logits")).shape[1]);
-  loaded.texts_ = size_t(program.cache > 0 ? program.cached_texts : program.micro_batch);
+  loaded.texts_ = size_t(program.cached_texts);
   if (program.cache > 0) loaded.growing_.emplace(*loaded.executable_);
   return loaded;
 }
@@ -156,29 +152,11 @@ void InferenceModel::Run(std::span<const int32_t> tokens) {
 void InferenceModel::Read(std::span<const std::span<const int32_t>> texts) {
   after_.resize(texts_ * columns_);
   is_read_.assign(texts_, false);
-  if (!growing_) return ReadWindows(texts);
+  CHECK(growing_.has_value()) << "loaded to read whole windows";
   growing_->Read(texts, [&](const GrowingTexts::Rows& rows) {
     ReadLogits(rows.output);
     for (const auto& [place, row] : rows.of_places) Keep(place, row);
   });
-}
-
-// A token does not see those after it, nor other texts.
-void InferenceModel::ReadWindows(std::span<const std::span<const int32_t>> texts) {
-  CHECK(texts.size() <= texts_) << texts.size() << " texts at " << texts_ << " places";
-  const size_t window = size_t(window_);
-  std::vector<int32_t> padded(texts_ * window);
-  for (size_t i = 0; i < texts.size(); ++i) {
-    const auto seen = texts[i].last(std::min(texts[i].size(), window));
-    std::copy(seen.begin(), seen.end(), padded.begin() + ptrdiff_t(i * window));
-  }
-  executable_->WriteInput("tokens", 0, padded);
-  executable_->Run(Action::kForward);
-  ReadLogits("logits");
-  for (size_t i = 0; i < texts.size(); ++i) {
-    const size_t seen = std::min(texts[i].size(), window);
-    if (seen > 0) Keep(i, int64_t(i * window + seen - 1));
-  }
 }
 
 void InferenceModel::Keep(size_t place, int64_t row) {

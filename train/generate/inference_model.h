@@ -60,9 +60,8 @@ class InferenceModel {
   size_t texts() const { return texts_; }
   // Reads what each text has beyond those of the last call, which were at the same places. An empty
   // text is none. The model sees the last tokens of a text: all if the window holds them, and else
-  // as GrowingTexts::Read says. Models with recurrent layers, whose state is not kept, read the
-  // last window() tokens anew each time. Of texts() of more than one, some may need further calls
-  // until IsRead.
+  // as GrowingTexts::Read says. Of texts() of more than one, some may need further calls until
+  // IsRead. Only of a model that was loaded for kGrowing.
   void Read(std::span<const std::span<const int32_t>> texts);
   // Whether the text at this place was read to its end by the last Read.
   bool IsRead(size_t place) const { return is_read_[place]; }
@@ -74,12 +73,11 @@ class InferenceModel {
  private:
   void ReadLogits(const std::string& output);
   void Keep(size_t place, int64_t row);  // Of the logits of the last replay.
-  void ReadWindows(std::span<const std::span<const int32_t>> texts);
 
   OpenedTokenizer opened_;
   std::string checkpoint_;
   std::unique_ptr<Executable> executable_;
-  std::optional<GrowingTexts> growing_;  // If the program has a cache.
+  std::optional<GrowingTexts> growing_;  // For Use::kGrowing.
   int64_t window_ = 0;
   size_t vocab_ = 0;    // Of the model.
   size_t columns_ = 0;  // Those after the vocabulary are padding.

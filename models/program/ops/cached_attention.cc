@@ -10,6 +10,7 @@
 #include "kernels/experts/gather_rows.h"
 #include "models/program/binder.h"
 #include "models/program/ops/attention_form.h"
+#include "models/program/ops/caches.h"
 #include "models/program/ops/ops.h"
 
 namespace trainyard::ops {
@@ -24,7 +25,8 @@ class CachedAttentionOp final : public NamedOp<CachedAttentionOp> {
   static constexpr size_t kOptionalInputs = 1;
   CachedAttentionOp(const Heads& heads, const AttentionTraits& traits)
       : heads_(heads), traits_(traits) {}
-  absl::string_view name() const override { return "cached_attention"; }
+  static constexpr char kName[] = "cached_attention";
+  absl::string_view name() const override { return kName; }
   std::string attributes() const override {
     return absl::StrCat(ToString(heads_), traits_.ToString());
   }
@@ -71,22 +73,20 @@ class CachedAttentionOp final : public NamedOp<CachedAttentionOp> {
   const AttentionTraits traits_;
 };
 
-// Returns the cache of the attention that is recorded next. The chunks of a program share caches.
-Value CacheOf(Recorder& recorder, const Shape& shape, const ValueInfo& like) {
+}  // namespace
+
+Value CacheOf(Recorder& recorder, const char* op, const ValueInfo& like) {
   const Program& program = recorder.program();
   const int first = program.chunks.back().first_block;
-  const auto number = std::count_if(
-      program.instances.begin(), program.instances.end(), [&](const Instance& instance) {
-        return instance.block >= first &&
-               dynamic_cast<const CachedAttentionOp*>(instance.op.get()) != nullptr;
-      });
-  const std::string name = absl::StrCat(kCache, number);
+  const auto number = std::count_if(program.instances.begin(), program.instances.end(),
+                                    [&](const Instance& instance) {
+                                      return instance.block >= first && instance.op->name() == op;
+                                    });
+  const std::string name = absl::StrCat(kCache, op, "_", number);
   const auto shared = program.inputs.find(name);
   if (shared != program.inputs.end()) return shared->second;
-  return recorder.Input(name, shape, like.dtype, like.varying);
+  return recorder.Input(name, like.shape, like.dtype, like.varying);
 }
-
-}  // namespace
 
 Value CachedAttention(Recorder& recorder, Value qkv, const Heads& heads,
                       const AttentionForm& form) {
@@ -105,7 +105,9 @@ Value CachedAttention(Recorder& recorder, Value qkv, const Heads& heads,
                                of_tokens(absl::StrCat(kCacheBegins, form.mask.window)),
                                of_tokens(kCacheEnds)};
   if (form.sinks.valid()) inputs.push_back(form.sinks);
-  const Value cache = CacheOf(recorder, {rows, columns}, info);
+  ValueInfo keys = info;
+  keys.shape = {rows, columns};
+  const Value cache = CacheOf(recorder, CachedAttentionOp::kName, keys);
   const int64_t sequences = info.shape[0] / heads.sequence;
   return recorder.Emit(
       std::make_shared<CachedAttentionOp>(heads, AttentionTraits(recorder, heads, form)),

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "models/program/binder.h"
+#include "models/program/ops/caches.h"
 #include "models/program/ops/ops.h"
 #include "models/program/ops/output_like.h"
 #include "models/program/ops/state_ops.h"
@@ -140,6 +141,7 @@ Value StateScan(Recorder& recorder, const StateScanInputs& inputs, const StateDi
   const ValueInfo xbc = recorder.info(inputs.xbc), dt = recorder.info(inputs.dt);
   CHECK(xbc.shape.back() == dims.columns() && dt.shape.back() == dims.heads)
       << "state_scan: " << xbc << " and " << dt << " for " << ToString(dims);
+  if (recorder.program().cache > 0) return KeptScan(recorder, inputs, dims);
   std::vector<Value> values = {inputs.xbc, inputs.dt, inputs.dt_bias, inputs.a_log, inputs.d};
   const bool started = recorder.part().ranks > 1;
   if (started) values.push_back(StateStarts(recorder, inputs, dims));

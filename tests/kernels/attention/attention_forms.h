@@ -1,5 +1,5 @@
-// Forms of attention beside the plain causal one, and their computation by the kernels of a backend,
-// whole or in parts. For attention_forms_test.cc and attention_warp_test.cc.
+// Forms of attention beside the plain causal one, and their computation by the kernels of a
+// backend, whole or in parts. For attention_forms_test.cc and attention_warp_test.cc.
 
 #pragma once
 

@@ -4,13 +4,14 @@
 // numeric differentiation in f64, lower precisions with f64, and attention part by part with the
 // whole.
 
+#include "tests/kernels/attention/attention_forms.h"
+
 #include <cmath>
 #include <limits>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tests/kernels/attention/attention_forms.h"
 
 namespace trainyard::testing {
 namespace {

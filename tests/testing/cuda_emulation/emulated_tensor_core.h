@@ -11,8 +11,8 @@ namespace cuda_emulation {
 // A pointer from each lane of a whole warp.
 std::array<const void*, 32> FromAllLanes(const void* mine);
 
-// How many products (MultiplyAdd) warps have begun in this process. Tests see by this number whether
-// a kernel for tensor cores has run.
+// How many products (MultiplyAdd) warps have begun in this process. By this number, tests see
+// whether a kernel for tensor cores has run.
 int64_t TensorProducts();
 void CountTensorProduct();  // Each lane calls it; one counts.
 

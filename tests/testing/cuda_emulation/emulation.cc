@@ -99,7 +99,7 @@ struct Machine {
   void* scheduler = nullptr;  // The top of its stack.
   bool trapped = false;       // The kernel.
   std::atomic<int64_t> tensor_products = 0;
-  uint64_t random = 0;        // Of the orders in which blocks and fibers run.
+  uint64_t random = 0;  // Of the orders in which blocks and fibers run.
 };
 
 constinit Machine machine;

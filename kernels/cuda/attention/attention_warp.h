@@ -14,8 +14,8 @@ constexpr int kWarpRows = 16;
 constexpr int kTensorWarps = 4, kTensorThreads = kTensorWarps * kWarp;
 constexpr int kTensorRows = kTensorWarps * kWarpRows;  // Of a block.
 
-// Runs the core on the tensor cores. False: they cannot read or write its tensors (TensorCoresTake),
-// and nothing was run. Instantiated for O = bf16 and O = float.
+// Runs the core on the tensor cores. False: they do not take it (TensorCoresTake), and nothing was
+// run. Instantiated for O = bf16 and O = float.
 template <typename O>
 bool RunOnTensorCores(Exec& exec, const AttentionForwardCore<bf16, O>& core);
 template <typename O>

@@ -25,8 +25,8 @@ void WriteArgs(Exec& exec, const Args& args) {
   static_cast<CallBook*>(exec.context.get())->Add(args);
 }
 
-// A GPU whose kernels write their arguments into the CallBook of the Exec. Memory has addresses, and
-// nothing else.
+// A GPU whose kernels write their arguments into the CallBook of the Exec. Memory has addresses
+// alone.
 class WritingBackend final : public Backend {
  public:
   explicit WritingBackend(const Backend& addresses)

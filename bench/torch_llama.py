@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """The peer of bench/beside_pytorch.py: one Llama training step in plain PyTorch, as its users would write it.
 
-Fused attention where this PyTorch has it, bf16 by autocast, AdamW with clipping. Prints a JSON line
-after each step, with the seconds and losses of all steps so far. The shapes come as JSON in the
+Fused attention where this PyTorch has it, bf16 by autocast, AdamW with clipping. Measures each
+implementation of attention that PyTorch has for the device, at the model's shapes, and takes the
+fastest. Prints a JSON line after each step, with the seconds and losses of all steps so far, the
+implementation of attention and the milliseconds of each. The shapes come as JSON in the
 first argument: model (layers, hidden, heads, kv_heads, ffn, vocab, perhaps tied), micro, sequence,
 precision, threads, steps, perhaps device ("cpu", "cuda"), compile, and weights ("BF16": not f32).
 """
+import contextlib
 import json
 import math
+import statistics
 import sys
 import time
 
@@ -43,6 +47,42 @@ def attend(q, k, v):
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
     mask = torch.full((q.shape[2], q.shape[2]), -math.inf).triu(1)
     return torch.softmax(q @ k.transpose(2, 3) / math.sqrt(q.shape[3]) + mask, -1) @ v
+
+
+def attention_milliseconds(backend, run, device):
+    """Of one layer's attention, forward and backward; inf where PyTorch has no such implementation for the shapes."""
+    from torch.nn.attention import sdpa_kernel
+    m = run["model"]
+    dtype = torch.bfloat16 if run["precision"] == "BF16" else torch.float32
+    heads = (m["heads"], m["kv_heads"], m["kv_heads"])
+    qkv = [torch.randn(run["micro"], n, run["sequence"], m["hidden"] // m["heads"], device=device, dtype=dtype,
+                       requires_grad=True) for n in heads]
+    milliseconds = []
+    try:
+        with sdpa_kernel(backend):
+            for _ in range(5):
+                start = time.perf_counter()
+                attend(*qkv).sum().backward()
+                if device == "cuda":
+                    torch.cuda.synchronize()
+                milliseconds.append((time.perf_counter() - start) * 1e3)
+    except RuntimeError:  # Not for these shapes or this device, or out of memory.
+        return math.inf
+    return statistics.median(milliseconds[2:])
+
+
+def fastest_attention(run, device):
+    """A context in which PyTorch has its fastest attention, that one's name, and the milliseconds of each."""
+    if VERSION < (2, 5):
+        return contextlib.nullcontext(), "default", {}
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    fused = [backend for name, backend in SDPBackend.__members__.items()
+             if name not in ("ERROR", "MATH", "OVERRIDEABLE")]
+    times = {backend.name: attention_milliseconds(backend, run, device) for backend in fused}
+    found = {name: time for name, time in times.items() if time < math.inf}
+    # The plain one writes all scores to memory. It is never the fastest of several.
+    best = min(found, key=found.get) if found else "MATH"
+    return sdpa_kernel(SDPBackend.__members__[best]), best, found
 
 
 class Block(nn.Module):
@@ -96,22 +136,25 @@ def main():
         model = model.to(torch.bfloat16)
     optimizer = torch.optim.AdamW(model.parameters(), 3e-4, weight_decay=0.1, **({"fused": True} if VERSION >= (2, 4) else {}))
     forward = torch.compile(model) if run.get("compile") else model
+    attention, name, times = fastest_attention(run, device)
     seconds, losses = [], []
-    for _ in range(run["steps"]):
-        batch = torch.randint(0, run["model"]["vocab"], (run["micro"], run["sequence"] + 1)).to(device)
-        start = time.perf_counter()
-        with torch.autocast(device, torch.bfloat16, enabled=run["precision"] == "BF16"):
-            loss = forward(batch[:, :-1], batch[:, 1:])
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        losses.append(loss.item())  # Waits for the device.
-        if device == "cuda":
-            torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - start)
-        told = {"version": torch.__version__, "seconds": seconds, "losses": losses}
-        print(json.dumps(told), flush=True)
+    with attention:
+        for _ in range(run["steps"]):
+            batch = torch.randint(0, run["model"]["vocab"], (run["micro"], run["sequence"] + 1)).to(device)
+            start = time.perf_counter()
+            with torch.autocast(device, torch.bfloat16, enabled=run["precision"] == "BF16"):
+                loss = forward(batch[:, :-1], batch[:, 1:])
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            losses.append(loss.item())  # Waits for the device.
+            if device == "cuda":
+                torch.cuda.synchronize()
+            seconds.append(time.perf_counter() - start)
+            told = {"version": torch.__version__, "attention": name, "attention_ms": times, "seconds": seconds,
+                    "losses": losses}
+            print(json.dumps(told), flush=True)
 
 
 if __name__ == "__main__":

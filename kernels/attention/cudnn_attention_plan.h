@@ -123,7 +123,7 @@ struct CudnnAttentionPlan {
   // - the gradients of keys and values for each query head, if heads share them;
   // - OrderedBytes; or, if not deterministic, the gradients of queries in f32, to which blocks of
   //   keys add as they come.
-  // Measured for cuDNN 9.19 on Hopper.
+  // As cuDNN 9.19 says of its plans for a described H200 (cudnn_plans_test). No GPU has run them.
   int64_t WorkspaceBytes() const {
     constexpr int64_t kOwn = 256;
     if (pass == AttentionPass::kForward) return kOwn;

@@ -230,6 +230,20 @@ class Programs:
             else:
                 self.runner.run(step)
 
+    def failed_rows_checked(self, found):
+        """Rows that have failed in this call, under the memory checker: a tiny step in place of
+        each. A row that only lacks its gate has nothing to find. What time is left decides."""
+        for case in found:
+            step = self.row(case)
+            outcome = self.found(step.name).get("outcome", "")
+            if not outcome.startswith("failed") or "no speed, because" in outcome:
+                continue
+            name = f"{step.name}, under memcheck"
+            if self.runner.left() < WORTH_BEGINNING * self.runner.scale:
+                self.runner.leave_out(name, "no time left")
+            else:
+                self.runner.run(self.under("memcheck", name, step.checked, 25))
+
     def again(self):
         """What failed before: first as it was, then under the memory checker if it fails again."""
         steps = self.steps()
@@ -293,6 +307,7 @@ def second(p):
                  p.before.get(f"train {case}", {}).get("outcome", "").startswith("failed")]
         others = [case for case in ROWS if case not in again]
         p.rows([*again, *others[:1]])
+        p.failed_rows_checked(again)
     with share(SECOND["race checker"]):
         p.runner.run(p.race_checker(25))
     with share(SECOND["service"]):

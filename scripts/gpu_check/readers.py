@@ -252,8 +252,10 @@ def pytorch(tokens, warm_up=4):
             raise Unreadable(f"{len(seconds)} timed steps, losses {found['losses'][-3:]}")
         median = statistics.median(seconds)
         return {"version": found["version"], "step_seconds": seconds, "losses": found["losses"],
+                "attention": found["attention"], "attention_ms": found["attention_ms"],
                 "tokens_per_second": round(tokens / median),
-                "summary": f"{tokens / median:.0f} tokens/s, {found['version']}"}
+                "summary": f"{tokens / median:.0f} tokens/s, {found['version']}, attention "
+                           f"{found['attention']}"}
     return read
 
 

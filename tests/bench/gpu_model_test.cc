@@ -81,25 +81,39 @@ TEST(GpuModel, ProductsOfTheOptimizerTakeTime) {
   EXPECT_NEAR(StepMilliseconds(muon) - StepMilliseconds(step), milliseconds, 0.1 * milliseconds);
 }
 
+double AttentionSeconds(const StepCase& step) {
+  const ResolvedCase resolved = *Resolve(step);
+  const RankPlan plan = *PlanRank(resolved.job, resolved.model, 0, DeviceKind::kCuda);
+  double seconds = 0;
+  for (const Instance& instance : plan.program.instances) {
+    const OpPrediction op = Predict(*RatesOf("h200"), plan.program, instance);
+    if (op.part == Part::kAttention && instance.when != When::kValidation) seconds += op.seconds;
+  }
+  return seconds;
+}
+
 // Packed documents, and gradients in one order whose memory would be too much, are ours to compute.
 TEST(GpuModel, OurAttentionIsSlowerThanCudnns) {
-  const auto attention = [](const StepCase& step) {
-    const ResolvedCase resolved = *Resolve(step);
-    const RankPlan plan = *PlanRank(resolved.job, resolved.model, 0, DeviceKind::kCuda);
-    double seconds = 0;
-    for (const Instance& instance : plan.program.instances) {
-      const OpPrediction op = Predict(*RatesOf("h200"), plan.program, instance);
-      if (op.part == Part::kAttention && instance.when != When::kValidation) seconds += op.seconds;
-    }
-    return seconds;
-  };
   const StepCase short_step{.model = "llama3.2-1b", .micro = 1, .sequence = 8192, .layers = 1};
   StepCase long_step = short_step;
   long_step.sequence = 16384;
   StepCase any_order = long_step;
   any_order.deterministic = false;
-  EXPECT_GT(attention(long_step), 5 * attention(short_step)) << "four times the products";
-  EXPECT_GT(attention(long_step), 1.5 * attention(any_order));
+  EXPECT_GT(AttentionSeconds(long_step), 5 * AttentionSeconds(short_step))
+      << "four times the products";
+  EXPECT_GT(AttentionSeconds(long_step), 1.5 * AttentionSeconds(any_order));
+}
+
+// cuDNN computes latent attention. By hand, one layer of DeepSeek-V3 has 128 heads with keys of 192
+// and values of 128, forward has two products of each pair, backward five, three of them of keys;
+// cuDNN's rates at 4,096 tokens and heads of 128 are 610 and 427 TFLOP/s.
+TEST(GpuModel, LatentAttentionTakesWhatCudnnsRateSays) {
+  constexpr double kPairs = 4096.0 * 4097 / 2, kHeads = 128, kKeys = 192, kValues = 128;
+  const double forward = 2 * kPairs * kHeads * (kKeys + kValues) / 610e12;
+  const double backward = 2 * kPairs * kHeads * 2.5 * (kKeys + kValues) / 427e12;
+  const double seconds =
+      AttentionSeconds({.model = "deepseek-v3", .micro = 1, .sequence = 4096, .layers = 4}) / 4;
+  EXPECT_NEAR(seconds, forward + backward, 0.05 * (forward + backward));
 }
 
 // By arithmetic, 8 bits are worth 1.2 for Llama 2 7B, 1.1 for Llama 3.2 1B and nothing for GPT-2.
@@ -181,11 +195,15 @@ TEST(GpuModel, AnUnknownGpuIsRefused) {
   EXPECT_THAT(RatesOf("h300").status().message(), ::testing::HasSubstr("wanted h100 or h200"));
 }
 
-int ExitOf(const std::string& arguments) {
+std::string Program(const std::string& name) {
   const char* const bin = std::getenv("TRAINYARD_BIN");
   CHECK(bin != nullptr) << "TRAINYARD_BIN is not set";
-  return std::system(
-      absl::StrCat(bin, "/../bench/predict_step --case gpt2-124m --layers 1 ", arguments).c_str());
+  return absl::StrCat(bin, "/../bench/", name);
+}
+
+int ExitOf(const std::string& arguments) {
+  const std::string command = Program("predict_step --case gpt2-124m --layers 1 ");
+  return std::system(absl::StrCat(command, arguments).c_str());
 }
 
 TEST(PredictStep, OutputThatIsLostIsAnError) {
@@ -197,6 +215,23 @@ TEST(PredictStep, OutputThatIsLostIsAnError) {
 TEST(PredictStep, KnowsRatesOfBf16AndEightBitsAlone) {
   EXPECT_EQ(ExitOf("--precision fp8_blockwise >/dev/null"), 0);
   EXPECT_NE(ExitOf("--precision f32 >/dev/null"), 0);
+}
+
+// What a check of a GPU reads, and the seconds that it saves. Bug it must catch: a step without
+// rates that measures them all the same, or has no FLOPs.
+TEST(TrainStep, WithoutRatesPrintsTheFlopsAlone) {
+  const std::string path = ::testing::TempDir() + "/train_step.txt";
+  const auto printed = [&](const std::string& options) {
+    const std::string command = absl::StrCat(
+        Program("train_step --case byte --layers 1 --micro 1 --sequence 64 --steps 1 --threads 1 "),
+        options, " >", path);
+    EXPECT_EQ(std::system(command.c_str()), 0) << command;
+    return *ReadFile(path);
+  };
+  const std::string without = printed("--without-rates");
+  EXPECT_THAT(without, ::testing::ContainsRegex("\nmodel [0-9.]+ GFLOP a step\n"));
+  EXPECT_THAT(without, ::testing::Not(::testing::HasSubstr("matrix rate")));
+  EXPECT_THAT(printed(""), ::testing::ContainsRegex("\nmatrix rate [0-9.]+ GFLOP/s, memory rate "));
 }
 
 }  // namespace

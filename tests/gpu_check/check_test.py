@@ -149,9 +149,36 @@ class Check(unittest.TestCase):
         self.assertEqual(self.outcomes["layer of llama3.2-1b of 1 layers, 1 x 1024"], "passed")
         self.assertEqual(self.outcomes["train llama3.2-1b, 4 x 4096"], "passed")
         again = [name for name in self.outcomes if name.endswith(", under memcheck")]
-        self.assertEqual(again, ["kernels 3 of 6, under memcheck"])
+        self.assertEqual(again, ["kernels 3 of 6, under memcheck",
+                                 "train gpt2-124m, 64 x 1024, under memcheck",
+                                 "train llama2-7b of 16 layers, 1 x 4096, under memcheck",
+                                 "train llama2-7b of 16 layers, 1 x 4096, FP8_BLOCKWISE, under "
+                                 "memcheck"])
         self.assertIn("train gpt2-124m, 64 x 1024", self.not_passed())
         self.assertIn("train gpt2-124m, 16 x 1024", self.outcomes)
+
+    def test_a_row_that_fails_again_is_run_small_under_the_memory_checker(self):
+        fails = "if '--steps' in sys.argv and '12' in sys.argv and '64' in sys.argv:\n" \
+                "    sys.exit('error: CUDA error: an illegal memory access')\n"
+        self.becomes("bench/train_step", fakes.STEP.replace("for step,", fails + "for step,"))
+        self.run_call()
+        self.run_call(*self.first_results())
+        names = list(self.outcomes)
+        row = "train gpt2-124m, 64 x 1024"
+        # The first row of others stands beside the failed one.
+        self.assertEqual([name for name in names if name.startswith("train ")],
+                         [row, "train gpt2-124m, 16 x 1024", f"{row}, under memcheck"])
+        checked = next(step for step in self.results["steps"] if step["name"] == f"{row}, under memcheck")
+        for words in ("--tool memcheck", "--micro 1", "--layers 1", "--steps 1", "--eager"):
+            self.assertIn(words, checked["command"])
+
+    def test_a_row_that_only_lacks_its_gate_is_not_checked(self):
+        self.becomes("bench/lockstep", "import sys; sys.exit('error: none today')")
+        self.run_call()
+        self.run_call(*self.first_results())
+        self.assertIn("no speed, because", self.outcomes["train gpt2-124m, 16 x 1024"])
+        self.assertEqual([name for name in self.outcomes if name.startswith("train ") and
+                          name.endswith(", under memcheck")], [])
 
     def test_what_a_model_had_before_its_change_does_not_count(self):
         self.run_call()

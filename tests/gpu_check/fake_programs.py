@@ -29,7 +29,8 @@ LIBRARIES = """for name, version in (("driver", 13000), ("cudart", 13000), ("cub
                       ("cudnn", 91900), ("nccl", 22809)):
     print(f"library {name} built {version} found {version}")
 """
-TORCH = """print('{"version": "2.15", "seconds": [9, 1, 1, 1, 1, 1, 1], "losses": [5.5, 5.25]}')"""
+TORCH = """print('{"version": "2.15", "attention": "CUDNN_ATTENTION", '
+      '"attention_ms": {"CUDNN_ATTENTION": 0.5}, "seconds": [9, 1, 1, 1, 1, 1, 1], "losses": [5.5, 5.25]}')"""
 CEILINGS = """print('{"bf16_flops": 7.9e14, "copy_bytes": 3e12, "fp8_flops": 1.5e15}')"""
 NCU = """print('==PROF== Connected')
 print('"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"')

@@ -127,8 +127,11 @@ lockstep: 57 ops agree
             readers.products("error: no CUDA device")
 
     def test_pytorch(self):
-        run = {"version": "2.15", "seconds": [9, 9, 9, 9, 2, 1, 1], "losses": [5.5] * 7}
-        self.assertEqual(readers.pytorch(1000)("a warning\n" + json.dumps(run))["tokens_per_second"], 1000)
+        run = {"version": "2.15", "seconds": [9, 9, 9, 9, 2, 1, 1], "losses": [5.5] * 7, "attention": "CUDNN_ATTENTION",
+               "attention_ms": {"CUDNN_ATTENTION": 0.5}}
+        found = readers.pytorch(1000)("a warning\n" + json.dumps(run))
+        self.assertEqual(found["tokens_per_second"], 1000)
+        self.assertIn("attention CUDNN_ATTENTION", found["summary"])
         for wrong in ({**run, "seconds": [1] * 6}, {**run, "losses": [math.nan] * 7}):
             with self.assertRaises(Unreadable):
                 readers.pytorch(1000)(json.dumps(wrong))

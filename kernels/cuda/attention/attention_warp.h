@@ -14,22 +14,13 @@ constexpr int kWarpRows = 16;
 constexpr int kTensorWarps = 4, kTensorThreads = kTensorWarps * kWarp;
 constexpr int kTensorRows = kTensorWarps * kWarpRows;  // Of a block.
 
-// Runs the core on the tensor cores. False: they cannot read or write its tensors, and nothing was
+// Runs the core on the tensor cores. False: they do not take it (TensorCoresTake), and nothing was
 // run. Instantiated for O = bf16 and O = float.
 template <typename O>
 bool RunOnTensorCores(Exec& exec, const AttentionForwardCore<bf16, O>& core);
 template <typename O>
 bool RunOnTensorCores(Exec& exec, const AttentionBackwardCore<bf16, O>& core,
                       float* deltas);  // [sequences, heads, queries of the part]
-
-// Whether rows of heads can be read and written in chunks of eight elements.
-template <typename T>
-bool InChunks(const Heads<T>& heads) {
-  return reinterpret_cast<uintptr_t>(heads.data) % 16 == 0 && heads.row % 8 == 0;
-}
-inline bool InChunks(const AttentionDims& dims) {
-  return dims.head_dim % 8 == 0 && dims.value_dim % 8 == 0;
-}
 
 // Rows of up to kDim elements in shared memory. A row has 16 bytes more than needed, so that the
 // rows that a warp reads are in different banks.

@@ -281,11 +281,7 @@ void LaunchKernels(Exec& exec, const AttentionBackwardCore<bf16, O>& core, float
 
 template <typename O>
 bool RunOnTensorCores(Exec& exec, const AttentionBackwardCore<bf16, O>& core, float* deltas) {
-  if (!InChunks(core.dims) || !InChunks(core.q) || !InChunks(core.k) || !InChunks(core.v) ||
-      !InChunks(core.out) || !InChunks(core.dout) || !InChunks(core.dq) || !InChunks(core.dk) ||
-      !InChunks(core.dv)) {
-    return false;
-  }
+  if (!TensorCoresTake(core)) return false;
   DispatchHeadDim(core.dims, [&](auto dim) { LaunchKernels<O, dim>(exec, core, deltas); });
   return true;
 }

@@ -173,10 +173,7 @@ __global__ void __launch_bounds__(kTensorThreads)
 
 template <typename O>
 bool RunOnTensorCores(Exec& exec, const AttentionForwardCore<bf16, O>& core) {
-  if (!InChunks(core.dims) || !InChunks(core.q) || !InChunks(core.k) || !InChunks(core.v) ||
-      !InChunks(core.out)) {
-    return false;
-  }
+  if (!TensorCoresTake(core)) return false;
   DispatchHeadDim(core.dims, [&](auto dim) {
     const int64_t tiles = CeilDiv(core.part.q_rows, kTensorRows);
     const size_t rows = kTensorRows + 4 * kKeys<dim>;

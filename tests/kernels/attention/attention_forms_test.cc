@@ -4,104 +4,18 @@
 // numeric differentiation in f64, lower precisions with f64, and attention part by part with the
 // whole.
 
-#include <algorithm>
+#include "tests/kernels/attention/attention_forms.h"
+
 #include <cmath>
-#include <functional>
 #include <limits>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/attention/attention.h"
-#include "kernels/attention/attention_part.h"
-#include "tests/kernels/call.h"
-#include "tests/testing/numeric_grad.h"
-#include "tests/testing/tolerance.h"
 
 namespace trainyard::testing {
 namespace {
 
-struct Form {
-  std::string name;
-  int64_t batch, sequence, heads, kv_heads, head_dim, value_dim;
-  AttentionMask mask = {};
-  double soft_cap = 0;
-  bool sinks = false;
-  int64_t documents = 0;  // In each sequence; 0: no tensor says.
-  double scale = 0.4;
-  double dropout = 0;
-
-  int64_t rows() const { return batch * sequence; }
-  AttentionDims dims() const {
-    return {.sequence = sequence,
-            .heads = heads,
-            .kv_heads = kv_heads,
-            .head_dim = head_dim,
-            .value_dim = value_dim,
-            .scale = scale,
-            .soft_cap = soft_cap,
-            .mask = mask};
-  }
-};
-
-void PrintTo(const Form& form, std::ostream* out) { *out << form.name; }
-
-// The queries lie in rows that are wider than they are; keys and values share theirs.
-constexpr int64_t kBeside = 3;
-
-template <typename T>
-struct Tensors {
-  Array<T> q, kv, sinks, dout;
-
-  template <typename To>
-  Tensors<To> As() const {
-    return {Converted<To>(q), Converted<To>(kv), Converted<To>(sinks), Converted<To>(dout)};
-  }
-};
-
-template <typename T>
-struct Outputs {
-  Array<T> out;
-  Array<Accumulate<T>> lse;
-  Array<T> dq, dkv;  // As q and kv.
-  Array<Accumulate<T>> dsinks;
-};
-
-// Where each row's document begins and ends: documents of different lengths, other ones in each
-// sequence.
-struct Bounds {
-  explicit Bounds(const Form& form)
-      : begins(Zeros<int32_t>({form.batch, form.sequence})), ends(begins), samples(begins) {
-    for (size_t row = 0; row < samples.v.size(); ++row) {
-      samples.v[row] = int32_t(5 - int64_t(row) / form.sequence);
-    }
-    for (int64_t b = 0; b < form.batch && form.documents > 0; ++b) {
-      int64_t begin = 0;
-      for (int64_t n = 1; n <= form.documents; ++n) {
-        const bool last = n == form.documents;
-        const int64_t end =
-            last ? form.sequence
-                 : form.sequence * n * (n + 1 + b) / ((form.documents + 1 + b) * form.documents);
-        for (int64_t i = begin; i < end; ++i) {
-          begins.v[b * form.sequence + i] = int32_t(begin);
-          ends.v[b * form.sequence + i] = int32_t(end);
-        }
-        begin = std::max(begin, end);
-      }
-    }
-  }
-  Array<int32_t> begins, ends;
-  Array<int32_t> samples;  // The numbers of the sequences in the global batch.
-};
-
-// Of dropout: this rank's heads are not the first ones of all ranks, nor the last.
-constexpr StepState kState{.step = 3, .seed = 5};
-AttentionDropout DropoutOf(const Form& form) {
-  return {.place = {.probability = form.dropout, .stream = 77},
-          .first_head = 2,
-          .heads = form.heads + 3,
-          .sequence = 2 * form.sequence};
-}
 // What the probability of a query and a key is multiplied by.
 double DropoutFactor(const Form& form, const Bounds& bounds, int64_t row, int64_t head, int64_t j) {
   const AttentionDropout dropout = DropoutOf(form);
@@ -112,69 +26,6 @@ double DropoutFactor(const Form& form, const Bounds& bounds, int64_t row, int64_
       j;
   const DropoutKey key(dropout.place, kState);
   return key.keeps(uint64_t(element)) ? 1 / (1 - form.dropout) : 0;
-}
-
-Tensors<double> Random(const Form& form) {
-  const int64_t kv = form.kv_heads * (form.head_dim + form.value_dim);
-  return {Normal<double>({form.rows(), form.heads * form.head_dim + kBeside}, 1),
-          Normal<double>({form.rows(), kv}, 2), Normal<double>({form.heads}, 3),
-          Normal<double>({form.rows(), form.heads * form.value_dim}, 4)};
-}
-
-// The arguments that all calls share, whole or in parts.
-template <typename Args, typename T>
-Args ArgsOf(const Form& form, const Tensors<T>& in, const Bounds& bounds) {
-  const AttentionDims dims = form.dims();
-  Args args = {};
-  args.q = {in.q, 0, dims.query_columns()};
-  args.k = {in.kv, 0, dims.key_columns()};
-  args.v = {in.kv, dims.key_columns(), dims.value_columns()};
-  args.dims = dims;
-  if (form.documents > 0) {
-    args.document_begins = bounds.begins;
-    // A causal mask needs no ends.
-    if (!form.mask.causal) args.document_ends = bounds.ends;
-  }
-  if (form.dropout > 0) {
-    args.samples = bounds.samples, args.state = &kState, args.dropout = DropoutOf(form);
-  }
-  return args;
-}
-
-template <typename O, typename Args>
-void TakeGradients(const AttentionDims& dims, Array<O>& dq, Array<O>& dkv, Args& args) {
-  args.dq = {dq, 0, dims.query_columns()};
-  args.dk = {dkv, 0, dims.key_columns()};
-  args.dv = {dkv, dims.key_columns(), dims.value_columns()};
-}
-
-template <typename T>
-Outputs<T> Poisoned(const Form& form, const Tensors<T>& in) {
-  using A = Accumulate<T>;
-  return {Poison<T>(in.dout.shape), Poison<A>({form.batch, form.heads, form.sequence}),
-          Poison<T>(in.q.shape), Poison<T>(in.kv.shape), Poison<A>({form.heads})};
-}
-
-template <typename T>
-void ComputeForward(const Form& form, const Tensors<T>& in, Outputs<T>& o, int threads) {
-  const Bounds bounds(form);
-  auto args = ArgsOf<AttentionForwardArgs>(form, in, bounds);
-  args.out = o.out, args.lse = o.lse;
-  if (form.sinks) args.sinks = in.sinks;
-  Call(args, threads);
-}
-
-template <typename T>
-Outputs<T> Compute(const Form& form, const Tensors<T>& in, int threads = 2) {
-  const Bounds bounds(form);
-  auto o = Poisoned(form, in);
-  ComputeForward(form, in, o, threads);
-  auto args = ArgsOf<AttentionBackwardArgs>(form, in, bounds);
-  args.out = o.out, args.lse = o.lse, args.dout = in.dout;
-  TakeGradients(form.dims(), o.dq, o.dkv, args);
-  if (form.sinks) args.sinks = in.sinks, args.dsinks = o.dsinks;
-  Call(args, threads);
-  return o;
 }
 
 bool Sees(const Form& form, const Bounds& bounds, int64_t b, int64_t i, int64_t j) {
@@ -232,37 +83,10 @@ TEST_P(AttentionFormTest, ForwardMatchesTheDefinition) {
   ExpectClose(got.lse.v, want.lse.v, 1e-12);
 }
 
-// The columns of the queries; what is beside them must be as it was.
-template <typename T>
-std::vector<T> QueryColumns(const Form& form, const Array<T>& dq) {
-  std::vector<T> columns;
-  const int64_t width = form.heads * form.head_dim, row = width + kBeside;
-  for (int64_t i = 0; i < dq.shape.elements(); ++i) {
-    if (i % row < width) {
-      columns.push_back(dq.v[i]);
-    } else {
-      EXPECT_TRUE(std::isnan(Accumulate<T>(dq.v[i]))) << "beside the queries, at " << i;
-    }
-  }
-  return columns;
-}
-
 template <typename T>
 void ExpectAgreesWithF64(const Form& form, const Tensors<double>& exact) {
   const auto in = exact.As<T>();
-  const auto rounded = in.template As<double>();
-  const auto got = Compute(form, in);
-  const auto want = Compute(form, rounded);
-  const DType dtype = DTypeOf<T>::value;
-  const int64_t reduction =
-      form.sequence * form.heads / form.kv_heads + form.head_dim + form.value_dim;
-  const double tolerance = Tolerance(dtype, reduction);
-  ExpectClose(Converted<double>(got.out).v, want.out.v, tolerance);
-  ExpectClose(Converted<double>(got.lse).v, want.lse.v, Tolerance(DType::kF32, reduction));
-  ExpectClose(QueryColumns(form, Converted<double>(got.dq)), QueryColumns(form, want.dq),
-              tolerance);
-  ExpectClose(Converted<double>(got.dkv).v, want.dkv.v, tolerance);
-  if (form.sinks) ExpectClose(Converted<double>(got.dsinks).v, want.dsinks.v, tolerance);
+  ExpectAgrees(form, Compute(form, in), Compute(form, in.template As<double>()));
 }
 
 TEST_P(AttentionFormTest, LowerPrecisionsAgreeWithF64) {
@@ -272,55 +96,13 @@ TEST_P(AttentionFormTest, LowerPrecisionsAgreeWithF64) {
 
 TEST_P(AttentionFormTest, ThreadsDoNotChangeBits) {
   const auto f32 = in.As<float>();
-  const auto one = Compute(form, f32, 1), three = Compute(form, f32, 3);
+  const auto one = Compute(form, f32, Kernels(1)), three = Compute(form, f32, Kernels(3));
   EXPECT_EQ(one.out.v, three.out.v);
   EXPECT_EQ(QueryColumns(form, one.dq), QueryColumns(form, three.dq));
   EXPECT_EQ(one.dkv.v, three.dkv.v);
   if (form.sinks) {
     EXPECT_EQ(one.dsinks.v, three.dsinks.v);
   }
-}
-
-// The sequence in `chunks` chunks of queries over as many of keys, of which many see nothing of
-// each other; the chunks of keys of one chunk of queries begin with its own, which has the sinks.
-Outputs<double> Parts(const Form& form, const Tensors<double>& in, int64_t chunks) {
-  const Bounds bounds(form);
-  auto o = Poisoned(form, in);
-  const int64_t rows = form.sequence / chunks;
-  const auto for_each_part = [&](const std::function<void(AttentionPart, bool, int64_t)>& body) {
-    for (int64_t step = 0; step < chunks; ++step) {
-      for (int64_t queries = 0; queries < chunks; ++queries) {
-        const int64_t keys = (queries + step) % chunks;
-        body({.q_begin = queries * rows,
-              .q_rows = rows,
-              .kv_begin = keys * rows,
-              .kv_rows = rows,
-              .mask = form.mask,
-              .q_position = queries * rows,
-              .kv_position = keys * rows},
-             step == 0, queries);
-      }
-    }
-  };
-  for_each_part([&](const AttentionPart& part, bool own, int64_t) {
-    auto args = ArgsOf<AttentionPartForwardArgs>(form, in, bounds);
-    args.part = part, args.out = o.out, args.lse = o.lse;
-    args.write = own ? Write::kOverwrite : Write::kAdd;
-    if (form.sinks && own) args.sinks = in.sinks;
-    Call(args);
-  });
-  for_each_part([&](const AttentionPart& part, bool own, int64_t queries) {
-    auto args = ArgsOf<AttentionPartBackwardArgs>(form, in, bounds);
-    args.part = part, args.out = o.out, args.lse = o.lse, args.dout = in.dout;
-    TakeGradients(form.dims(), o.dq, o.dkv, args);
-    args.write_dq = args.write_dkv = own ? Write::kOverwrite : Write::kAdd;
-    if (form.sinks && own) {
-      args.sinks = in.sinks, args.dsinks = o.dsinks;
-      args.write_dsinks = queries == 0 ? Write::kOverwrite : Write::kAdd;
-    }
-    Call(args);
-  });
-  return o;
 }
 
 TEST_P(AttentionFormTest, PartsByPositionAreTheWhole) {
@@ -336,9 +118,6 @@ TEST_P(AttentionFormTest, PartsByPositionAreTheWhole) {
     if (form.sinks) ExpectClose(got.dsinks.v, want.dsinks.v, 1e-12);
   }
 }
-
-constexpr AttentionMask kFull = {.causal = false};
-AttentionMask Window(int64_t keys) { return {.window = keys}; }
 
 // Windows of one key, within a tile, across tiles and longer than the sequence; tiles that no query
 // sees; documents of one token; strips cut short; groups; all of it together.
@@ -370,11 +149,11 @@ TEST_P(AttentionFormGradientTest, BackwardMatchesNumericGradient) {
   const auto got = Compute(form, in);
   auto o = Poisoned(form, in);
   const auto loss = [&] {
-    ComputeForward(form, in, o, 1);
+    ComputeForward(form, in, Kernels(1), o);
     return Dot(o.out, in.dout);
   };
   // Of the queries alone, and not of what is beside them.
-  const int64_t width = form.heads * form.head_dim, row = width + kBeside;
+  const int64_t width = form.heads * form.head_dim, row = width + form.beside;
   std::vector<double> queries(size_t(form.rows() * width));
   const auto query = [&](size_t i) -> double& {
     return in.q.v[i / size_t(width) * size_t(row) + i % size_t(width)];

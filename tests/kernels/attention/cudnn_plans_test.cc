@@ -1,5 +1,5 @@
-// Proves that cuDNN has a plan for attention of every preset's heads, forward and backward,
-// summed in one order or in any, and that each works in the bytes that
+// Proves that cuDNN has a plan for attention of every preset's heads and of every published run,
+// forward and backward, summed in one order or in any, and that each works in the bytes that
 // kernels/attention/cudnn_attention_plan.h says, from which memory is planned. No GPU: cuDNN plans
 // for one that is described to it.
 
@@ -23,6 +23,7 @@
 #include "kernels/cuda/attention/cudnn_attention_graph.h"
 #include "models/arch/registry.h"
 #include "tests/testing/printed_seed.h"
+#include "tests/train/start/published_attention.h"
 
 namespace trainyard::testing {
 namespace {
@@ -197,6 +198,29 @@ INSTANTIATE_TEST_SUITE_P(EveryHeadDim, CudnnPlansOf,
 
 INSTANTIATE_TEST_SUITE_P(EveryPart, CudnnPlansOf, ::testing::ValuesIn(Drawn(PartsThatAreTaken())),
                          Name);
+
+// Each plan of the published runs once, whatever the number of sequences.
+std::vector<Case> Published() {
+  std::vector<Case> cases;
+  std::set<decltype(CudnnAttentionPlan().Key())> seen;
+  ForEachPublishedAttention([&](const std::string& run, const auto& args) {
+    std::optional<CudnnAttentionPlan> plan = CudnnPlanOf(args);
+    if (!plan) return;
+    const int64_t sequences = plan->sequences;
+    *plan = {.sequences = 0, .dims = plan->dims, .part = plan->part};
+    if (seen.insert(plan->Key()).second) cases.push_back({run, sequences, plan->dims, plan->part});
+  });
+  return cases;
+}
+
+TEST_F(CudnnPlans, OfPublishedRunsAreThere) {
+  const std::vector<Case> cases = Published();
+  EXPECT_GE(cases.size(), 20u);
+  for (const Case& of : Drawn(cases)) {
+    SCOPED_TRACE(of.name);
+    ExpectPlanned(of.sequences, of.dims, of.part);
+  }
+}
 
 TEST(CudnnPresets, DifferInTheirHeads) { EXPECT_GE(Presets().size(), 8u); }
 

@@ -11,6 +11,11 @@ namespace cuda_emulation {
 // A pointer from each lane of a whole warp.
 std::array<const void*, 32> FromAllLanes(const void* mine);
 
+// How many products (MultiplyAdd) warps have begun in this process. By this number, tests see
+// whether a kernel for tensor cores has run.
+int64_t TensorProducts();
+void CountTensorProduct();  // Each lane calls it; one counts.
+
 inline uint16_t Half(uint32_t pair, int i) { return uint16_t(pair >> (16 * i)); }
 
 inline float BFloat(uint16_t bits) {
@@ -36,6 +41,7 @@ inline void LoadMatrices(const void* row, bool transposed, uint32_t* result) {
 }
 
 inline void MultiplyAdd(const uint32_t* a, const uint32_t* b, float* sum) {
+  CountTensorProduct();
   const std::array<const void*, 32> as = FromAllLanes(a), bs = FromAllLanes(b);
   const auto pair_of = [](const auto& lanes, int lane, int i) {
     return static_cast<const uint32_t*>(lanes[size_t(lane)])[i];

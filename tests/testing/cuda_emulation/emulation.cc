@@ -98,7 +98,8 @@ struct Machine {
   Fiber* running = nullptr;
   void* scheduler = nullptr;  // The top of its stack.
   bool trapped = false;       // The kernel.
-  uint64_t random = 0;        // Of the orders in which blocks and fibers run.
+  std::atomic<int64_t> tensor_products = 0;
+  uint64_t random = 0;  // Of the orders in which blocks and fibers run.
 };
 
 constinit Machine machine;
@@ -248,6 +249,11 @@ std::array<const void*, 32> FromAllLanes(const void* mine) {
   static_assert(sizeof(all) == sizeof(WarpBarrier().exchanged[0]));
   std::memcpy(all.data(), Pass(0xffffffffu, &mine, sizeof(mine)), sizeof(all));
   return all;
+}
+
+int64_t TensorProducts() { return machine.tensor_products; }
+void CountTensorProduct() {
+  if (Lane() == 0) ++machine.tensor_products;
 }
 
 void Run(dim3 grid, dim3 block, size_t shared, const std::function<void()>& kernel) {

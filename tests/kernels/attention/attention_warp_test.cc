@@ -1,0 +1,81 @@
+// Proves that our kernels of attention on the tensor cores compute all that cuDNN does not take:
+// documents, a soft cap, dropout, full masks, sinks, values of another width than keys, and parts
+// of all these. Results in bf16 are compared with those of the CPU's kernels in f64. The emulation
+// counts the products of tensor cores, which shows that these kernels have run, and not the slower
+// ones.
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "kernels/cuda/products/tensor_core.h"
+#include "tests/kernels/attention/attention_forms.h"
+
+namespace trainyard::testing {
+namespace {
+
+// Expects its scope to multiply on the tensor cores. A GPU does not say.
+class ExpectTensorCores {
+ public:
+  ExpectTensorCores() : before_(Products()) {}
+  ~ExpectTensorCores() { EXPECT_TRUE(!before_ || *Products() > *before_) << "other kernels ran"; }
+  ExpectTensorCores(const ExpectTensorCores&) = delete;
+
+ private:
+  static std::optional<int64_t> Products() {
+#ifdef TRAINYARD_CUDA_EMULATION
+    return cuda_emulation::TensorProducts();
+#else
+    return std::nullopt;
+#endif
+  }
+  std::optional<int64_t> before_;
+};
+
+class AttentionWarpTest : public ::testing::TestWithParam<Form> {
+ protected:
+  const Form form = GetParam();
+  const Tensors<bf16> in = Random(form).As<bf16>();
+  const Outputs<double> want = Compute(form, in.As<double>(), Kernels(2, &CpuBackend()));
+};
+
+TEST_P(AttentionWarpTest, AgreesWithTheCpu) {
+  auto got = Poisoned(form, in);
+  {
+    const ExpectTensorCores forward;
+    ComputeForward(form, in, Kernels(), got);
+  }
+  {
+    const ExpectTensorCores backward;
+    ComputeBackward(form, in, Kernels(), got);
+  }
+  ExpectAgrees(form, got, want);
+}
+
+TEST_P(AttentionWarpTest, PartsAgreeWithTheCpu) {
+  ASSERT_EQ(form.sequence % 3, 0);
+  const ExpectTensorCores parts;
+  ExpectAgrees(form, Parts(form, in, 3), want, DType::kBF16);
+}
+
+// Heads of each size for which there is a kernel, and rows that InChunks takes. Documents begin and
+// end within tiles and at their borders; the last tiles are cut short; heads share keys and values.
+constexpr AttentionMask kCausal = {};
+INSTANTIATE_TEST_SUITE_P(
+    Forms, AttentionWarpTest,
+    ::testing::Values(
+        Form{"documents", 2, 201, 2, 1, 64, 64, kCausal, 0, false, 4, 0.125, 0, 8},
+        Form{"full_documents", 1, 135, 2, 1, 64, 64, kFull, 0, false, 3, 0.125, 0, 8},
+        Form{"window_documents", 1, 201, 2, 1, 16, 24, Window(30), 0, false, 3, 0.2, 0, 8},
+        Form{"full", 1, 135, 2, 2, 64, 64, kFull, 0, false, 0, 0.125, 0, 8},
+        Form{"soft_cap", 1, 135, 2, 1, 64, 64, kCausal, 1.5, false, 0, 0.125, 0, 8},
+        Form{"dropout", 2, 99, 2, 1, 64, 64, kCausal, 0, false, 0, 0.125, 0.3, 8},
+        Form{"sinks", 1, 135, 2, 1, 64, 64, Window(40), 0, true, 0, 0.125, 0, 8},
+        Form{"latent_documents", 1, 135, 2, 2, 192, 128, kCausal, 0, false, 3, 0.07, 0, 8},
+        Form{"latent_dropout", 1, 99, 2, 2, 192, 128, kCausal, 0, false, 0, 0.07, 0.5, 16},
+        Form{"all_128", 1, 135, 4, 2, 128, 40, Window(50), 3, true, 2, 0.1, 0.6, 24}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace trainyard::testing

@@ -112,13 +112,18 @@ static void VisitFields(V& v, LoraNumbers& adapter) {
   if constexpr (V::kReads) adapter.nf4 = nf4 ? std::optional(nf4->rounded_to) : std::nullopt;
 }
 
+static void VisitFields(auto& v, ValidationResult& validation) {
+  v("loss", validation.loss), v("measure", validation.measure);
+}
+
 static void VisitFields(auto& v, Contents& contents) {
   RunState& state = contents.state;
   v("job_id", state.job_id), v.Whole("epoch", state.epoch), v.Whole("step", state.step);
   v.Whole("data_position", state.data_position), v("seed", state.seed);
   v.Whole("sequence", state.sequence), v.Later("deterministic", state.deterministic);
   v.Object("model", contents.model), v("layout", state.layout), v("build", state.build);
-  v("base", state.base), v("adapter", state.adapter), v("tensors", contents.tensors);
+  v("base", state.base), v("adapter", state.adapter), v("validation", state.validation);
+  v("tensors", contents.tensors);
 }
 
 std::string ToJson(const Manifest& manifest) {

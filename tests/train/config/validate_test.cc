@@ -428,6 +428,8 @@ INSTANTIATE_TEST_SUITE_P(
         BAD("directory dots", job.checkpoint->directory = "/a/..", "checkpoint.directory",
             "\"..\""),
         BAD("keep none", job.checkpoint->keep = 0, "checkpoint.keep", "found 0; nearest 1"),
+        BAD("best of none", (job.validation = {}, job.checkpoint->keep_best = 1),
+            "checkpoint.keep_best", "found 1; nearest 0"),
         BAD("keep", job.checkpoint->keep = 1001, "checkpoint.keep", "wanted 1 to 1000, found 1001"),
         BAD("negative every", job.checkpoint->every_steps = -1, "checkpoint.every_steps",
             "found -1; nearest 0"),

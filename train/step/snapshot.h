@@ -45,9 +45,9 @@ absl::StatusOr<BaseReference> SaveBase(const std::string& directory, RunState st
                                        Storage& storage);
 
 // Whether the base that the job's checkpoints name is missing or damaged, so that none of them
-// could be loaded. A base that rank 0's host cannot read does not count as lost: writing it again would
-// first remove a base that may be good. `base`: on rank 0; nullopt is not lost. Returns the same on
-// all ranks.
+// could be loaded. A base that rank 0's host cannot read does not count as lost: writing it again
+// would first remove a base that may be good. `base`: on rank 0; nullopt is not lost. Returns the
+// same on all ranks.
 bool BaseIsLost(const std::string& directory, const std::optional<BaseReference>& base,
                 Collective& everyone);
 

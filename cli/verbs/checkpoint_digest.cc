@@ -36,7 +36,8 @@ Verb CheckpointDigestVerb() {
   return {.name = "checkpoint digest",
           .summary = "prints a checkpoint's digest: equal runs have equal ones",
           .positionals = {{"DIR",
-                           "a checkpoint, or a job's checkpoint.directory: its newest good one"}},
+                           "a checkpoint, or a job's checkpoint.directory: its newest good one; "
+                           "DIR/best: the best one"}},
           .options = {},
           .offers = kFormats | kQuiet,
           .examples = {"trainyard checkpoint digest runs/tiny/epoch-1/step-200"},

@@ -52,6 +52,7 @@ ordered_json Describe(const Checkpoint& checkpoint) {
                        {"threads", state.layout.threads},
                        {"build", state.build},
                        {"size_bytes", checkpoint.manifest().size_bytes()}};
+  if (state.validation) json["validation_loss"] = state.validation->loss;
   if (checkpoint.base() != nullptr) json["base_size_bytes"] = checkpoint.base()->size_bytes();
   json["tensors"] = tensors;
   return json;
@@ -92,7 +93,9 @@ absl::Status RunCheckpointInspect(const Context& context) {
 Verb CheckpointInspectVerb() {
   return {.name = "checkpoint inspect",
           .summary = "shows a checkpoint's position in the run, and its tensors",
-          .positionals = {{"DIR", "a checkpoint, or a job's checkpoint.directory: its newest one"}},
+          .positionals = {{"DIR",
+                           "a checkpoint, or a job's checkpoint.directory: its newest one; "
+                           "DIR/best: the best one"}},
           .options = {},
           .offers = kFormats | kQuiet,
           .examples = {"trainyard checkpoint inspect runs/tiny"},

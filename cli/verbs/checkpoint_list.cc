@@ -3,12 +3,15 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "cli/verbs/verbs.h"
 #include "common/bytes.h"
 #include "common/files.h"
 #include "common/json.h"
 #include "common/roots.h"
 #include "common/status_macros.h"
+#include "train/checkpoint/best.h"
+#include "train/checkpoint/lineage.h"
 #include "train/checkpoint/load.h"
 #include "train/checkpoint/paths.h"
 
@@ -26,6 +29,8 @@ ordered_json Describe(const ListedCheckpoint& listed, const std::string& path) {
   if (!listed.complete) return json;
   if (const auto checkpoint = Checkpoint::Open(listed.path); checkpoint.ok()) {
     json["size_bytes"] = checkpoint->manifest().size_bytes();
+    const auto& validation = checkpoint->state().validation;
+    if (validation) json["validation_loss"] = validation->loss;
   } else {
     json["error"] = std::string(checkpoint.status().message());
   }
@@ -34,6 +39,7 @@ ordered_json Describe(const ListedCheckpoint& listed, const std::string& path) {
 
 std::string Remark(const ordered_json& json) {
   if (json.contains("error")) return json.at("error").get<std::string>();
+  if (json.contains("best")) return "the best by validation loss";
   return json.at("complete").get<bool>() ? ""
                                          : "incomplete: being written, or left by a killed run";
 }
@@ -44,6 +50,11 @@ absl::Status RunCheckpointList(const Context& context) {
   if (!Exists(named)) return absl::NotFoundError(absl::StrCat("no directory ", named));
   ASSIGN_OR_RETURN(const std::string directory, Roots().FindDirectory(named));
   ASSIGN_OR_RETURN(const std::vector<ListedCheckpoint> listed, ListCheckpoints(directory));
+  std::string best;
+  if (const auto loadable = LoadableCheckpoints(directory); loadable.ok()) {
+    const BestCheckpoints known = OrderByLoss(*loadable);
+    if (!known.best_first.empty()) best = known.best_first.front().path;
+  }
   if (listed.empty() && !Exists(absl::StrCat(directory, "/", kOwnerName))) {
     return absl::NotFoundError(
         absl::StrCat("wanted a job's checkpoint.directory, found ", named, ", which ",
@@ -55,6 +66,7 @@ absl::Status RunCheckpointList(const Context& context) {
   for (auto checkpoint = listed.rbegin(); checkpoint != listed.rend(); ++checkpoint) {
     all.push_back(
         Describe(*checkpoint, absl::StrCat(named, checkpoint->path.substr(directory.size()))));
+    if (checkpoint->path == best) all.back()["best"] = true;
   }
   Output& output = context.output;
   if (output.format() == Format::kJson) {
@@ -69,9 +81,18 @@ absl::Status RunCheckpointList(const Context& context) {
                       json.contains("size_bytes")
                           ? FormatBytes(double(json.at("size_bytes").get<uint64_t>()))
                           : "",
+                      json.contains("validation_loss")
+                          ? absl::StrFormat("%.4f", json.at("validation_loss").get<double>())
+                          : "",
                       json.at("path").get<std::string>(), Remark(json)});
     }
-    output.Table({{"STEP", true}, {"ATTEMPT", true}, {"SIZE", true}, {"PATH"}, {"REMARK"}}, rows);
+    output.Table({{"STEP", true},
+                  {"ATTEMPT", true},
+                  {"SIZE", true},
+                  {"VALIDATION", true},
+                  {"PATH"},
+                  {"REMARK"}},
+                 rows);
   }
   return absl::OkStatus();
 }

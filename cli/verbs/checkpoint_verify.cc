@@ -40,7 +40,8 @@ Verb CheckpointVerifyVerb() {
   return {.name = "checkpoint verify",
           .summary = "reads a checkpoint and checks every checksum",
           .positionals = {{"DIR",
-                           "a checkpoint, or a job's checkpoint.directory: its newest good one"}},
+                           "a checkpoint, or a job's checkpoint.directory: its newest good one; "
+                           "DIR/best: the best one"}},
           .options = {},
           .offers = kFormats | kQuiet,
           .examples = {"trainyard checkpoint verify runs/tiny"},

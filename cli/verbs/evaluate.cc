@@ -42,7 +42,8 @@ Verb EvaluateVerb() {
       .name = "evaluate",
       .summary = "measures how well a trained model predicts texts and answers questions",
       .positionals = {{"CHECKPOINT",
-                       "a checkpoint, or a job's checkpoint.directory: its newest good one"}},
+                       "a checkpoint, or a job's checkpoint.directory: its newest good one; "
+                       "DIR/best: the best one"}},
       .options = {TextOption("--data", "FILE",
                              "a text, or .jsonl with a text in each line: prints loss, perplexity "
                              "and bits a byte"),

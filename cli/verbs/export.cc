@@ -133,7 +133,9 @@ Verb ExportVerb() {
   return {
       .name = "export",
       .summary = "writes a checkpoint as a Hugging Face model directory",
-      .positionals = {{"CKPT", "a checkpoint, or a job's checkpoint.directory: its newest one"}},
+      .positionals = {{"CKPT",
+                       "a checkpoint, or a job's checkpoint.directory: its newest one; DIR/best: "
+                       "the best one"}},
       .options = {TextOption("--to", "DIR", "the new directory; nothing may be there yet"),
                   TextOption("--dtype", "DTYPE",
                              "of the tensors: BF16, F16, F32 or F64; that of the directory from "

@@ -80,7 +80,8 @@ Verb GenerateVerb() {
       .name = "generate",
       .summary = "writes text with a trained model",
       .positionals = {{"CHECKPOINT",
-                       "a checkpoint, or a job's checkpoint.directory: its newest good one"}},
+                       "a checkpoint, or a job's checkpoint.directory: its newest good one; "
+                       "DIR/best: the best one"}},
       .options = {ListOption("--prompt", "TEXT",
                              "the beginning of the text; if repeated, prints a line of JSON for "
                              "each, with the model's text in the field generated"),

@@ -9,6 +9,7 @@
 #include "common/canonical.h"
 #include "common/files.h"
 #include "common/status_macros.h"
+#include "train/checkpoint/best.h"
 #include "train/checkpoint/lineage.h"
 #include "train/checkpoint/load.h"
 #include "train/checkpoint/paths.h"
@@ -30,6 +31,20 @@ absl::StatusOr<Checkpoint> OpenAndUse(const std::string& path, const Roots& root
   ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(path, roots));
   RETURN_IF_ERROR(use(checkpoint));
   return checkpoint;
+}
+
+absl::StatusOr<std::vector<std::string>> FindBest(const std::string& directory) {
+  ASSIGN_OR_RETURN(const std::vector<ListedCheckpoint> loadable, LoadableCheckpoints(directory));
+  const BestCheckpoints best = OrderByLoss(loadable);
+  if (best.best_first.empty()) {
+    return absl::NotFoundError(absl::StrCat(
+        "no checkpoint in ", directory, " has a validation loss, so none is known to be the best; ",
+        "wanted those of a job with validation and checkpoint.keep_best; ", directory,
+        " names the newest checkpoint"));
+  }
+  std::vector<std::string> paths = PathsOfComplete(best.unreadable);
+  for (const ListedCheckpoint& listed : best.best_first) paths.push_back(listed.path);
+  return paths;
 }
 
 // A checkpoint of a later version is good, and this program is too old: an older checkpoint must
@@ -138,9 +153,24 @@ absl::StatusOr<ChosenCheckpoint> FirstGood(const std::vector<std::string>& candi
                                           absl::StrJoin(chosen.refused, "; ")));
 }
 
+absl::StatusOr<NamedDirectory> FindNamed(const std::string& path, const Roots& roots) {
+  absl::StatusOr<std::string> found = roots.FindDirectory(path);
+  if (found.ok()) return NamedDirectory{.directory = *std::move(found)};
+  std::filesystem::path named = path;
+  if (!named.has_filename()) named = named.parent_path();  // "DIR/best/"
+  if (!absl::IsNotFound(found.status()) || named.filename() != kBestName) return found.status();
+  const std::string parent = named.parent_path().string();
+  const auto directory = roots.FindDirectory(parent.empty() ? "." : parent);
+  // Whoever misspells another path is not told of checkpoints.
+  if (!directory.ok() || !Exists(absl::StrCat(*directory, "/", kOwnerName))) return found.status();
+  return NamedDirectory{.directory = *directory, .best = true};
+}
+
 absl::StatusOr<std::vector<std::string>> FindCheckpoints(const std::string& path,
                                                          const Roots& roots) {
-  ASSIGN_OR_RETURN(const std::string directory, roots.FindDirectory(path));
+  ASSIGN_OR_RETURN(const NamedDirectory found, FindNamed(path, roots));
+  if (found.best) return FindBest(found.directory);
+  const std::string& directory = found.directory;
   const std::filesystem::path named = directory;
   if (named.filename() == kBaseName && ParseEpochName(named.parent_path().filename().string())) {
     return absl::InvalidArgumentError(

@@ -144,9 +144,20 @@ using ReadCandidate = std::function<absl::StatusOr<Checkpoint>(const std::string
 absl::StatusOr<ChosenCheckpoint> FirstGood(const std::vector<std::string>& candidates,
                                            const ReadCandidate& read);
 
-// Returns the checkpoints that a path in a spec or on a command line stands for, newest first: the
-// checkpoint at the path, or else the checkpoints of the lineage of a job's checkpoint directory.
-// NOT_FOUND: the path is neither. INVALID_ARGUMENT: the path is that of a base.
+// The directory that a path in a spec or on a command line names.
+struct NamedDirectory {
+  std::string directory;  // Canonical.
+  bool best = false;      // Its best checkpoint is wanted (kBestName), and not its newest one.
+};
+// Errors: those of Roots::FindDirectory.
+absl::StatusOr<NamedDirectory> FindNamed(const std::string& path, const Roots& roots = Roots());
+
+// Returns the checkpoints that a path in a spec or on a command line stands for, in the order in
+// which they are tried: the checkpoint at the path, or else those of the lineage of a job's
+// checkpoint directory, the newest one first. "DIR/best" stands for those with a validation loss,
+// the one with the lowest loss first (best.h); checkpoints whose manifests cannot be read come
+// before these, because each of them may be the best and has to be named. NOT_FOUND: the path is
+// neither, or no checkpoint has a loss. INVALID_ARGUMENT: the path is that of a base.
 absl::StatusOr<std::vector<std::string>> FindCheckpoints(const std::string& path,
                                                          const Roots& roots = Roots());
 // Returns the first of these checkpoints for which `use` succeeds. Errors are those of

@@ -160,6 +160,9 @@ absl::Status CheckState(const RunState& state) {
                                                    "alpha, found rank ", state.adapter->rank,
                                                    ", alpha ", state.adapter->alpha));
   }
+  if (state.validation && !std::isfinite(state.validation->loss)) {
+    return absl::InvalidArgumentError("validation: wanted a finite loss");
+  }
   if (state.base && !LegalSha256(state.base->sha256)) {
     return absl::InvalidArgumentError("base: sha256 is not 64 hexadecimal digits");
   }

@@ -65,6 +65,13 @@ struct BaseReference {
   bool operator==(const BaseReference&) const = default;
 };
 
+// What a job measured on held-out data after the step of a checkpoint.
+struct ValidationResult {
+  double loss = 0;      // Finite.
+  std::string measure;  // Losses of the same measure can be compared (train/trainer/validation.h).
+  bool operator==(const ValidationResult&) const = default;
+};
+
 // The progress of a run. Random numbers are a pure function of (seed, name, index) and of the step,
 // so the seed is the whole random state.
 struct RunState {
@@ -82,6 +89,7 @@ struct RunState {
   std::optional<BaseReference> base = {};  // Has the frozen parameters; absent: there are none.
   // The low-rank adapters that the checkpoint has beside parameters; absent: there are none.
   std::optional<LoraNumbers> adapter = {};
+  std::optional<ValidationResult> validation = {};  // Absent: the state was not validated.
 };
 
 struct Manifest {

@@ -112,6 +112,10 @@ static void VisitFields(V& v, LoraNumbers& adapter) {
   if constexpr (V::kReads) adapter.nf4 = nf4 ? std::optional(nf4->rounded_to) : std::nullopt;
 }
 
+static void VisitFields(auto& v, ValidationResult& validation) {
+  v("loss", validation.loss), v("measure", validation.measure);
+}
+
 static void VisitFields(auto& v, Contents& contents) {
   RunState& state = contents.state;
   v("job_id", state.job_id), v.Whole("epoch", state.epoch), v.Whole("step", state.step);
@@ -119,7 +123,8 @@ static void VisitFields(auto& v, Contents& contents) {
   v.Whole("sequence", state.sequence), v.Later("deterministic", state.deterministic);
   v.Seldom("bf16_weights", state.bf16_weights);
   v.Object("model", contents.model), v("layout", state.layout), v("build", state.build);
-  v("base", state.base), v("adapter", state.adapter), v("tensors", contents.tensors);
+  v("base", state.base), v("adapter", state.adapter), v("validation", state.validation);
+  v("tensors", contents.tensors);
 }
 
 std::string ToJson(const Manifest& manifest) {

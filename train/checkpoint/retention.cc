@@ -11,6 +11,7 @@
 #include "common/check.h"
 #include "common/files.h"
 #include "common/status_macros.h"
+#include "train/checkpoint/best.h"
 #include "train/checkpoint/lineage.h"
 #include "train/checkpoint/load.h"
 #include "train/checkpoint/paths.h"
@@ -20,17 +21,32 @@
 namespace trainyard {
 namespace {
 
+// Returns the paths of the `most` best checkpoints of the lineage.
+std::set<std::string> Best(std::vector<ListedCheckpoint> checkpoints, const Lineage& lineage,
+                           int64_t most) {
+  std::set<std::string> paths;
+  if (most == 0) return paths;  // Then no manifest needs to be read.
+  std::erase_if(checkpoints, [&](const ListedCheckpoint& c) { return !lineage.Holds(c); });
+  for (const ListedCheckpoint& listed : OrderByLoss(checkpoints).best_first) {
+    if (int64_t(paths.size()) == most) break;
+    paths.insert(listed.path);
+  }
+  return paths;
+}
+
 // Returns the checkpoints to remove, oldest first, so that after an interruption the newer ones are
 // still there.
 std::vector<std::string> Superfluous(const std::vector<ListedCheckpoint>& newest_first,
                                      const Lineage& lineage, const Retention& retention) {
   std::vector<std::string> paths;
+  const std::set<std::string> best = Best(newest_first, lineage, retention.keep_best);
   int64_t kept = 0;
   for (const ListedCheckpoint& listed : newest_first) {
     if (kept < retention.keep && lineage.Holds(listed) && Checkpoint::Open(listed.path).ok()) {
       ++kept;
       continue;
     }
+    if (best.contains(listed.path)) continue;
     // No checkpoint is removed before `keep` newer good ones are kept: a checkpoint that this host
     // could not read, or took for damaged and left outside the lineage, may be good. Half-written
     // checkpoints are removed earlier, except one that is being written now.

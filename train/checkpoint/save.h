@@ -98,7 +98,8 @@ absl::StatusOr<BaseReference> CommitBase(const std::string& directory, const Run
 
 // Removes old checkpoints. Rank 0 calls this after a commit. Removes:
 // - checkpoints older than the `keep` newest good ones of the newest lineage, also those outside
-//   the lineage;
+//   the lineage, except the `keep_best` good ones of the lineage with the lowest validation loss
+//   (best.h);
 // - half-written checkpoints;
 // - empty directories of earlier attempts;
 // - bases of earlier attempts that no complete checkpoint names; if a manifest cannot be read, all
@@ -111,6 +112,7 @@ absl::StatusOr<BaseReference> CommitBase(const std::string& directory, const Run
 struct Retention {
   int64_t keep = 2;
   int64_t epoch = 0;
+  int64_t keep_best = 0;
 };
 absl::Status ApplyRetention(const std::string& directory, const Retention& retention,
                             Storage& storage, std::vector<ListedCheckpoint>* left = nullptr);

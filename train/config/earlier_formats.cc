@@ -39,6 +39,7 @@ const LaterField kLaterFields[] = {
     {5, {"optimizer", "adamw"}, "state", "F32"},
     {5, {}, "preference", nullptr},
     {5, {"validation"}, "generate", nullptr},
+    {5, {"checkpoint"}, "keep_best", "0"},
 };
 static_assert(kOldestResolvedJobFormat == 2 && kResolvedJobFormat == 5,
               "each format needs its rows");

@@ -126,6 +126,7 @@ struct CheckpointConfig {
   std::string directory;
   int64_t every_steps = 0;                              // 0: only at the end.
   int64_t keep = Standard<int64_t>("checkpoint.keep");  // Number of good checkpoints kept.
+  int64_t keep_best = 0;  // Besides these: how many with the lowest validation loss.
 };
 
 // The steps for which some ranks write a trace.

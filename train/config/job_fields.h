@@ -224,6 +224,7 @@ void VisitJob(Visitor& fields, JobConfig& out) {
                            f.Field("directory", checkpoint.directory);
                            f.Field("every_steps", checkpoint.every_steps);
                            f.Field("keep", checkpoint.keep);
+                           f.Field("keep_best", checkpoint.keep_best);
                          });
   fields.OptionalSection("profile", out.profile, [&](Visitor& f, ProfileConfig& profile) {
     f.Field("directory", profile.directory);

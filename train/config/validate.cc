@@ -131,6 +131,10 @@ void CheckOptimizerState(const JobConfig& job, Violations& violations) {
 }
 
 void CheckValidation(const JobConfig& job, Violations& violations) {
+  if (job.checkpoint && job.checkpoint->keep_best > 0 && !job.validation) {
+    violations.Add("checkpoint.keep_best", "0 for a job without validation, which measures no loss",
+                   job.checkpoint->keep_best, 0);
+  }
   if (!job.validation) return;
   WholeNumbers batches = *DeclaredAt("validation.batches").whole;
   if (!FactsOf(job.data).ends) batches.least = 1;

@@ -89,7 +89,7 @@ absl::StatusOr<std::vector<std::string>> CandidatesOf(const InitFrom& from,
   if (!from.taken) return FindCheckpoints(from.path, gang.roots);
   const std::string& path = from.taken->path;
   const absl::Status found = gang.roots.FindDirectory(path).status();
-  if (absl::IsNotFound(found) && gang.roots.FindDirectory(from.path).ok()) {
+  if (absl::IsNotFound(found) && FindNamed(from.path, gang.roots).ok()) {
     return absl::InvalidArgumentError(absl::StrCat(
         path, ": wanted the checkpoint that the job began with, found it removed from ", from.path,
         "; submit the job again, or name a checkpoint that stays"));

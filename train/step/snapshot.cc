@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/log.h"
 #include "common/status_macros.h"
 #include "train/checkpoint/paths.h"
 #include "train/checkpoint/remove.h"
@@ -216,6 +217,19 @@ void BeginHistories(const Checkpoint& checkpoint, Executable& executable) {
 }
 
 }  // namespace
+
+bool BaseIsLost(const std::string& directory, const std::optional<BaseReference>& base,
+                Collective& everyone) {
+  int64_t lost = 0;
+  if (everyone.rank() == 0 && base) {
+    const absl::Status status = Checkpoint::CheckBase(directory, *base);
+    lost = absl::IsNotFound(status) || absl::IsDataLoss(status);
+    if (lost != 0)
+      LogError("base_lost", {{"error", status.message()}, {"then", "it is written again"}});
+  }
+  everyone.AllReduceMax(Tensor{{&lost, DType::kI64, Shape{1}}});
+  return lost != 0;
+}
 
 absl::Status LoadSnapshot(const Checkpoint& checkpoint, LoadWhat what, Executable& executable,
                           std::set<std::string>* absent) {

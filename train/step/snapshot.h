@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -42,6 +43,13 @@ absl::StatusOr<Manifest> SaveSnapshot(const Snapshot& snapshot, Executable& exec
 absl::StatusOr<BaseReference> SaveBase(const std::string& directory, RunState state,
                                        const Executable& executable, Collective& everyone,
                                        Storage& storage);
+
+// Whether the base that the job's checkpoints name is missing or damaged, so that none of them
+// could be loaded. A base that rank 0's host cannot read does not count as lost: writing it again
+// would first remove a base that may be good. `base`: on rank 0; nullopt is not lost. Returns the
+// same on all ranks.
+bool BaseIsLost(const std::string& directory, const std::optional<BaseReference>& base,
+                Collective& everyone);
 
 enum class LoadWhat {
   kParameters,  // By name, also from another dtype: widened, or rounded if frozen; weights in NF4

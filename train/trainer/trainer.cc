@@ -111,9 +111,8 @@ class RankTrainer final : public Trainer {
                     StepRecord& record);
   absl::Status Validate(StepRecord& record);
   absl::StatusOr<std::optional<CheckpointRecord>> MakeCheckpoint(int64_t step, StepRecord& record);
-  absl::StatusOr<CheckpointRecord> Save(int64_t step);
+  absl::StatusOr<CheckpointRecord> Save(const StepRecord& last);
   void NoteHistory(const StepRecord& record);
-  bool BaseIsLost();
   absl::Status SaveHistory();
 
   bool ValidationDue(int64_t step) const {
@@ -372,7 +371,7 @@ absl::StatusOr<TrainingResult> RankTrainer::RunSteps() {
       }
       if (ValidationDue(step)) RETURN_IF_ERROR(Validate(record));
       NoteHistory(record);
-      if (CheckpointDue(step)) {
+      if (CheckpointDue(step) || IsWorthKeeping(record, job_, checkpoint_directory_, *everyone_)) {
         ASSIGN_OR_RETURN(saved, MakeCheckpoint(step, record));
       }
     }
@@ -494,7 +493,7 @@ absl::StatusOr<std::optional<CheckpointRecord>> RankTrainer::MakeCheckpoint(int6
   RETURN_IF_ERROR(AgreeOnStatus(*everyone_, first_rank()
                                                 ? CheckNewest(checkpoint_directory_, rank_.epoch)
                                                 : absl::OkStatus()));
-  const absl::StatusOr<CheckpointRecord> saved = Save(step);
+  const absl::StatusOr<CheckpointRecord> saved = Save(record);
   // The first rank has more to do. The others wait here, or their next step would include the wait.
   RETURN_IF_ERROR(AgreeOnStatus(*everyone_, absl::OkStatus()));
   record.phases.checkpoint = step_clock_.Resume();
@@ -509,11 +508,11 @@ absl::StatusOr<std::optional<CheckpointRecord>> RankTrainer::MakeCheckpoint(int6
   return StorageFull(job_.checkpoint->directory, saved.status());
 }
 
-absl::StatusOr<CheckpointRecord> RankTrainer::Save(int64_t step) {
+absl::StatusOr<CheckpointRecord> RankTrainer::Save(const StepRecord& last) {
   const auto begin = std::chrono::steady_clock::now();
   RunState state{.job_id = rank_.job_id,
                  .epoch = rank_.epoch,
-                 .step = step,
+                 .step = step_,
                  .data_position = data_position_,
                  .seed = job_.seed,
                  .model = model_,
@@ -522,9 +521,10 @@ absl::StatusOr<CheckpointRecord> RankTrainer::Save(int64_t step) {
                  .sequence = job_.batch.sequence,
                  .deterministic = job_.deterministic,
                  .build = absl::StrCat(Version(), "+", Revision()),
-                 .adapter = LoraNumbersOf(job_)};
+                 .adapter = LoraNumbersOf(job_),
+                 .validation = ValidationOf(last, job_)};
   RETURN_IF_ERROR(AgreeOnStatus(*everyone_, SaveHistory()));
-  if (freezes_ && BaseIsLost()) base_.reset();
+  if (freezes_ && BaseIsLost(checkpoint_directory_, base_, *everyone_)) base_.reset();
   if (freezes_ && !base_) {
     ASSIGN_OR_RETURN(
         base_, SaveBase(checkpoint_directory_, state, executable(), *everyone_, LocalStorage()));
@@ -534,30 +534,17 @@ absl::StatusOr<CheckpointRecord> RankTrainer::Save(int64_t step) {
                    SaveSnapshot({checkpoint_directory_, state, &starting_->kept()}, executable(),
                                 *everyone_, LocalStorage()));
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  CheckpointRecord record{.step = uint64_t(step),
-                          .path = CheckpointPath(checkpoint_directory_, rank_.epoch, step),
+  CheckpointRecord record{.step = last.step,
+                          .path = CheckpointPath(checkpoint_directory_, rank_.epoch, step_),
                           .size_bytes = uint64_t(manifest.size_bytes()),
                           .seconds = took.count()};
   if (first_rank()) {
-    record.retained = RetainAndReport(checkpoint_directory_,
-                                      {.keep = job_.checkpoint->keep, .epoch = rank_.epoch});
+    record.retained =
+        RetainAndReport(checkpoint_directory_, {.keep = job_.checkpoint->keep,
+                                                .epoch = rank_.epoch,
+                                                .keep_best = job_.checkpoint->keep_best});
   }
   return record;
-}
-
-// Whether the base that this job's checkpoints name is missing or damaged, so that none of them
-// could be loaded. A base that this host cannot read does not count as lost: writing it again would
-// first remove a base that may be good. Returns the same on all ranks.
-bool RankTrainer::BaseIsLost() {
-  int64_t lost = 0;
-  if (first_rank() && base_) {
-    const absl::Status status = Checkpoint::CheckBase(checkpoint_directory_, *base_);
-    lost = absl::IsNotFound(status) || absl::IsDataLoss(status);
-    if (lost != 0)
-      LogError("base_lost", {{"error", status.message()}, {"then", "it is written again"}});
-  }
-  everyone_->AllReduceMax(Tensor{{&lost, DType::kI64, Shape{1}}});
-  return lost != 0;
 }
 
 absl::Status RankTrainer::SaveHistory() {

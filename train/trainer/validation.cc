@@ -1,9 +1,16 @@
 #include "train/trainer/validation.h"
 
+#include <cmath>
+#include <nlohmann/json.hpp>
+
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/json.h"
+#include "common/sha256.h"
 #include "common/status_macros.h"
 #include "models/arch/registry.h"
+#include "train/checkpoint/best.h"
+#include "train/config/resolved_job.h"
 #include "train/data/source.h"
 #include "train/step/agree.h"
 #include "train/trainer/counted_targets.h"
@@ -11,6 +18,8 @@
 
 namespace trainyard {
 namespace {
+
+constexpr size_t kMeasureDigits = 16;  // Of a SHA-256. Nobody has a reason to make two equal.
 
 absl::StatusOr<std::unique_ptr<PromptCodec>> OpenCodec(const JobValidation::Options& of) {
   CHECK(of.open_prompts != nullptr) << "nothing encodes prompts";
@@ -30,6 +39,35 @@ absl::StatusOr<std::unique_ptr<PromptCodec>> OpenCodec(const JobValidation::Opti
 }
 
 }  // namespace
+
+std::string ValidationMeasure(const JobConfig& job) {
+  const nlohmann::ordered_json all = JobJson(job);
+  nlohmann::ordered_json measured = {{"data", all.at("data")},
+                                     {"preference", all.at("preference")}};
+  // Not the batch's division into micro-batches.
+  measured["batch"] = {job.batch.global, job.batch.sequence};
+  measured["batches"] = job.validation->batches;
+  // A job that goes on with other files may have them at the same paths.
+  if (job.continues && !job.continues->allow.empty()) measured["continues"] = all.at("continues");
+  return Sha256Of(JsonText(measured)).substr(0, kMeasureDigits);
+}
+
+std::optional<ValidationResult> ValidationOf(const StepRecord& record, const JobConfig& job) {
+  if (!record.validation_loss || !std::isfinite(*record.validation_loss)) return std::nullopt;
+  return ValidationResult{.loss = *record.validation_loss, .measure = ValidationMeasure(job)};
+}
+
+bool IsWorthKeeping(const StepRecord& record, const JobConfig& job, const std::string& directory,
+                    Collective& everyone) {
+  if (!job.checkpoint || job.checkpoint->keep_best == 0 || !record.validation_loss) return false;
+  int64_t among = 0;
+  if (const auto validation = ValidationOf(record, job); validation && everyone.rank() == 0) {
+    // A directory that cannot be read now is an error of the save, if one is due.
+    among = IsAmongBest(directory, *validation, job.checkpoint->keep_best).value_or(false);
+  }
+  everyone.AllReduceMax(Tensor{{&among, DType::kI64, Shape{1}}});
+  return among != 0;
+}
 
 absl::StatusOr<std::unique_ptr<JobValidation>> JobValidation::Create(const Options& options) {
   CHECK(options.data.splits.validation != nullptr) << "nothing is held out";

@@ -4,6 +4,8 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "common/rank_records.h"
@@ -11,6 +13,7 @@
 #include "kernels/collective/collective.h"
 #include "models/arch/config.h"
 #include "train/chat/prompts.h"
+#include "train/checkpoint/manifest.h"
 #include "train/config/job_config.h"
 #include "train/data/batch_reader.h"
 #include "train/step/job_data.h"
@@ -18,6 +21,21 @@
 #include "train/trainer/generated.h"
 
 namespace trainyard {
+
+// A fingerprint of what a job's validation measures: of `data`, `batch`, `preference` and
+// validation.batches, and of `continues` if that allows other files. Losses of jobs with the same
+// measure can be compared.
+std::string ValidationMeasure(const JobConfig& job);
+
+// The validation of a step, as a checkpoint of the step keeps it. Nullopt if there was none, or if
+// its loss is not finite.
+std::optional<ValidationResult> ValidationOf(const StepRecord& record, const JobConfig& job);
+
+// Whether the job has to save the state of this step, because its validation loss is among the
+// checkpoint.keep_best lowest of the run. All ranks of a job call this together for the same steps,
+// and get the same answer; rank 0 reads `directory`.
+bool IsWorthKeeping(const StepRecord& record, const JobConfig& job, const std::string& directory,
+                    Collective& everyone);
 
 // Not thread-safe.
 class JobValidation {

@@ -80,6 +80,7 @@ TEST(EarlierFormats, AJobOfFormat2MeansWhatItMeant) {
         wanted[model + name] = nullptr;
       }
     }
+    if (!stored.at("checkpoint").is_null()) wanted["checkpoint.keep_best"] = 0;
     if (!stored.at("validation").is_null()) wanted["validation.generate"] = nullptr;
     if (stored.at("data").contains("indexed")) wanted["data.indexed.eod_mask_loss"] = false;
     if (stored.at("data").contains("synthetic")) wanted["data.synthetic.document_tokens"] = 0;

@@ -1,0 +1,37 @@
+// Which checkpoints of a run are the best by their validation loss.
+//
+// A checkpoint has a loss only if the job validated the very state that the checkpoint holds
+// (RunState::validation). Losses are compared if they were measured in the same way. The way that
+// counts is that of the newest checkpoint with a loss, because a run may go on with other data.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "train/checkpoint/load.h"
+
+namespace trainyard {
+
+// The last part of a path that names the best checkpoint of a directory: "DIR/best". A directory
+// that is really there goes before.
+inline constexpr char kBestName[] = "best";
+
+struct BestCheckpoints {
+  std::vector<ListedCheckpoint> best_first;  // Of equal ones, the newer one comes first.
+  std::vector<double> losses;                // Of best_first.
+  std::string measure;                       // That of all of them; "" if there are none.
+  std::vector<ListedCheckpoint> unreadable;  // Nobody knows their losses.
+};
+
+// Reads the manifests of `newest_first`, complete checkpoints of one lineage. What looks damaged is
+// looked at once more past the cache.
+BestCheckpoints OrderByLoss(const std::vector<ListedCheckpoint>& newest_first);
+
+// Whether a state with this loss, which is not saved yet, would be among the `most` best of the
+// directory's lineage. False for a loss that is not finite. Errors: those of LoadableCheckpoints.
+absl::StatusOr<bool> IsAmongBest(const std::string& directory, const ValidationResult& validation,
+                                 int64_t most);
+
+}  // namespace trainyard

@@ -9,6 +9,7 @@
 #include "models/program/binder.h"
 #include "models/program/nf4.h"
 #include "models/program/ops/ops.h"
+#include "models/program/ops/ring.h"
 
 namespace trainyard::ops {
 namespace {
@@ -20,15 +21,6 @@ struct RunOfRows {
   int64_t row_blocks;           // Of a row of the whole weight.
   int64_t first_group, groups;  // Of the weights' groups and means.
 };
-
-// `first` and `count` are of dim 0.
-Tensor RowsOf(const Tensor& tensor, int64_t first, int64_t count) {
-  Tensor rows = tensor;
-  const int64_t stride = tensor.elements() / tensor.shape[0];
-  rows.shape = tensor.shape.With(0, count);
-  rows.data = static_cast<char*>(tensor.data) + size_t(first * stride) * SizeOf(tensor.dtype);
-  return rows;
-}
 
 class DequantizeNf4Op final : public NamedOp<DequantizeNf4Op> {
  public:

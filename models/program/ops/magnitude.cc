@@ -7,17 +7,10 @@
 #include "kernels/products/low_rank_squares.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
+#include "models/program/ops/ring.h"
 
 namespace trainyard::ops {
 namespace {
-
-Tensor RowsOf(const Tensor& matrix, int64_t first, int64_t count) {
-  Tensor rows = matrix;
-  rows.shape = matrix.shape.With(0, count);
-  rows.data =
-      static_cast<char*>(matrix.data) + size_t(first * matrix.shape.back()) * SizeOf(matrix.dtype);
-  return rows;
-}
 
 class MagnitudeBackwardOp final : public NamedOp<MagnitudeBackwardOp> {
  public:

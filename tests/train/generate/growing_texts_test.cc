@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kWindow = 16;  // Of the tiny models.
 
-std::vector<std::string> Decoders() {
+std::vector<std::string> TextFamilies() {
   std::vector<std::string> families;
   for (const Family& family : Families()) {
     if (CaseOf(family.name).is_decoder) families.push_back(family.name);
@@ -237,7 +237,7 @@ TEST_P(GrowingTextsTest, NarrowWeightsAreTheirNumbers) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, GrowingTextsTest, ::testing::ValuesIn(Decoders()),
+INSTANTIATE_TEST_SUITE_P(Families, GrowingTextsTest, ::testing::ValuesIn(TextFamilies()),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -32,7 +32,7 @@ absl::Status RunEvaluate(const Context& context) {
   RETURN_IF_ERROR(FindCheckpoints(arguments.Text("CHECKPOINT")).status());
   return BecomeTrainer(
       context, {"--evaluate", arguments.Text("CHECKPOINT")},
-      {"--data", "--field", "--chats", "--format", "--date", "--choices", "--window"});
+      {"--data", "--field", "--chats", "--format", "--date", "--choices", "--window", "--device"});
 }
 
 }  // namespace
@@ -61,7 +61,9 @@ Verb EvaluateVerb() {
                              "prints how often the right choice is the likeliest"),
                   NumberOption("--window", "N",
                                "how many tokens the model sees at once; default: as in training",
-                               "", {1, uint64_t(kMaxSequence)})},
+                               "", {1, uint64_t(kMaxSequence)}),
+                  TextOption("--device", "NAME", "cpu, cuda, or auto: a GPU if there is one",
+                             "cpu")},
       .offers = kNothing,
       .examples = {"trainyard evaluate runs/tiny --data held-out.txt",
                    "trainyard evaluate runs/lora --chats held-out.jsonl",

@@ -70,7 +70,7 @@ absl::Status RunGenerate(const Context& context) {
   return BecomeTrainer(context, {"--generate", path},
                        {"--prompt", "--prompts", "--chat", "--chats", "--system", "--format",
                         "--date", "--batch", "--out", "--tokens", "--temperature", "--top-k",
-                        "--top-p", "--min-p", "--stop", "--seed", "--window"});
+                        "--top-p", "--min-p", "--stop", "--seed", "--window", "--device"});
 }
 
 }  // namespace
@@ -122,7 +122,9 @@ Verb GenerateVerb() {
                   NumberOption("--seed", "S", "the same seed writes the same text", "1"),
                   NumberOption("--window", "N",
                                "how many tokens the model sees at once; default: as in training",
-                               "", {1, uint64_t(kMaxSequence)})},
+                               "", {1, uint64_t(kMaxSequence)}),
+                  TextOption("--device", "NAME", "cpu, cuda, or auto: a GPU if there is one",
+                             "cpu")},
       .offers = kNothing,
       .examples =
           {"trainyard generate runs/tiny/epoch-1/step-200 --prompt 'And the LORD' --tokens 300"},

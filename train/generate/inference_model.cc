@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "common/bytes.h"
@@ -58,7 +59,7 @@ uint64_t MemoryOf(const InferenceModel::Options& options) {
 
 // Returns `several`, recorded for options.texts, or as many as fit.
 absl::StatusOr<Program> FitTexts(const InferenceModel::Options& options, const Model& model,
-                                 const RecordOptions& record) {
+                                 const RecordOptions& record, uint64_t memory) {
   const auto record_for = [&](int64_t texts) {
     RecordOptions several = record;
     several.cached_texts = texts;
@@ -67,7 +68,6 @@ absl::StatusOr<Program> FitTexts(const InferenceModel::Options& options, const M
   Program program = record_for(options.texts);
   if (options.texts == 1) return program;
   const auto bytes = [&](int64_t texts) { return PlanMemory(record_for(texts)).total_bytes(); };
-  const uint64_t memory = MemoryOf(options);
   const size_t all = PlanMemory(program).total_bytes();
   if (all <= memory) return program;
   const size_t one = bytes(1), each = (all - one) / size_t(options.texts - 1);
@@ -95,13 +95,22 @@ absl::StatusOr<std::unique_ptr<Executable>> LoadModel(const Checkpoint& checkpoi
   if (narrow && !f64 && !record.adapter.magnitudes) {
     record.precision = record.precision.WithNarrowWeights();
   }
+  // Whether a GPU has enough memory is seen when it is asked for.
+  const bool gpu = backend.device() == DeviceKind::kCuda;
+  const uint64_t memory = gpu ? std::numeric_limits<uint64_t>::max() : MemoryOf(options);
   ASSIGN_OR_RETURN(Program program,
-                   FitTexts(options, *CreateModel(checkpoint.state().model), record));
+                   FitTexts(options, *CreateModel(checkpoint.state().model), record, memory));
   const MemoryPlan plan = PlanMemory(program);
-  ASSIGN_OR_RETURN(std::unique_ptr<Executable> executable,
-                   Executable::Create(std::move(program), plan, backend, options.threads, {}));
-  RETURN_IF_ERROR(LoadSnapshot(checkpoint, LoadWhat::kParameters, *executable));
-  executable->Run(Action::kPrepare);
+  absl::StatusOr<std::unique_ptr<Executable>> executable =
+      Executable::Create(std::move(program), plan, backend, options.threads, {});
+  if (absl::IsResourceExhausted(executable.status()) && options.fewer_texts && options.texts > 1) {
+    InferenceModel::Options half = options;
+    half.texts = options.texts / 2;
+    return LoadModel(checkpoint, record, narrow, backend, half);
+  }
+  RETURN_IF_ERROR(executable.status());
+  RETURN_IF_ERROR(LoadSnapshot(checkpoint, LoadWhat::kParameters, **executable));
+  (*executable)->Run(Action::kPrepare);
   return executable;
 }
 

@@ -27,8 +27,8 @@ class InferenceModel {
     int64_t texts = 1;
     // Whether fewer texts do if the machine has no memory for so many.
     bool fewer_texts = false;
-    // Memory that the model may take, in bytes; 0: what the machine has available, and half of this
-    // if fewer_texts.
+    // Memory that the model may take on a CPU, in bytes; 0: what the machine has available, and
+    // half of this if fewer_texts. On a GPU: what is free.
     uint64_t memory_bytes = 0;
   };
   static constexpr int64_t kMostTexts = 1024;

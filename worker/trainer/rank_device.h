@@ -20,6 +20,10 @@ struct RankDevice {
 // FAILED_PRECONDITION: the device does not exist, or it is not the GPU with `uuid` (LoadCuda).
 absl::StatusOr<RankDevice> OpenDevice(DeviceKind kind, const std::string& uuid = "");
 
+// Opens the device of this name: "cpu", "cuda", or "auto", which is the GPU if there is one.
+// INVALID_ARGUMENT: `wanted` is another word.
+absl::StatusOr<RankDevice> DeviceNamed(absl::string_view wanted);
+
 // Opens the device that the config of a worker names. A job without a worker uses `wanted`: "cpu",
 // "cuda", or "auto", which is the GPU if there is one and it can run the job's precision.
 // INVALID_ARGUMENT: `wanted` is another word.

@@ -59,8 +59,8 @@ struct Flags {
   std::string data, choices, field = "text";  // For --evaluate.
   std::string chats;                          // For both.
   std::string fault;
-  std::string device = "auto";
-  std::string dump;  // A job spec; empty: not requested.
+  std::string device;  // "": as the mode has it.
+  std::string dump;    // A job spec; empty: not requested.
   int64_t dump_rank = 0;
 };
 
@@ -102,7 +102,7 @@ int Measure(int threads) {
   return 0;
 }
 
-int WriteText(const GenerateOptions& options) {
+int WriteText(const GenerateOptions& options, const Backend& backend) {
   // A model's text may contain control characters, which could affect a terminal. A file gets the
   // text unchanged.
   const bool terminal = ::isatty(STDOUT_FILENO) == 1;
@@ -113,14 +113,14 @@ int WriteText(const GenerateOptions& options) {
     begun = true;
     std::cout << (terminal ? VisibleUtf8(all) : all) << std::flush;
   };
-  const absl::Status status = Generate(options, CpuBackend(), write);
+  const absl::Status status = Generate(options, backend, write);
   if (!status.ok()) return Fail(status);
   if (!(std::cout << std::endl)) return Fail(absl::InternalError("cannot write standard output"));
   return 0;
 }
 
 // Writes a line of JSON for each prompt. A file is written once all of them have ended.
-int WriteAnswers(const Flags& flags) {
+int WriteAnswers(const Flags& flags, const Backend& backend) {
   if (!flags.out.empty()) {
     // An hour later it would be too late.
     if (const absl::Status status = CheckReplaceable(flags.out); !status.ok()) return Fail(status);
@@ -134,8 +134,8 @@ int WriteAnswers(const Flags& flags) {
     }
   };
   absl::Status status = flags.chats.empty()
-                            ? GenerateEach(flags.text, flags.prompts, CpuBackend(), write)
-                            : AnswerChats(flags.text, flags.chats, CpuBackend(), write);
+                            ? GenerateEach(flags.text, flags.prompts, backend, write)
+                            : AnswerChats(flags.text, flags.chats, backend, write);
   if (status.ok() && !flags.out.empty()) status = WriteFileAtomic(flags.out, lines);
   if (!status.ok()) return Fail(status);
   if (!std::cout) return Fail(absl::InternalError("cannot write standard output"));
@@ -143,20 +143,20 @@ int WriteAnswers(const Flags& flags) {
 }
 
 // One prompt alone is written as a text, as it comes.
-int Write(Flags& flags) {
+int Write(Flags& flags, const Backend& backend) {
   const bool one = flags.prompts.texts.size() <= 1 && flags.prompts.path.empty();
   if (!one || !flags.out.empty() || !flags.chats.empty()) {
     if (flags.prompts.texts.empty() && flags.prompts.path.empty()) flags.prompts.texts = {""};
-    return WriteAnswers(flags);
+    return WriteAnswers(flags, backend);
   }
   if (!flags.prompts.texts.empty()) flags.text.prompt = flags.prompts.texts[0];
-  return WriteText(flags.text);
+  return WriteText(flags.text, backend);
 }
 
 // Prints one object of JSON.
-int Evaluate(const Flags& flags) {
+int Evaluate(const Flags& flags, const Backend& backend) {
   absl::StatusOr<InferenceModel> model =
-      InferenceModel::Load(flags.model, InferenceModel::Use::kWhole, CpuBackend());
+      InferenceModel::Load(flags.model, InferenceModel::Use::kWhole, backend);
   if (!model.ok()) return Fail(model.status());
   nlohmann::ordered_json json;
   if (!flags.data.empty()) {
@@ -191,6 +191,19 @@ int Evaluate(const Flags& flags) {
     return Fail(absl::InternalError("cannot write standard output"));
   }
   return 0;
+}
+
+// For --generate and --evaluate.
+int UseModel(Flags& flags) {
+  try {
+    const absl::StatusOr<RankDevice> device =
+        DeviceNamed(flags.device.empty() ? "cpu" : flags.device);
+    if (!device.ok()) return Fail(device.status());
+    const Backend& backend = *device->backend;
+    return flags.evaluate.empty() ? Write(flags, backend) : Evaluate(flags, backend);
+  } catch (const DeviceError& error) {
+    return Fail(absl::InternalError(error.what()));
+  }
 }
 
 int Dump(const Flags& flags) {
@@ -282,7 +295,7 @@ ExitReport RunAndReport(const TrainerConfig& config, const Flags& flags, StopSig
       nccl.Update(KeepNcclOn(config.rank->interface));
     }
     if (!nccl.ok()) return ReportOf(nccl);
-    const auto device = DeviceOf(config, flags.device);
+    const auto device = DeviceOf(config, flags.device.empty() ? "auto" : flags.device);
     if (!device.ok()) return ReportOf(device.status());
     if (fault) options.before_attempt = std::bind_front(fault, std::cref(*device->backend));
     const auto result = RunRankProcess(config, *device, options);
@@ -366,7 +379,8 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(1, 1024));
   app.add_option(
       "--device", flags.device,
-      "Device for a job without a worker: cpu, cuda, or auto, which is a GPU if there is one");
+      "cpu, cuda, or auto, which is a GPU if there is one. Default: auto for a job without a "
+      "worker, and cpu for --generate and --evaluate");
   app.add_option("--allow", flags.allow,
                  "For a job without a worker that goes on with an earlier run: a field that may "
                  "differ although samples are then repeated or skipped; may be repeated")
@@ -391,8 +405,7 @@ int Main(int argc, char** argv) {
   if (flags.measure) return Measure(flags.model.threads);
   flags.model.checkpoint = flags.generate.empty() ? flags.evaluate : flags.generate;
   flags.text.model = flags.model;
-  if (!flags.evaluate.empty()) return Evaluate(flags);
-  if (!flags.generate.empty()) return Write(flags);
+  if (!flags.evaluate.empty() || !flags.generate.empty()) return UseModel(flags);
   return Train(flags);
 }
 

@@ -10,7 +10,7 @@
 #include "models/hf/model.h"
 #include "models/hf/safetensors.h"
 #include "tests/models/hf/files.h"
-#include "tests/train/step/pair_lines.h"
+#include "tests/train/step/id_lines.h"
 #include "tests/train/step/run_job.h"
 #include "train/data/chat.h"
 #include "train/hf/import.h"
@@ -91,14 +91,14 @@ class GoldenPreference : public ::testing::TestWithParam<PreferenceCase> {
 
 TEST_P(GoldenPreference, TwentyStepsAreThoseOfTrl) {
   const JobConfig job = Job("run");
-  ExpectGolden(RunJob(job, {.open_lines = OpenPairLines}), job);
+  ExpectGolden(RunJob(job, {.open_lines = OpenIdLines}), job);
 }
 
 TEST_P(GoldenPreference, TwentyStepsOnFourRanksAreThose) {
   JobConfig job = Job("four");
   job.parallelism.pipeline = 2;
   job.parallelism.context = 2;
-  ExpectGolden(RunJob(job, {.ranks = 4, .open_lines = OpenPairLines}), job);
+  ExpectGolden(RunJob(job, {.ranks = 4, .open_lines = OpenIdLines}), job);
 }
 
 INSTANTIATE_TEST_SUITE_P(Trl, GoldenPreference, ::testing::ValuesIn(kPreferenceCases),

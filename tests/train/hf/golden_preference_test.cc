@@ -28,17 +28,16 @@ struct PreferenceCase {
 };
 
 constexpr auto kDpo = PreferenceMethod::kDpo;
-const PreferenceCase kPreferenceCases[] = {
-    {"dpo", "llama", kDpo, false},
-    {"dpo_lora", "llama", kDpo, true},
-    {"orpo", "llama", PreferenceMethod::kOrpo, false},
-    {"dpo_gpt3", "gpt3", kDpo, false},
-    {"dpo_qwen3", "qwen3", kDpo, false},
-    {"dpo_gemma3", "gemma3_tied", kDpo, false},
-    {"dpo_nemotron_h", "nemotron_h", kDpo, false},
-    {"dpo_lora_gpt3", "gpt3", kDpo, true},
-    {"dpo_lora_qwen3", "qwen3", kDpo, true},
-    {"dpo_lora_gemma3", "gemma3_tied", kDpo, true}};
+const PreferenceCase kPreferenceCases[] = {{"dpo", "llama", kDpo, false},
+                                           {"dpo_lora", "llama", kDpo, true},
+                                           {"orpo", "llama", PreferenceMethod::kOrpo, false},
+                                           {"dpo_gpt3", "gpt3", kDpo, false},
+                                           {"dpo_qwen3", "qwen3", kDpo, false},
+                                           {"dpo_gemma3", "gemma3_tied", kDpo, false},
+                                           {"dpo_nemotron_h", "nemotron_h", kDpo, false},
+                                           {"dpo_lora_gpt3", "gpt3", kDpo, true},
+                                           {"dpo_lora_qwen3", "qwen3", kDpo, true},
+                                           {"dpo_lora_gemma3", "gemma3_tied", kDpo, true}};
 
 Tensors ReadAll(const std::string& path) {
   const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path);
@@ -136,8 +135,7 @@ TEST_P(GoldenPreferenceGradients, OfTheSecondStepAreThoseOfTrl) {
   const Tensors before = moments_after(1);
   Tensors found;
   for (const auto& [name, after] : moments_after(2)) {
-    std::vector<double>& gradient =
-        found[absl::StrCat("gradient/", absl::StripSuffix(name, "/m"))];
+    std::vector<double>& gradient = found[absl::StrCat("gradient/", absl::StripSuffix(name, "/m"))];
     for (size_t i = 0; i < after.size(); ++i) {
       gradient.push_back((after[i] - 0.9 * before.at(name)[i]) / (1 - 0.9));
     }

@@ -84,7 +84,8 @@ class GoldenSft : public ::testing::TestWithParam<std::string> {
                                  {"norms", ReadTensor<double>(golden, "grad_norms")}}),
               1e-7);
     Tensors trained = ReadTensors(Newest(job.checkpoint->directory));
-    std::erase_if(trained, [](const auto& tensor) { return !tensor.first.ends_with("/parameter"); });
+    std::erase_if(trained,
+                  [](const auto& tensor) { return !tensor.first.ends_with("/parameter"); });
     EXPECT_LE(LargestDifference(trained, Import(directory_ + "/after", "after")), 1e-7);
     const Tensors gradients = FirstGradients(job, options);
     EXPECT_LE(LargestDifference(gradients, Import(directory_ + "/gradients", "gradients")), 1e-7);

@@ -11,8 +11,8 @@
 #include "absl/strings/str_join.h"
 #include "tests/models/hf/files.h"
 #include "tests/models/tiny.h"
-#include "tests/train/step/layouts.h"
 #include "tests/train/step/id_lines.h"
+#include "tests/train/step/layouts.h"
 #include "tests/train/step/run_job.h"
 #include "train/data/chat.h"
 

@@ -38,8 +38,8 @@ void WriteTunedLines(const std::string& path, bool pairs) {
       continue;
     }
     lines << "{\"segments\": [{\"ids\": " << question << ", \"train\": false}, {\"ids\": " << answer
-          << ", \"train\": true}, {\"ids\": " << question << ", \"train\": false}, {\"ids\": "
-          << other << ", \"train\": true}]}\n";
+          << ", \"train\": true}, {\"ids\": " << question
+          << ", \"train\": false}, {\"ids\": " << other << ", \"train\": true}]}\n";
   }
 }
 

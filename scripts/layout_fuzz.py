@@ -4,8 +4,8 @@ each with the same job on one rank.
 
   scripts/layout_fuzz.py [SECONDS] [--seed N [--case K]]      60 seconds without SECONDS
 
-Random are the family and its sizes, data, validation, trained patterns, steps, micro-batches, the
-optimizer (AdamW or Muon), and the layout: data, tensor, pipeline with virtual stages, context,
+Random are the family and its sizes, data (chats and pairs of answers among them), validation,
+trained patterns or adapters, steps, micro-batches, the optimizer (AdamW or Muon), and the layout: data, tensor, pipeline with virtual stages, context,
 expert, schedule, recomputation and ZeRO, on up to eight ranks. Compared are the losses and gradient
 norms of every step, and the tensors of the last checkpoint: parameters and moments. Several jobs run at a time, more than there are
 cores: so ranks wait for each other in ever new orders.
@@ -47,6 +47,8 @@ PATIENCE = 120  # Seconds without a step, of a job that takes one second alone.
 # the learning rate, 3e-3.
 LIMIT = 1e-9
 COMPARED = ("loss", "grad_norm", "validation_loss", "load_balancing_loss", "learning_rate")
+# These are differences of sums of some logarithms of probabilities, and often zero but for rounding.
+REWARDS = ("chosen_reward", "rejected_reward", "reward_margin", "validation_reward_margin")
 
 
 class Failed(Exception):
@@ -88,7 +90,40 @@ def write_data(directory):
     for side in (8, 12):
         pixels = array("f", (source.gauss(0, 1) for _ in range(40 * side * side)))
         write_npy(directory / f"latents-{side}.npy", "<f4", (40, 1, side, side), pixels)
+    write_chats(directory, source)
     write_npy(directory / "labels.npy", "|i1", (40,), array("b", (i % 3 for i in range(40))))
+
+
+def write_chats(directory, source):
+    """Conversations and pairs of answers, and a tokenizer whose tokens are letters and the words of
+    the format."""
+    words = ["user", "assistant", "\n", *"abcdefghijklmnopqrstuvwxyz"]
+    marks = ["<|im_start|>", "<|im_end|>"]
+    tokens = {token: number for number, token in enumerate(words + marks)}
+    added = [{"id": tokens[token], "content": token, "single_word": False, "lstrip": False,
+              "rstrip": False, "normalized": False, "special": token in marks}
+             for token in ("user", "assistant", *marks)]
+    model = {"type": "BPE", "vocab": tokens, "merges": [], "unk_token": "z", "fuse_unk": False,
+             "byte_fallback": False}
+    (directory / "tokenizer.json").write_text(json.dumps(
+        {"version": "1.0", "added_tokens": added, "normalizer": None, "pre_tokenizer": None,
+         "post_processor": None, "decoder": {"type": "Fuse"}, "model": model}))
+
+    def text():
+        return "".join(source.choices("abcdefgh", k=source.randint(1, 6)))
+
+    def turn(role, content):
+        return {"role": role, "content": content}
+
+    with open(directory / "chats.jsonl", "w", encoding="utf-8") as file:
+        for _ in range(80):
+            turns = [turn(role, text()) for _ in range(source.randint(1, 2))
+                     for role in ("user", "assistant")]
+            file.write(json.dumps({"messages": turns}) + "\n")
+    with open(directory / "pairs.jsonl", "w", encoding="utf-8") as file:
+        for _ in range(60):
+            file.write(json.dumps({"prompt": text(), "chosen": text(), "rejected": text() + "z"})
+                       + "\n")
 
 
 def relative(found, wanted):
@@ -116,6 +151,10 @@ def compare(one, layout):
             a, b = wanted.get(key), found.get(key)
             known = isinstance(a, (int, float)) and isinstance(b, (int, float))
             size = relative(b, a) if known else math.inf if a != b else 0.0
+            difference.add(size, f"step {step}, {key}: one rank {a}, layout {b}")
+        for key in REWARDS:
+            a, b = wanted.get(key), found.get(key)
+            size = math.inf if (a is None) != (b is None) else abs((b or 0.0) - (a or 0.0))
             difference.add(size, f"step {step}, {key}: one rank {a}, layout {b}")
     if one["tensors"].keys() != layout["tensors"].keys():
         names = one["tensors"].keys() ^ layout["tensors"].keys()
@@ -188,13 +227,13 @@ class Fuzz:
                     raise
                 before = place
 
-    def _parameters(self, spec):
-        """A rank alone trains a step, only for the names of the parameters."""
+    def _train_alone(self, spec):
+        """A rank alone trains a step: for the names of the parameters, and as the base of an adapter."""
         name = f"names-{next(self._names)}"
         path = self._directory / f"{name}.json"
         path.write_text(json.dumps(spec | {"steps": 1, "checkpoint": {"directory": name}}))
         read_lines([BUILD / "bin/trainyard-trainer", path], cwd=self._directory)
-        return trained_parameters(self._directory / name)
+        return name, trained_parameters(self._directory / name)
 
     def run_problem(self, number, chosen, end):
         """Compares the chosen layouts of a problem, or those before `end`, and one at least."""
@@ -202,7 +241,7 @@ class Fuzz:
         try:
             spec = None
             problem = Problem(random.Random(f"{self._seed} {number}"), self._families,
-                              self._parameters)
+                              self._train_alone)
             spec = problem.one_rank()
             one = self.train(spec)
         except Failed as failed:

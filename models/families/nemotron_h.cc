@@ -391,6 +391,7 @@ HfTable HuggingFace() {
                  {"time_step_limit", R"([0.0, {"__float__": "Infinity"}])"},
                  {"use_bias", "false"},
                  {"use_conv_bias", "true"}};
+  table.in_memory = {"backbone.", "model."};
   const auto head_dim = [](const ModelConfig& config) {
     return nlohmann::json(FactsOf(config).sizes.head_dim);
   };

@@ -8,7 +8,7 @@ import math
 import re
 
 RANKS = 8  # At most, of a layout.
-TOKENS = 32  # Of the files of tokens; the least vocabulary.
+TOKENS = 32  # Of the files of tokens and of the tokenizer; the least vocabulary.
 # By name: the numbers of chunks of a stage, and whether the micro-batches come in whole rounds.
 SCHEDULES = {
     "GPIPE": ((1,), False),
@@ -112,9 +112,12 @@ def draw_data(rng, model):
         return {"arrays": {"latents": f"latents-{model['sample_size']}.npy", "labels": "labels.npy",
                            "label_dropout": 0.2, "validation_fraction": 0.2,
                            "prediction_type": rng.choice(("EPSILON", "V_PREDICTION"))}}
-    kind = rng.choice(("synthetic", "synthetic", "indexed", "blend"))
+    kind = rng.choice(("synthetic", "synthetic", "indexed", "blend", "chats", "chats", "pairs"))
     if kind == "synthetic":
         return {kind: {}}
+    if kind in ("chats", "pairs"):
+        return {"chat": {"path": f"{kind}.jsonl", "tokenizer": "tokenizer.json", "format": "chatml",
+                         "validation_fraction": 0.2, "too_long": rng.choice(("CUT", "DROP"))}}
     files = {"validation_fraction": 0.2,
              "reset_attention_mask": rng.random() < 0.5,
              "eod_mask_loss": rng.random() < 0.5}
@@ -137,25 +140,43 @@ def draw_patterns(rng, names):
     return sorted(patterns)
 
 
+def draw_adapter(rng, model):
+    """An adapter, with what beside it the model's family allows."""
+    of_text = "sample_size" not in model
+    targets, saved = ["all-linear"], []
+    if of_experts := "moe.experts" in model and rng.random() < 0.5:
+        targets.append("*.experts.*")
+    if rng.random() < 0.3:
+        saved.append("*norm*")
+    # Of rank 1, beside new weights, gradients behind a norm would be rounding alone.
+    return {"lora": {"rank": rng.randint(2, 4), "alpha": rng.choice((2, 8)), "targets": targets,
+                     "modules_to_save": saved, "rslora": rng.random() < 0.5,
+                     "dora": not of_experts and rng.random() < 0.5,
+                     "dropout": 0.2 if of_text and not of_experts and rng.random() < 0.4 else 0}}
+
+
 class Problem:
     """A spec without a layout, and what a layout must keep to."""
 
-    def __init__(self, rng, families, names_of):
-        """`names_of` returns the names of the parameters that a spec trains."""
+    def __init__(self, rng, families, train_alone):
+        """`train_alone` trains a spec, and returns the checkpoints' directory and the names of the
+        parameters that are trained."""
         family = rng.choice(families)
         sizes = draw_sizes(rng, family["grouped"])
         self.model = {name: value for name, value in sizes.items() if name in family["fields"]}
         if "hybrid_pattern" in self.model:
             self.model["layers"] = len(self.model["hybrid_pattern"])
         tokens = (self.model["sample_size"] // 2)**2 if "sample_size" in self.model else 0
-        self.sequence = tokens or rng.choice((16, 24, 32, 48))
+        data = draw_data(rng, self.model)
+        # A pair takes some 28 places at least.
+        self.sequence = tokens or rng.choice((32, 48) if "chat" in data else (16, 24, 32, 48))
         self.samples = rng.choice((8, 12, 16, 24))
         self.steps = rng.randint(4, 12)
         self.spec = {
             "name": family["name"].replace("_", "-"),
             "model": {"preset": family["preset"], "overrides": nested(self.model)},
             "precision": "F64",
-            "data": draw_data(rng, self.model),
+            "data": data,
             # AdamW divides rounding errors of gradients near zero by epsilon. Lion would make them
             # as large as any other update.
             "optimizer": {rng.choice(("adamw", "muon")): {"learning_rate": 3e-3, "epsilon": 1e-3},
@@ -168,9 +189,14 @@ class Problem:
         # How many samples one rank computes at a time. Experts may be balanced over all that the
         # ranks of a layout compute at a time.
         self.at_once = rng.choice([n for n in (1, 2, 3, 4, 6, 8, 12) if self.samples % n == 0])
-        if rng.random() < 0.4:
+        if data.get("chat", {}).get("path") == "pairs.jsonl":
+            self.spec["preference"] = {"method": rng.choice(("DPO", "DPO", "ORPO")), "beta": 0.5}
+        if (tuned := rng.random()) < 0.3:
             field = rng.choice(("frozen", "trainable"))
-            self.spec[field] = draw_patterns(rng, names_of(self.one_rank()))
+            self.spec[field] = draw_patterns(rng, train_alone(self.one_rank())[1])
+        elif tuned < 0.6:
+            self.spec["init_from"] = train_alone(self.one_rank())[0]
+            self.spec["adapter"] = draw_adapter(rng, self.model)
         self.balanced = (self.model.get("moe.aux_loss", 0) > 0
                          and self.model["moe.aux_loss_scope"] != "SEQUENCE")
 

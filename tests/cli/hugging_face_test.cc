@@ -275,6 +275,21 @@ TEST_F(HuggingFace, WrongWordsAreUsageErrors) {
   EXPECT_THAT(err_.str(), HasSubstr("--dtype: wanted BF16, F16, F32 or F64, found 'bf16'"));
 }
 
+// Bug it must catch: a quantised export, which nobody can load, has the numbers of another dtype.
+TEST_F(HuggingFace, AQuantisedExportIsRefusedAndLeavesNothing) {
+  ASSERT_EQ(Trainyard({"import", model_, "--to", imported_}), 0) << err_.str();
+  for (const char* dtype : {"NF4", "INT4", "INT8", "F8_E4M3", "I32", "U8"}) {
+    for (const bool merge : {false, true}) {
+      std::vector<std::string> words = {"export", imported_, "--to", exported_, "--dtype", dtype};
+      if (merge) words.emplace_back("--merge");
+      EXPECT_EQ(Trainyard(words), 2) << dtype;
+      EXPECT_THAT(err_.str(), HasSubstr(absl::StrCat(
+                                  "--dtype: wanted BF16, F16, F32 or F64, found '", dtype, "'")));
+      EXPECT_FALSE(Exists(exported_)) << dtype;
+    }
+  }
+}
+
 // What is read is wrong, too, but takes long to read if it is large.
 TEST_F(HuggingFace, ATargetWithoutItsDirectoryIsRefusedFirst) {
   const std::string to = scratch_ + "/a/b/";

@@ -43,10 +43,18 @@ class Compare(unittest.TestCase):
         self.expect(trained(loss=None), "step 2, loss")
         self.expect(trained(more={"validation_loss": 1.0}), "step 2, validation_loss")
         self.expect(trained() | {"steps": trained()["steps"][:1]}, "step 2, loss")
+        self.expect(trained(more={"reward_margin": 0.0}), "step 2, reward_margin")
         others = trained()["tensors"] | {("parameter", "a"): [3.0, 4.0 + 1e-8]}
         self.expect(trained() | {"tensors": others}, "parameter a")
         others = {("parameter", "a"): [3.0, 4.0]}
         self.expect(trained() | {"tensors": others}, "only one of the two")
+
+
+    def test_rewards_of_zero_are_compared_by_what_they_differ(self):
+        one, found = trained(more={"reward_margin": 0.0}), trained(more={"reward_margin": 1e-13})
+        self.assertEqual(layout_fuzz.compare(one, found).first, "")
+        found = trained(more={"reward_margin": 1e-6})
+        self.assertIn("step 2, reward_margin", layout_fuzz.compare(one, found).first)
 
 
 class Checkpoints(unittest.TestCase):
@@ -64,10 +72,36 @@ class Checkpoints(unittest.TestCase):
         self.assertEqual(list(tensors["m", "a"]), [0, 1, 2, 3, 4, 5])
 
 
+    def test_the_base_of_an_adapter_is_read_with_it(self):
+        with tempfile.TemporaryDirectory() as directory:
+            run = Path(directory) / "epoch-1"
+            for place, name in (("step-3", "w.lora_A.weight"), ("base", "w.weight")):
+                (run / place).mkdir(parents=True)
+                (run / place / "rank-0.bin").write_bytes(struct.pack("<d", len(name)))
+                tensor = {"name": name, "kind": "parameter", "dtype": "f64", "shape": [1],
+                          "boxes": [{"offset": [0], "extent": [1], "file": "rank-0.bin",
+                                     "file_offset": 0}]}
+                base = {"base": {"path": "../base"}} if place == "step-3" else {}
+                (run / place / "manifest.json").write_text(json.dumps({"tensors": [tensor]} | base))
+            tensors = checkpoints.read_tensors(Path(directory))
+        self.assertEqual({name: list(values) for (_, name), values in tensors.items()},
+                         {"w.lora_A.weight": [15.0], "w.weight": [8.0]})
+
+
 class Problems(unittest.TestCase):
+    def test_chats_pairs_and_adapters_are_drawn(self):
+        specs = [problems.Problem(random.Random(seed), [FAMILY],
+                                  lambda spec: ("base", ["a.0.b", "c"])).one_rank()
+                 for seed in range(100)]
+        chats = [spec for spec in specs if "chat" in spec["data"]]
+        self.assertTrue(any("preference" not in spec and "adapter" in spec for spec in chats))
+        self.assertTrue(any("preference" in spec and "adapter" in spec for spec in chats))
+        self.assertTrue(any("preference" in spec and "adapter" not in spec for spec in chats))
+        self.assertTrue(all(("init_from" in spec) == ("adapter" in spec) for spec in specs))
+
     def test_a_seed_repeats_what_is_drawn(self):
         def draw(seed):
-            problem = problems.Problem(random.Random(seed), [FAMILY], lambda spec: ["a.0.b", "c"])
+            problem = problems.Problem(random.Random(seed), [FAMILY], lambda spec: ("base", ["a.0.b", "c"]))
             return problem.one_rank(), problem.draw_layout(random.Random(seed + 1))
         self.assertEqual([draw(seed) for seed in range(20)], [draw(seed) for seed in range(20)])
         self.assertNotEqual(draw(1), draw(2))

@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/e2e/service.h"
+#include "tests/e2e/tiny_chats.h"
 #include "train/checkpoint/load.h"
 
 namespace trainyard::testing {
@@ -32,13 +33,13 @@ struct GlobalTensor {
 };
 
 struct Trained {
-  // By step. What only some models have is 0 for others.
-  std::vector<double> loss, load_balancing_loss;
+  // By step. What only some jobs have is 0 for others.
+  std::vector<double> loss, load_balancing_loss, reward_margin;
   std::map<std::string, GlobalTensor> tensors;  // "m model.norm.weight"
   std::string schedule;                         // Under which the trainers ran.
 };
 
-// Of the newest checkpoint below the directory, whose bytes match their checksums.
+// Of the newest checkpoint below the directory and its base, whose bytes match their checksums.
 void ReadCheckpoint(const std::string& directory, Trained& trained) {
   const auto found = FindCheckpoint(directory);
   if (!found.ok() || !found->checkpoint) {
@@ -46,8 +47,12 @@ void ReadCheckpoint(const std::string& directory, Trained& trained) {
     return;
   }
   trained.schedule = found->checkpoint->manifest().state.layout.schedule;
+  std::vector<StoredTensor> tensors = found->checkpoint->manifest().tensors;
+  if (const Manifest* const base = found->checkpoint->base(); base != nullptr) {
+    tensors.insert(tensors.end(), base->tensors.begin(), base->tensors.end());
+  }
   std::vector<TargetBox> boxes;
-  for (const StoredTensor& stored : found->checkpoint->manifest().tensors) {
+  for (const StoredTensor& stored : tensors) {
     GlobalTensor& tensor = trained.tensors[absl::StrCat(Name(stored.kind), " ", stored.name)];
     tensor = {stored.kind, std::vector<float>(size_t(stored.shape.elements()))};
     boxes.push_back({.name = stored.name,
@@ -71,6 +76,7 @@ Trained Train(Service& service, TestJob job) {
   for (const auto& step : service.Steps(id)) {
     trained.loss.push_back(step.at("loss").get<double>());
     trained.load_balancing_loss.push_back(step.value("load_balancing_loss", 0.0));
+    trained.reward_margin.push_back(step.value("reward_margin", 0.0));
     ExpectPhasesFitIntoTheStep(step);
   }
   ReadCheckpoint(absl::StrCat(service.directory(), "/", job.directory), trained);
@@ -105,6 +111,8 @@ void ExpectSame(const Trained& got, const Trained& want) {
     SCOPED_TRACE(absl::StrCat("step ", i + 1));
     EXPECT_NEAR(got.loss[i], want.loss[i], 1e-6);  // Two units of its last place in f32.
     EXPECT_NEAR(got.load_balancing_loss[i], want.load_balancing_loss[i], 1e-6);
+    // A sum of some ten logarithms of probabilities.
+    EXPECT_NEAR(got.reward_margin[i], want.reward_margin[i], 1e-5);
   }
   ASSERT_GT(want.tensors.size(), 0u);
   EXPECT_EQ(got.tensors.size(), want.tensors.size());
@@ -128,7 +136,7 @@ struct Layout {
 // Returns what the one rank trained.
 Trained ExpectThatEachTrainsAsOneRank(Service& service, TestJob job,
                                       std::span<const Layout> layouts) {
-  job.name = "one", job.micro = 4;
+  job.name = "one-" + std::string(layouts.front().name), job.micro = 4;
   const Trained one = Train(service, job);
   for (const Layout& layout : layouts) {
     SCOPED_TRACE(layout.name);
@@ -184,6 +192,38 @@ TEST(Layouts, OfExpertsTrainAsOneRank) {
   ASSERT_FALSE(one.load_balancing_loss.empty());
   EXPECT_GT(one.load_balancing_loss[0], 1);
   EXPECT_THAT(HttpGet(service.metrics_url()), HasSubstr("trainyard_load_balancing_loss{"));
+}
+
+// Bug it must catch: an adapter or its base has another place in a checkpoint that ranks divide.
+TEST(Layouts, OfAnAdapterTrainAsOneRank) {
+  Service service({.workers = 2, .devices_per_worker = 4});
+  const std::string base =
+      service.Submit({.name = "base", .steps = 1, .checkpoint_every = 1, .directory = "runs/base"});
+  ASSERT_EQ(service.WaitForEnd(base), "SUCCEEDED");
+  const std::string adapter =
+      "init_from: runs/base\nadapter: {lora: {rank: 4, alpha: 8, dora: true, dropout: 0.1}}";
+  const Layout layouts[] = {
+      {"adapter-divided", 8, 1, "tensor: 2, pipeline: 2, context: 2", adapter},
+      {"adapter-full", 4, 1, "pipeline: 2, zero: FULL", adapter}};
+  const Trained one = ExpectThatEachTrainsAsOneRank(service, {.more = adapter}, layouts);
+  EXPECT_TRUE(one.tensors.contains("m model.layers.0.self_attn.q_proj.lora_B.weight"));
+  EXPECT_TRUE(one.tensors.contains("parameter model.layers.0.self_attn.q_proj.weight"));
+  EXPECT_FALSE(one.tensors.contains("m model.layers.0.self_attn.q_proj.weight"));
+}
+
+TEST(Layouts, OfChatsAndPairsTrainAsOneRank) {
+  Service service({.workers = 2, .devices_per_worker = 4});
+  WriteTinyChats(service);
+  const Layout of_chats[] = {{"chats-divided", 8, 1, "tensor: 2, pipeline: 2, context: 2"},
+                             {"chats-full", 4, 1, "context: 2, zero: FULL"}};
+  ExpectThatEachTrainsAsOneRank(service, {.data = kTinyChats}, of_chats);
+  const std::string dpo = "preference: {method: DPO, beta: 0.5}";
+  const Layout of_pairs[] = {{"pairs-divided", 8, 1, "tensor: 2, pipeline: 2, context: 2", dpo},
+                             {"pairs-full", 4, 1, "context: 2, zero: FULL", dpo}};
+  const Trained one =
+      ExpectThatEachTrainsAsOneRank(service, {.data = kTinyPairs, .more = dpo}, of_pairs);
+  ASSERT_FALSE(one.reward_margin.empty());
+  EXPECT_GT(std::abs(one.reward_margin.back()), 1e-4);
 }
 
 }  // namespace

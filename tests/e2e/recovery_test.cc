@@ -18,6 +18,7 @@
 #include "absl/time/clock.h"
 #include "common/files.h"
 #include "tests/e2e/service.h"
+#include "tests/e2e/tiny_chats.h"
 #include "tests/testing/npy.h"
 
 namespace trainyard::testing {
@@ -193,6 +194,7 @@ struct Variant {
   const char* more;
   const char* data = "synthetic: {}";
   bool has_base = false;  // The first attempt writes what is frozen, which the second one loads.
+  bool is_tuned = false;  // Begins with the weights of runs/first.
 };
 void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; }
 
@@ -223,6 +225,12 @@ TEST_P(KilledVariant, EndsLikeAnUndisturbedRun) {
     return job;
   };
   WriteLatents(service);
+  WriteTinyChats(service);
+  if (GetParam().is_tuned) {
+    TestJob first = {.name = "first", .steps = 1, .checkpoint_every = 1, .directory = "runs/first"};
+    first.model = GetParam().model;
+    EXPECT_EQ(service.WaitForEnd(service.Submit(first)), "SUCCEEDED");
+  }
   EXPECT_EQ(service.WaitForEnd(service.Submit(job("calm"))), "SUCCEEDED");
   const std::string id = service.Submit(job("killed"));
   ASSERT_TRUE(service.WaitForStep(id, 90));
@@ -267,7 +275,25 @@ INSTANTIATE_TEST_SUITE_P(
                          "in_channels: 2, sample_size: 16, num_classes: 3, num_timesteps: 50}",
                 .more = "parallelism: {pipeline: 2}",
                 .data = "arrays: {latents: latents.npy, labels: labels.npy, label_dropout: 0.2, "
-                        "prediction_type: V_PREDICTION}"}),
+                        "prediction_type: V_PREDICTION}"},
+        // Packed conversations, in an order of their own in each epoch.
+        Variant{
+            .name = "chats", .model = "", .more = "parallelism: {context: 2}", .data = kTinyChats},
+        // The reference is that of the first attempt.
+        Variant{.name = "dpo",
+                .model = "",
+                .more = "preference: {method: DPO, beta: 0.5}",
+                .data = kTinyPairs},
+        // The base in NF4 is quantised once.
+        Variant{
+            .name = "qlora",
+            .model = "preset: llama3-8b, overrides: {layers: 2, hidden: 64, ffn: 128, heads: 4, "
+                     "kv_heads: 4, head_dim: 16, vocab: 256, max_seq: 64}",
+            .more = "init_from: runs/first\nparallelism: {zero: FULL}\n"
+                    "adapter: {lora: {rank: 4, alpha: 8, base: NF4, dropout: 0.1}}",
+            .data = kTinyChats,
+            .has_base = true,
+            .is_tuned = true}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // Catches a hung rank that nobody notices, and peers that are blamed for waiting for it.

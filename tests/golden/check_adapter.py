@@ -29,6 +29,7 @@ CASES = [
     ("deepseek_v3", {"rank": 2, "targets": ["*.self_attn.*"]}),
     ("deepseek_v3", {"rank": 2, "targets": ["*.self_attn.*", "*.experts.*"]}),
     ("gemma3", {"rank": 2, "dora": True}),
+    ("nemotron_h", {"rank": 2, "targets": ["*.in_proj", "*.q_proj", "*.v_proj", "*.experts.*"]}),
 ]
 
 

@@ -180,5 +180,6 @@ def write(name, kind, fields):
     print(name, sum(p.numel() for p in model.parameters()), "parameters, loss", losses[0].item(), "to", losses[-1].item())
 
 
-for case in sys.argv[1:] or CASES:
-    write(case, *CASES[case])
+if __name__ == "__main__":
+    for case in sys.argv[1:] or CASES:
+        write(case, *CASES[case])

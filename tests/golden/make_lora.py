@@ -1,7 +1,8 @@
 """Writes lora/CASE/ beside itself: low-rank adapters of PEFT on the models of hf/, trained by `transformers` in f64.
 
   lora/CASE/adapter_config.json, adapter_model.safetensors   the adapter after the last step, as save_pretrained writes it
-  lora/CASE/golden.safetensors                               tokens, loss and gradient norm of each step, logits at the end
+  lora/CASE/golden.safetensors                               tokens, loss and gradient norm of each step, logits at the end;
+                                                             of some, the second step's gradients
 
 tests/train/hf/golden_lora_test.cc runs whatever is there.
 
@@ -40,6 +41,8 @@ SAMPLES, SEQUENCE, STEPS, VOCABULARY = 4, 9, 20, 13
 RATE, BETAS, EPSILON, DECAY, CLIP = 1e-2, (0.9, 0.95), 1e-3, 0.1, 0.05
 
 EXPERTS = ["experts.gate_up_proj", "experts.down_proj"]
+ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+NEMOTRON_H = ["in_proj", *ATTENTION]
 # Name: the directory of hf/, and the adapter.
 CASES = {
     "llama": ("llama", {"r": 3, "lora_alpha": 6, "target_modules": "all-linear"}),
@@ -61,11 +64,29 @@ CASES = {
     "gpt_oss_experts": ("gpt_oss", {"r": 2, "lora_alpha": 4, "target_modules": [], "target_parameters": EXPERTS}),
     "deepseek_v3_experts": ("deepseek_v3", {"r": 2, "lora_alpha": 3, "target_modules": ["q_a_proj", "o_proj"],
                                             "target_parameters": EXPERTS[1:]}),
+    # The other families. PEFT refuses Mamba's out_proj, which all-linear has.
+    "qwen2": ("qwen2", {"r": 2, "lora_alpha": 4, "target_modules": "all-linear"}),
+    "qwen3": ("qwen3", {"r": 3, "target_modules": "all-linear", "use_rslora": True}),
+    "nemotron": ("nemotron", {"r": 2, "lora_alpha": 3, "target_modules": "all-linear"}),
+    "gemma3": ("gemma3_tied", {"r": 2, "lora_alpha": 4, "target_modules": "all-linear"}),
+    "nemotron_h": ("nemotron_h", {"r": 2, "lora_alpha": 4, "target_modules": NEMOTRON_H}),
+    "nemotron_h_experts": ("nemotron_h", {"r": 2, "lora_alpha": 3, "target_modules": ["q_proj"],
+                                          "target_parameters": ["experts.up_proj", EXPERTS[1]]}),
+    "qwen2_dora": ("qwen2", {"r": 3, "target_modules": "all-linear", "use_dora": True}),
+    "qwen3_dora": ("qwen3", {"r": 2, "lora_alpha": 4, "target_modules": "all-linear", "use_dora": True}),
+    "nemotron_dora": ("nemotron", {"r": 2, "target_modules": "all-linear", "use_dora": True}),
+    "gemma3_dora": ("gemma3_tied", {"r": 2, "target_modules": "all-linear", "use_dora": True, "use_rslora": True}),
+    "nemotron_h_dora": ("nemotron_h", {"r": 2, "lora_alpha": 3, "target_modules": NEMOTRON_H, "use_dora": True}),
+    "mixtral_dora": ("mixtral", {"r": 2, "lora_alpha": 3, "target_modules": ATTENTION, "use_dora": True}),
+    "qwen3_moe_dora": ("qwen3_moe", {"r": 2, "target_modules": ATTENTION[:3], "use_dora": True}),
+    "gpt_oss_dora": ("gpt_oss", {"r": 2, "lora_alpha": 4, "target_modules": ATTENTION, "use_dora": True}),
     "llama_nf4": (NF4_BASE, {"r": 3, "lora_alpha": 6, "target_modules": "all-linear"}),
     "llama_nf4_dora": (NF4_BASE, {"r": 2, "target_modules": "all-linear", "use_dora": True}),
 }
-# What the names of Mixtral's layers hold on the disk, and in memory.
-MIXTRAL = (".block_sparse_moe.", ".mlp.")
+# Of these, the second step's clipped gradients are saved, too. In the first step, those of lora_A are zero.
+GRADIENTS = {"qwen3", "gemma3_dora", "nemotron_h_dora"}
+# What names of parameters hold on the disk, and in memory.
+ON_DISK = {"mixtral": (".block_sparse_moe.", ".mlp."), "nemotron_h": ("backbone.layers.", "model.layers.")}
 # Adapters of one product drop the same elements, as the first of these.
 FIRST_OF_PRODUCT = {"k_proj": "q_proj", "v_proj": "q_proj", "up_proj": "gate_proj"}
 
@@ -77,9 +98,15 @@ def first_values(name, shape):
     return torch.tensor(values).reshape(shape)
 
 
+def our_name(base, name):
+    """What checkpoints call PEFT's parameter or module of an adapter on the model `base`."""
+    name = name.removeprefix("base_model.model.").replace(".default", "").replace("vector.weight", "offset")
+    return name.replace(*reversed(ON_DISK[base])) if base in ON_DISK else name
+
+
 def first_values_of_experts(wrapper, name, rank):
     """The same for all experts of a layer: PEFT has their narrow matrices one after another."""
-    name = name.removeprefix("base_model.model.").replace(".base_layer", "")
+    name = name.replace(".base_layer", "")
     return torch.cat([first_values(f"{name}.{expert}.{wrapper.parameter_name}.lora_A.weight", (rank, wrapper.in_features))
                       for expert in range(wrapper.num_experts)])
 
@@ -140,11 +167,9 @@ def write(name, base, options):
             wrapper_name = parameter_name.removesuffix(".lora_A.default.weight")
             wrapper = model.get_submodule(wrapper_name)
             if isinstance(wrapper, peft.tuners.lora.layer.ParamWrapper):
-                on_disk = wrapper_name.replace(*reversed(MIXTRAL)) if base == "mixtral" else wrapper_name
-                parameter.copy_(first_values_of_experts(wrapper, on_disk, options["r"]))
+                parameter.copy_(first_values_of_experts(wrapper, our_name(base, wrapper_name), options["r"]))
                 continue
-            ours = parameter_name.removeprefix("base_model.model.").replace(".default", "")
-            parameter.copy_(first_values(ours, tuple(parameter.shape)))
+            parameter.copy_(first_values(our_name(base, parameter_name), tuple(parameter.shape)))
     if "lora_dropout" in options:
         for module_name, module in model.named_modules():
             if isinstance(module, peft.tuners.lora.Linear):
@@ -154,7 +179,7 @@ def write(name, base, options):
     groups = [{"params": [p for p in trained.values() if (p.dim() > 1) == decays], "weight_decay": DECAY * decays}
               for decays in (False, True)]
     update = torch.optim.AdamW(groups, lr=RATE, betas=BETAS, eps=EPSILON, foreach=False)
-    losses, norms = [], []
+    losses, norms, gradients = [], [], {}
     inputs, targets = (t.reshape(SAMPLES, SEQUENCE) for t in (tokens[:-1], tokens[1:]))
 
     def logits_now(samples=range(SAMPLES)):
@@ -173,6 +198,8 @@ def write(name, base, options):
         assert norm > CLIP, f"{name}: a step is not clipped"
         for parameter in trained.values():
             parameter.grad *= CLIP / (norm + 1e-6)  # As torch.nn.utils.clip_grad_norm_, which takes the norm in f32.
+        if Dropout.step == 2 and name in GRADIENTS:
+            gradients = {f"gradient/{our_name(base, n)}": p.grad.clone() for n, p in trained.items()}
         update.step()
         losses.append(loss.detach())
         norms.append(norm)
@@ -182,7 +209,7 @@ def write(name, base, options):
     (path / "README.md").unlink(missing_ok=True)
     with torch.no_grad():
         safetensors.torch.save_file({"tokens": tokens, "losses": torch.stack(losses), "grad_norms": torch.stack(norms),
-                                     "logits": logits_now().clone()}, path / "golden.safetensors")
+                                     "logits": logits_now().clone(), **gradients}, path / "golden.safetensors")
     print(name, sum(p.numel() for p in trained.values()), "parameters, loss", losses[0].item(), "to", losses[-1].item())
 
 

@@ -1,20 +1,22 @@
-"""Writes preference/CASE.safetensors beside itself: what TRL's losses of pairs train of a model of hf/, in f64.
+"""Writes preference/CASE.safetensors beside itself: what TRL's losses of pairs train of models of hf/, in f64.
 
   preference/pairs.jsonl       {"prompt": [ids], "chosen": [ids], "rejected": [ids]}: each step has all of them
-  preference/CASE.safetensors  losses, norms, and rewards of each step, and what is trained, after the last step
+  preference/CASE.safetensors  losses, norms, and rewards of each step, and what is trained, after the last step; of
+                               GRADIENTS also the second step's clipped gradients
 
 TRL computes the losses: DPOTrainer._compute_loss, whose reference is another copy of the model, or the model without
 its adapter; and ORPOTrainer.get_batch_loss_metrics. That one also learns prompts, so prompts have one token here, which
 nothing predicts. tests/train/hf/golden_preference_test.cc runs whatever is there.
 
 pip install "trl==1.16.0" "peft==0.21.2" "transformers==5.24.0" "torch==2.15.0" "safetensors==0.8.0"
-make_preference.py
+make_preference.py [CASE...]
 """
 import collections
 import copy
 import json
 import pathlib
-import shutil
+import sys
+import tempfile
 import types
 
 import safetensors.torch  # Before torch's types are replaced.
@@ -29,7 +31,8 @@ import accelerate  # noqa: E402
 import peft  # noqa: E402
 import transformers  # noqa: E402
 import trl.trainer.dpo_trainer as dpo  # noqa: E402
-from make_lora import first_values  # noqa: E402
+from make_hf import save, with_values  # noqa: E402
+from make_lora import first_values, our_name  # noqa: E402
 from trl.experimental.orpo import ORPOTrainer  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent / "preference"
@@ -41,6 +44,10 @@ LORA = {"r": 3, "lora_alpha": 6, "target_modules": "all-linear"}
 ANSWERS = [(9, 7), (5, 10), (7, 7), (3, 5), (5, 2)]
 
 
+# In the first step, the gradients of lora_A are zero.
+GRADIENTS = {"dpo_gpt3", "dpo_lora_qwen3"}
+
+
 def make_pairs():
     draw = torch.Generator().manual_seed(7)
 
@@ -50,24 +57,32 @@ def make_pairs():
     return [{"prompt": ids(1), "chosen": ids(chosen), "rejected": ids(rejected)} for chosen, rejected in ANSWERS]
 
 
-def load():
-    path = HERE.parent / "hf/llama"
+def load(base):
+    path = HERE.parent / "hf" / base
     model = transformers.AutoModelForCausalLM.from_pretrained(path, attn_implementation="eager").eval()
     assert model.dtype == torch.float64
+    model.config._experts_implementation = "eager"
     return model
 
 
-def add_adapter(model):
+def add_adapter(model, base):
     model = peft.get_peft_model(model, peft.LoraConfig(**LORA, task_type="CAUSAL_LM"), autocast_adapter_dtype=False)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "lora_A" in name:
-                parameter.copy_(first_values(our_name(name), tuple(parameter.shape)))
+                parameter.copy_(first_values(our_name(base, name), tuple(parameter.shape)))
     return model.eval()
 
 
-def our_name(name):
-    return name.removeprefix("base_model.model.").replace(".default", "")
+def by_our_names(model, base, adapted, values):
+    """The values of the parameters that are trained, by what checkpoints call them."""
+    if adapted:
+        return {our_name(base, name): value.detach().clone() for name, value in values.items()}
+    with tempfile.TemporaryDirectory() as directory:  # Which has the tensors as directories have them.
+        save(with_values(model, values.values()), pathlib.Path(directory))
+        found = safetensors.torch.load_file(f"{directory}/model.safetensors")
+    transposed = ("c_attn.weight", "c_proj.weight", "c_fc.weight")  # Conv1D has [in, out] matrices.
+    return {name: value.T.contiguous() if name.endswith(transposed) else value for name, value in found.items()}
 
 
 def dpo_loss(model, pairs):
@@ -115,13 +130,15 @@ def orpo_loss(model, pairs):
     return loss
 
 
-def write(name, model, loss):
+def write(name, base, adapted, make_loss):
+    model = add_adapter(load(base), base) if adapted else load(base)
+    loss = make_loss(model, PAIRS)
     trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
     groups = [{"params": [p for p in trained.values() if (p.dim() > 1) == decays], "weight_decay": DECAY * decays}
               for decays in (False, True)]
     update = torch.optim.AdamW(groups, lr=RATE, betas=BETAS, eps=EPSILON, foreach=False)
-    losses, norms = [], []
-    for _ in range(STEPS):
+    losses, norms, numbers = [], [], {}
+    for step in range(STEPS):
         update.zero_grad()
         value, metrics = loss()
         assert value.dtype == torch.float64
@@ -130,10 +147,13 @@ def write(name, model, loss):
         for parameter in trained.values():
             # As torch.nn.utils.clip_grad_norm_, which takes the norm in f32.
             parameter.grad *= torch.clamp(CLIP / (norm + 1e-6), max=1.0)
+        if step == 1 and name in GRADIENTS:
+            gradients = by_our_names(model, base, adapted, {n: p.grad for n, p in trained.items()})
+            numbers |= {f"gradient/{n}": value for n, value in gradients.items()}
         update.step()
         losses.append(value.detach())
         norms.append(norm)
-    numbers = {f"parameter/{our_name(n)}": p.detach().clone() for n, p in trained.items()}
+    numbers |= {f"parameter/{n}": value for n, value in by_our_names(model, base, adapted, trained).items()}
     numbers |= {"losses": torch.stack(losses), "grad_norms": torch.stack(norms)}
     for ours, theirs in (("chosen_rewards", "rewards/chosen"), ("rejected_rewards", "rewards/rejected"),
                          ("margins", "rewards/margins"), ("accuracies", "rewards/accuracies")):
@@ -142,10 +162,23 @@ def write(name, model, loss):
     print(name, "loss", losses[0].item(), "to", losses[-1].item(), "margin", metrics["rewards/margins"][-1])
 
 
-shutil.rmtree(HERE, ignore_errors=True)
-HERE.mkdir()
-PAIRS = make_pairs()
-(HERE / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in PAIRS))
-for case, adapted, make_loss in (("dpo", False, dpo_loss), ("dpo_lora", True, dpo_loss), ("orpo", False, orpo_loss)):
-    of_case = add_adapter(load()) if adapted else load()
-    write(case, of_case, make_loss(of_case, PAIRS))
+# Name: the directory of hf/, whether it has an adapter, and the loss.
+CASES = {
+    "dpo": ("llama", False, dpo_loss),
+    "dpo_lora": ("llama", True, dpo_loss),
+    "orpo": ("llama", False, orpo_loss),
+    "dpo_gpt3": ("gpt3", False, dpo_loss),
+    "dpo_qwen3": ("qwen3", False, dpo_loss),
+    "dpo_gemma3": ("gemma3_tied", False, dpo_loss),
+    "dpo_nemotron_h": ("nemotron_h", False, dpo_loss),
+    "dpo_lora_gpt3": ("gpt3", True, dpo_loss),
+    "dpo_lora_qwen3": ("qwen3", True, dpo_loss),
+    "dpo_lora_gemma3": ("gemma3_tied", True, dpo_loss),
+}
+
+if __name__ == "__main__":
+    HERE.mkdir(exist_ok=True)
+    PAIRS = make_pairs()
+    (HERE / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in PAIRS))
+    for case in sys.argv[1:] or CASES:
+        write(case, *CASES[case])

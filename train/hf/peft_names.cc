@@ -118,12 +118,7 @@ std::string PeftNames::InMemory(const std::string& name) const {
   return absl::StrReplaceAll(name, {{in_memory_.from, in_memory_.to}});
 }
 
-// `transformers` reads "backbone" from the file, and calls it "model" in memory, where PEFT looks
-// for names.
-bool PeftNames::HasOtherNamesInMemory() const { return absl::StartsWith(embedding_, "backbone."); }
-
 absl::StatusOr<HfLayout> PeftNames::Find(const std::string& parameter) const {
-  if (HasOtherNamesInMemory()) return NoName(parameter);
   const auto found = layouts_.find(parameter);
   if (found == layouts_.end() || found->second.tensor.empty()) return NoName(parameter);
   HfLayout layout = found->second;
@@ -134,6 +129,11 @@ absl::StatusOr<HfLayout> PeftNames::Find(const std::string& parameter) const {
 absl::StatusOr<HfLayout> PeftNames::OfAdapter(const std::string& parameter) const {
   ASSIGN_OR_RETURN(HfLayout weight, Find(absl::StrCat(AdaptedModuleOf(parameter), ".weight")));
   const std::string name(ModuleOf(weight.tensor));
+  if (absl::EndsWith(name, ".out_proj")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": PEFT refuses adapters of the output of Mamba; PEFT has names for ",
+                     "adapter.lora.targets: ['*.in_proj', '*.q_proj', '*.v_proj']"));
+  }
   // PEFT takes these names for those of the experts, whatever stands before them.
   for (const char* of_experts : {".gate_proj", ".up_proj", ".down_proj"}) {
     if (!has_experts_ || !absl::EndsWith(name, of_experts)) continue;
@@ -146,7 +146,7 @@ absl::StatusOr<HfLayout> PeftNames::OfAdapter(const std::string& parameter) cons
 
 absl::StatusOr<PeftExperts> PeftNames::OfExperts(const std::string& target) const {
   const auto found = experts_.find(target);
-  if (found == experts_.end() || HasOtherNamesInMemory()) return NoName(target);
+  if (found == experts_.end()) return NoName(target);
   return found->second;
 }
 

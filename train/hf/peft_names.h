@@ -68,7 +68,6 @@ class PeftNames {
  private:
   absl::StatusOr<HfLayout> Find(const std::string& parameter) const;
   std::string InMemory(const std::string& name) const;
-  bool HasOtherNamesInMemory() const;
 
   const HfRenamed in_memory_;
   const std::string embedding_;

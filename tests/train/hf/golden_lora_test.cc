@@ -37,6 +37,9 @@ struct LoraCase {
   friend void PrintTo(const LoraCase& c, std::ostream* out) { *out << c.name; }
 };
 
+const std::vector<std::string> kOfNemotronH = {"*.in_proj", "*.q_proj", "*.k_proj", "*.v_proj",
+                                               "*.o_proj"};
+
 const LoraCase kCases[] = {
     {"llama", "llama", {.rank = 3, .alpha = 6}},
     {"llama_of_queries",
@@ -66,6 +69,26 @@ const LoraCase kCases[] = {
     {"deepseek_v3_experts",
      "deepseek_v3",
      {.rank = 2, .alpha = 3, .targets = {"*.q_a_proj", "*.o_proj", "*.experts.down_proj"}}},
+    {"qwen2", "qwen2", {.rank = 2, .alpha = 4}},
+    {"qwen3", "qwen3", {.rank = 3, .rslora = true}},
+    {"nemotron", "nemotron", {.rank = 2, .alpha = 3}},
+    {"gemma3", "gemma3_tied", {.rank = 2, .alpha = 4}},
+    {"nemotron_h", "nemotron_h", {.rank = 2, .alpha = 4, .targets = kOfNemotronH}},
+    {"nemotron_h_experts",
+     "nemotron_h",
+     {.rank = 2, .alpha = 3, .targets = {"*.q_proj", "*.experts.*"}}},
+    {"qwen2_dora", "qwen2", {.rank = 3, .dora = true}},
+    {"qwen3_dora", "qwen3", {.rank = 2, .alpha = 4, .dora = true}},
+    {"nemotron_dora", "nemotron", {.rank = 2, .dora = true}},
+    {"gemma3_dora", "gemma3_tied", {.rank = 2, .rslora = true, .dora = true}},
+    {"nemotron_h_dora",
+     "nemotron_h",
+     {.rank = 2, .alpha = 3, .targets = kOfNemotronH, .dora = true}},
+    {"mixtral_dora", "mixtral", {.rank = 2, .alpha = 3, .targets = {"*_proj"}, .dora = true}},
+    {"qwen3_moe_dora",
+     "qwen3_moe",
+     {.rank = 2, .targets = {"*.q_proj", "*.k_proj", "*.v_proj"}, .dora = true}},
+    {"gpt_oss_dora", "gpt_oss", {.rank = 2, .alpha = 4, .targets = {"*self_attn*"}, .dora = true}},
     {"llama_nf4", kNf4Base, {.rank = 3, .alpha = 6, .base = LoraBase::kNf4}},
     {"llama_nf4_dora", kNf4Base, {.rank = 2, .dora = true, .base = LoraBase::kNf4}}};
 
@@ -118,6 +141,8 @@ class GoldenLora : public ::testing::TestWithParam<LoraCase> {
     EXPECT_EQ(got, wanted);
   }
 
+  Tensors MomentsAfter(int64_t steps) const;
+
   const std::string scratch_ = EmptyDirectory(absl::StrCat("lora-", GetParam().name));
   const std::string directory_ = SourceFile(absl::StrCat("tests/golden/lora/", GetParam().name));
   const SafetensorsFile golden_ = OpenSafetensors(directory_ + "/golden.safetensors");
@@ -161,6 +186,38 @@ TEST_P(GoldenLora, TwentyStepsAreThoseOfPeft) {
   EXPECT_LE(LargestDifference(
                 {{"logits", LogitsOf(*Checkpoint::Open(scratch_ + "/again"), tokens_)}}, wanted),
             1e-8);
+}
+
+// AdamW's first moments after `steps` steps.
+Tensors GoldenLora::MomentsAfter(int64_t steps) const {
+  JobConfig job = Job(absl::StrCat("moments-", steps));
+  job.steps = steps;
+  CHECK(RunJob(job)[0].status.ok());
+  Tensors moments = ReadTensors(Newest(job.checkpoint->directory));
+  std::erase_if(moments, [](const auto& tensor) { return !tensor.first.ends_with("/m"); });
+  return moments;
+}
+
+// The first step's moments are 0.1 of its clipped gradient, and the second's are 0.9 of these and
+// 0.1 of the next gradient. In the first step, the gradients of lora_A are zero.
+class GoldenLoraGradients : public GoldenLora {};
+
+TEST_P(GoldenLoraGradients, OfTheSecondStepAreThoseOfPeft) {
+  Tensors wanted;
+  for (const auto& [name, tensor] : golden_.tensors()) {
+    absl::string_view parameter = name;
+    if (!absl::ConsumePrefix(&parameter, "gradient/")) continue;
+    wanted[absl::StrCat(parameter, "/m")] = ReadTensor<double>(golden_, name);
+  }
+  ASSERT_FALSE(wanted.empty());
+  const Tensors before = MomentsAfter(1);
+  Tensors found = MomentsAfter(2);
+  for (auto& [name, values] : found) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = (values[i] - 0.9 * before.at(name)[i]) / (1 - 0.9);
+    }
+  }
+  EXPECT_LE(LargestDifference(found, wanted), 1e-7);
 }
 
 TEST_P(GoldenLora, TwentyStepsOnFourRanksFromTheDirectoryAreThose) {
@@ -274,10 +331,10 @@ TEST_P(GoldenLora, TheDirectoryOfPeftIsImported) {
 }
 
 // What PEFT would load as something else: adapters of dense layers beside experts, and a trained
-// embedding whose head is tied to it. The whole model is exported nevertheless.
+// embedding whose head is tied to it; and adapters of Mamba's output, which PEFT refuses. The whole model is exported nevertheless.
 TEST_P(GoldenLora, WhatPeftWouldMisreadIsNotExportedForIt) {
   const std::string base = GetParam().base;
-  if (base != "deepseek_v3" && base != "llama_tied") return;
+  if (base != "deepseek_v3" && base != "llama_tied" && base != "nemotron_h") return;
   JobConfig job = Job("misread");
   job.steps = 1;
   job.adapter->lora = LoraConfig{.rank = 2};
@@ -285,12 +342,25 @@ TEST_P(GoldenLora, WhatPeftWouldMisreadIsNotExportedForIt) {
   ASSERT_TRUE(RunJob(job)[0].status.ok());
   const Checkpoint trained = Newest(job.checkpoint->directory);
   EXPECT_THAT(std::string(ExportHf(trained, {.to = scratch_ + "/none"}).status().message()),
-              HasSubstr(base == "llama_tied" ? "the head that is tied to it"
-                                             : "PEFT would give this adapter to the experts"));
+              HasSubstr(base == "llama_tied"    ? "the head that is tied to it"
+                        : base == "deepseek_v3" ? "PEFT would give this adapter to the experts"
+                                                : "PEFT refuses adapters of the output of Mamba"));
   EXPECT_FALSE(std::filesystem::exists(scratch_ + "/none"));
   EXPECT_TRUE(ExportHf(trained, {.to = scratch_ + "/whole", .merge = true}).ok());
 }
 
+// Those whose gradients make_lora.py saves.
+std::vector<LoraCase> WithGradients() {
+  std::vector<LoraCase> cases;
+  for (const LoraCase& c : kCases) {
+    const absl::string_view name = c.name;
+    if (name == "qwen3" || name == "gemma3_dora" || name == "nemotron_h_dora") cases.push_back(c);
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Peft, GoldenLoraGradients, ::testing::ValuesIn(WithGradients()),
+                         [](const auto& info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(Peft, GoldenLora, ::testing::ValuesIn(kCases),
                          [](const auto& info) { return std::string(info.param.name); });
 

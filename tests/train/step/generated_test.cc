@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "tests/models/hf/files.h"
 #include "tests/train/generate/chat_model.h"
+#include "tests/train/step/id_lines.h"
 #include "tests/train/step/layouts.h"
-#include "tests/train/step/pair_lines.h"
 #include "tests/train/step/run_job.h"
 #include "train/chat/prompts.h"
 #include "train/config/generation.h"
@@ -274,7 +274,7 @@ TEST(Generated, IsThatOfPairsOfAnswersToo) {
   job.validation->batches = 0;
   job.checkpoint.reset();
   RunOptions options = kPrompts;
-  options.open_lines = OpenPairLines;
+  options.open_lines = OpenIdLines;
   options.open_prompts = [](const PromptOptions& asked) {
     return OpenPromptCodec({.vocab = asked.vocab});  // Bytes.
   };

@@ -238,6 +238,16 @@ std::vector<LayoutCase> SomeLayoutsOfFour(const std::string& model, int count) {
   return Drawn(model, AllLayouts(model, 4), count, 0);
 }
 
+std::vector<LayoutCase> DrawnLayoutsOfEight(const std::string& model, size_t count, uint64_t kind) {
+  if (absl::NullSafeStringView(std::getenv("TRAINYARD_LAYOUTS")) == "all") count = 30;
+  std::vector<LayoutCase> all = AllLayouts(model, 8);
+  std::erase_if(all, [](const LayoutCase& c) { return c.job.devices != 8; });
+  std::shuffle(all.begin(), all.end(), std::mt19937_64(PrintedSeed() + kind));
+  CHECK(all.size() >= count) << model << " has few layouts";
+  all.erase(all.begin() + int64_t(count), all.end());
+  return all;
+}
+
 std::vector<LayoutCase> RecomputedLayouts(const std::string& model, size_t count) {
   constexpr RecomputeConfig kKinds[] = {{.blocks = 1},
                                         {.norms_and_activations = true},

@@ -57,6 +57,9 @@ std::vector<LayoutCase> AllLayouts(const std::string& model, int64_t ranks);
 std::vector<LayoutCase> SomeLayouts(const std::string& model);
 // The same of up to four ranks, with `count` of those for three and four.
 std::vector<LayoutCase> SomeLayoutsOfFour(const std::string& model, int count);
+// `count` of those for eight ranks, of which each `kind` draws others; thirty where
+// $TRAINYARD_LAYOUTS is "all".
+std::vector<LayoutCase> DrawnLayoutsOfEight(const std::string& model, size_t count, uint64_t kind);
 
 // `count` of all layouts for up to eight ranks, which the seed chooses, with activations computed
 // again in one of the possible ways, in one of the precisions.

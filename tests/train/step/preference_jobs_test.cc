@@ -11,8 +11,8 @@
 #include "absl/strings/str_join.h"
 #include "tests/models/hf/files.h"
 #include "tests/models/tiny.h"
+#include "tests/train/step/id_lines.h"
 #include "tests/train/step/layouts.h"
-#include "tests/train/step/pair_lines.h"
 #include "tests/train/step/run_job.h"
 #include "train/data/chat.h"
 
@@ -58,7 +58,7 @@ JobConfig PairJob(const std::string& name, PreferenceMethod method = PreferenceM
   return job;
 }
 
-RunOptions Ranks(int ranks) { return {.ranks = ranks, .open_lines = OpenPairLines}; }
+RunOptions Ranks(int ranks) { return {.ranks = ranks, .open_lines = OpenIdLines}; }
 
 void ExpectSame(const std::vector<RankRun>& runs, const RankRun& alone) {
   for (const RankRun& run : runs) {
@@ -232,7 +232,7 @@ TEST(PreferenceJobs, DoNotGoOnWithoutTheirReference) {
     const RankRun run = RunJob(job, {.epoch = ++options.epoch,
                                      .resume = true,
                                      .stop = options.stop,
-                                     .open_lines = OpenPairLines})[0];
+                                     .open_lines = OpenIdLines})[0];
     return std::string(run.status.message());
   };
   std::string other = kept;
@@ -244,7 +244,7 @@ TEST(PreferenceJobs, DoNotGoOnWithoutTheirReference) {
   EXPECT_THAT(again("nothing"), HasSubstr("wanted a reference, found another file"));
   std::filesystem::remove(file);
   const RankRun run =
-      RunJob(job, {.epoch = ++options.epoch, .resume = true, .open_lines = OpenPairLines})[0];
+      RunJob(job, {.epoch = ++options.epoch, .resume = true, .open_lines = OpenIdLines})[0];
   EXPECT_THAT(std::string(run.status.message()),
               HasSubstr("wanted what the reference says of the data"));
 }

@@ -84,8 +84,9 @@ void Print(const Exported& exported, const ExportOptions& options, Output& outpu
                            exported.files.size() == 1 ? " file, " : " files, ",
                            Name(exported.dtype), ", ", FormatBytes(double(exported.size_bytes)),
                            ")"));
-  if (exported.origin.empty()) {
-    output.Note("no imported directory is known, so the tokenizer's files are not there");
+  if (exported.carried.empty()) {
+    output.Note(
+        "no tokenizer is known: the model was not imported with one, and no spec named one");
   }
   if (!exported.changed_keys.empty()) {
     output.Note(absl::StrCat("keys of config.json that are not as in the imported directory: ",

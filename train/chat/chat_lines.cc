@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/sha256.h"
 #include "common/status_macros.h"
 #include "train/chat/chat_encoder.h"
@@ -47,12 +48,44 @@ class ChatLines final : public LineEncoding {
   const std::string digest_;
 };
 
+class TextEncoder final : public LineEncoder {
+ public:
+  explicit TextEncoder(std::unique_ptr<Encoder> encoder) : encoder_(std::move(encoder)) {}
+  absl::Status Encode(absl::string_view line, EncodedLine& out) override {
+    out.clear();
+    RETURN_IF_ERROR(encoder_->Encode(line, out.ids));
+    out.counts.assign(out.ids.size(), 1);
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::unique_ptr<Encoder> encoder_;
+};
+
+class Texts final : public LineEncoding {
+ public:
+  explicit Texts(OpenedTokenizer opened)
+      : opened_(std::move(opened)),
+        digest_(Sha256Of(absl::StrCat("text", kRelease, opened_.digest))) {}
+
+  std::unique_ptr<LineEncoder> NewEncoder() const override {
+    return std::make_unique<TextEncoder>(opened_.tokenizer->NewEncoder());
+  }
+  const std::string& digest() const override { return digest_; }
+  const std::string& tokenizer_path() const override { return opened_.path; }
+
+ private:
+  const OpenedTokenizer opened_;
+  const std::string digest_;
+};
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const LineEncoding>> OpenChatLines(
     const LineEncodingOptions& options) {
   ASSIGN_OR_RETURN(OpenedTokenizer opened, OpenTokenizer(options.tokenizer, options.roots));
   RETURN_IF_ERROR(CheckVocabulary(opened, options.vocab));
+  if (options.texts) return std::make_shared<const Texts>(std::move(opened));
   ASSIGN_OR_RETURN(ChosenChatFormat chosen, ChooseChatFormat({.name = options.format,
                                                               .date = options.date,
                                                               .tokenizer = options.tokenizer},

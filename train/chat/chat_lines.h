@@ -1,4 +1,4 @@
-// How the lines of a file of chats become tokens, for a source of data.
+// How the lines of a file of chats, or texts, become tokens, for a source of data.
 
 #pragma once
 

@@ -61,6 +61,9 @@ struct LineEncodingOptions {
   std::string date = {};
   int64_t vocab = 0;   // Ids are below it.
   bool pairs = false;  // Lines are pairs of answers.
+  // A line is a whole text of any length, as it is, and the model learns all of its tokens. There
+  // is no format, and the tokenizer's own template adds nothing.
+  bool texts = false;
   Roots roots = {};
 };
 

@@ -40,6 +40,7 @@ const LaterField kLaterFields[] = {
     {5, {}, "preference", nullptr},
     {5, {"validation"}, "generate", nullptr},
     {5, {"checkpoint"}, "keep_best", "0"},
+    {5, {"data", "text"}, "tokenizer_path", ""},
 };
 static_assert(kOldestResolvedJobFormat == 2 && kResolvedJobFormat == 5,
               "each format needs its rows");

@@ -36,10 +36,16 @@ class ChatFile {
   int64_t lines() const { return int64_t(index_.size()); }
   IndexedLine line(int64_t number) const { return index_[size_t(number)]; }
 
-  // Returns the tokens of a line. DATA_LOSS: it is not the line of the index any more.
-  absl::StatusOr<EncodedLine> Read(int64_t number) const {
+  struct ReadLineOf {
+    EncodedLine encoded;
+    IndexedLine indexed;
+  };
+  // Returns the tokens of a line, and what the index said of it. DATA_LOSS: it is not the line of
+  // the index any more.
+  absl::StatusOr<ReadLineOf> Read(int64_t number) const {
     std::string bytes;
     RETURN_IF_ERROR(ReadLine(file_, index_, number, bytes));
+    const IndexedLine wanted = line(number);
     std::unique_ptr<LineEncoder> encoder = TakeEncoder();
     EncodedLine encoded;
     const absl::Status status = encoder->Encode(bytes, encoded);
@@ -47,10 +53,12 @@ class ChatFile {
       const MutexLock lock(mutex_);
       encoders_.push_back(std::move(encoder));
     }
-    if (status.ok() && IndexOf(encoded, line(number).offset) == line(number)) return encoded;
+    if (status.ok() && IndexOf(encoded, wanted.offset) == wanted) {
+      return ReadLineOf{std::move(encoded), wanted};
+    }
     return absl::DataLossError(
-        absl::StrCat(path(), ": changed after it was opened: the line at byte ",
-                     line(number).offset, " has other tokens now; ", status.message()));
+        absl::StrCat(path(), ": changed after it was opened: the line at byte ", wanted.offset,
+                     " has other tokens now; ", status.message()));
   }
 
  private:
@@ -93,8 +101,8 @@ struct ChatLines {
 
   IndexedLine line(int64_t line) const { return file->line(first + line); }
   // The places that the conversations of a line take in a sample. All 0: it is left out.
-  Places PlacesOf(int64_t number) const {
-    const IndexedLine indexed = line(number);
+  Places PlacesOf(int64_t number) const { return PlacesOf(line(number)); }
+  Places PlacesOf(const IndexedLine& indexed) const {
     if (!HasTargets(indexed)) return {};
     const Places whole = WholePlaces(indexed);
     if (whole.sum() <= sequence) return whole;
@@ -138,8 +146,10 @@ class ChatSamples final : public Dataset {
     int64_t at = 0;
     int32_t side = 0;
     for (const int64_t line : documents) {
-      ASSIGN_OR_RETURN(const EncodedLine encoded, lines_.file->Read(lines_.first + line));
-      const Places places = lines_.PlacesOf(line);
+      ASSIGN_OR_RETURN(const auto read, lines_.file->Read(lines_.first + line));
+      const EncodedLine& encoded = read.encoded;
+      const Places places = lines_.PlacesOf(read.indexed);
+      if (at + places.sum() > lines_.sequence) return IndexChanged();
       at += AddConversation(encoded, 0, places.first, at, out);
       if (reference_ == nullptr) continue;
       at += AddConversation(encoded, encoded.rejected, places.rejected, at, out);
@@ -173,6 +183,11 @@ class ChatSamples final : public Dataset {
     return std::get<std::vector<double>>(out[kReference]);
   }
 
+  // Somebody has written into the file of the index, which is mapped, since its lines were packed.
+  absl::Status IndexChanged() const {
+    return absl::DataLossError(
+        absl::StrCat(lines_.file->path(), kLineIndexSuffix, ": changed while the job read it"));
+  }
   absl::StatusOr<std::vector<int64_t>> DocumentsOf(int64_t sample) const {
     if (sample >= samples_) return std::vector<int64_t>();
     return order_->DocumentsOf(sample);

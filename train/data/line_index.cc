@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/canonical.h"
+#include "common/check.h"
 #include "common/clock.h"
 #include "common/crc32.h"
 #include "common/file_descriptor.h"
@@ -43,9 +45,9 @@ struct LineHeader {
 };
 static_assert(sizeof(LineHeader) == 104);
 
-uint32_t CrcOf(LineIndex& index) {
+uint32_t CrcOf(const LineIndex& index) {
   uint32_t crc = 0;
-  for (const std::span<std::byte> array : index.arrays()) {
+  for (const std::span<const std::byte> array : index.arrays()) {
     // Of no bytes zlib may see a null pointer, for which it returns 0.
     if (!array.empty()) crc = Crc32(crc, array.data(), array.size());
   }
@@ -113,17 +115,17 @@ std::optional<LineIndex> ReadIndex(const IndexPlace& place, const LineHeader& wa
   if (header.lines > wanted.file_bytes / 2 + 1 || header.pairs > 1) return std::nullopt;
   const uint64_t bytes = LineIndex::Bytes(header.lines, header.pairs != 0);
   if (uint64_t(info.st_size) != sizeof(header) + bytes) return std::nullopt;
-  LineIndex index;
-  index.Resize(header.lines, header.pairs != 0);
-  for (const std::span<std::byte> array : index.arrays()) {
-    if (!ReadExactly(file.get(), array.data(), array.size())) return std::nullopt;
-  }
+  const auto mapped = MappedFile::Map(file.get(), sizeof(header) + bytes);
+  if (mapped == nullptr) return std::nullopt;
+  LineIndex index(mapped, sizeof(header), header.lines, header.pairs != 0);
   LineHeader same = wanted;
   same.lines = header.lines;
   same.pairs = header.pairs;
   same.crc = CrcOf(index);
   if (std::memcmp(&same, &header, sizeof(header)) != 0) return std::nullopt;
-  return CanBe(index, header.file_bytes) ? std::optional(std::move(index)) : std::nullopt;
+  if (!CanBe(index, header.file_bytes)) return std::nullopt;
+  mapped->Forget();
+  return index;
 }
 
 // A line, and its number in the file.
@@ -220,20 +222,20 @@ absl::Status WriteAll(const FileDescriptor& file, std::span<const std::byte> byt
   return absl::OkStatus();
 }
 
-absl::Status WriteTo(const FileDescriptor& file, LineHeader header, LineIndex& index,
+absl::Status WriteTo(const FileDescriptor& file, LineHeader header, const LineIndex& index,
                      const std::string& name) {
   header.lines = index.size();
   header.pairs = !index.arrays()[1].empty();
   header.crc = CrcOf(index);
   RETURN_IF_ERROR(WriteAll(file, std::as_bytes(std::span(&header, 1)), name));
-  for (const std::span<std::byte> array : index.arrays()) {
+  for (const std::span<const std::byte> array : index.arrays()) {
     RETURN_IF_ERROR(WriteAll(file, array, name));
   }
   return ::fsync(file.get()) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "sync", name);
 }
 
 // Replaces the index, whole or not at all.
-absl::Status WriteIndex(const IndexPlace& place, const LineHeader& header, LineIndex& index) {
+absl::Status WriteIndex(const IndexPlace& place, const LineHeader& header, const LineIndex& index) {
   RETURN_IF_ERROR(place.directory.status());
   const int directory = place.directory->get();
   const std::string temporary = absl::StrCat(
@@ -275,9 +277,34 @@ class EncodingLock {
 
 }  // namespace
 
+std::shared_ptr<const MappedFile> MappedFile::Map(int file, size_t bytes) {
+  void* const at = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file, 0);
+  if (at == MAP_FAILED) return nullptr;
+  return std::shared_ptr<const MappedFile>(new MappedFile({static_cast<std::byte*>(at), bytes}));
+}
+
+MappedFile::~MappedFile() { ::munmap(bytes_.data(), bytes_.size()); }
+
+void MappedFile::Forget() const { ::madvise(bytes_.data(), bytes_.size(), MADV_DONTNEED); }
+
+LineIndex::LineIndex(std::shared_ptr<const MappedFile> file, size_t begin, size_t lines, bool pairs)
+    : mapped_(std::move(file)) {
+  CHECK(begin % alignof(Line) == 0 && begin + Bytes(lines, pairs) <= mapped_->bytes().size())
+      << begin << ", " << lines;
+  const std::byte* const at = mapped_->bytes().data() + begin;
+  mapped_lines_ = {reinterpret_cast<const Line*>(at), lines};
+  mapped_rejected_ = {reinterpret_cast<const Conversation*>(at + lines * sizeof(Line)),
+                      pairs ? lines : 0};
+}
+
+bool LineIndex::operator==(const LineIndex& other) const {
+  return std::ranges::equal(lines(), other.lines()) &&
+         std::ranges::equal(rejected(), other.rejected());
+}
+
 IndexedLine LineIndex::operator[](size_t i) const {
-  const Line& line = lines_[i];
-  const Conversation rejected = rejected_.empty() ? Conversation() : rejected_[i];
+  const Line& line = lines()[i];
+  const Conversation rejected = this->rejected().empty() ? Conversation() : this->rejected()[i];
   return {.offset = line.offset,
           .ids = line.first.ids,
           .target = line.first.target,
@@ -286,19 +313,15 @@ IndexedLine LineIndex::operator[](size_t i) const {
 }
 
 void LineIndex::Add(const IndexedLine& line) {
+  CHECK(mapped_ == nullptr) << "the lines are those of a file";
   if (line.rejected_ids != 0) rejected_.resize(lines_.size());
   const bool pairs = line.rejected_ids != 0 || !rejected_.empty();
   lines_.push_back({.offset = line.offset, .first = {.ids = line.ids, .target = line.target}});
   if (pairs) rejected_.push_back({.ids = line.rejected_ids, .target = line.rejected_target});
 }
 
-std::array<std::span<std::byte>, 2> LineIndex::arrays() {
-  return {std::as_writable_bytes(std::span(lines_)), std::as_writable_bytes(std::span(rejected_))};
-}
-
-void LineIndex::Resize(size_t lines, bool pairs) {
-  lines_.resize(lines);
-  rejected_.resize(pairs ? lines : 0);
+std::array<std::span<const std::byte>, 2> LineIndex::arrays() const {
+  return {std::as_bytes(lines()), std::as_bytes(rejected())};
 }
 
 IndexedLine IndexOf(const EncodedLine& encoded, uint64_t offset) {
@@ -324,10 +347,14 @@ absl::StatusOr<LineIndex> OpenLineIndex(const InputFile& file, const LineEncodin
   if (auto index = ReadIndex(place, wanted)) return *std::move(index);  // Another has made it.
   ASSIGN_OR_RETURN(LineIndex index, EncodeAll(file, encoding));
   const absl::Status written = WriteIndex(place, wanted, index);
-  if (!written.ok()) {
-    // So every rank encodes the file at each start.
-    LogWarning("line_index_not_kept", {{"file", file.path()}, {"why", written.message()}});
+  if (written.ok()) {
+    // The mapped index takes no memory of this process alone. Whoever replaces it at this moment is
+    // no reason to fail.
+    if (auto mapped = ReadIndex(place, wanted)) return *std::move(mapped);
+    return index;
   }
+  // So every rank encodes the file at each start.
+  LogWarning("line_index_not_kept", {{"file", file.path()}, {"why", written.message()}});
   return index;
 }
 

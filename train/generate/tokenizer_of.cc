@@ -24,6 +24,8 @@ bool KeepsTokenizer(const HfOrigin& origin) {
 
 // Where the tokenizer is; "" if nobody knows.
 absl::StatusOr<std::string> FindTokenizer(const std::string& checkpoint) {
+  ASSIGN_OR_RETURN(const std::optional<std::string> keeper, KeeperOfTokenizer(checkpoint));
+  if (keeper) return KeptVocabulary(*keeper);
   ASSIGN_OR_RETURN(const std::optional<ChatFormatChoice> chats, ChatFormatOf(checkpoint));
   if (chats && !chats->tokenizer.empty() && Exists(chats->tokenizer)) return chats->tokenizer;
   ASSIGN_OR_RETURN(const std::optional<HfOrigin> origin, FindOrigin(checkpoint));

@@ -12,10 +12,11 @@
 
 namespace trainyard {
 
-// Opens the tokenizer that a spec has named for the chats on which the run was trained, if the file
-// is still there. Otherwise that which the checkpoint keeps, because its model was imported, or
-// trained from one that was (carried_files.h). A model with a vocabulary of 256 that has neither
-// has bytes as tokens, and then the path is "". Errors name the checkpoint or the file.
+// Opens the tokenizer that the checkpoint keeps: that which a spec has named, for this run or for
+// one from which it began, or that of an imported model (carried_files.h). Earlier releases kept
+// none that a spec named: then it is opened where the spec has it, if it is still there. A model
+// with a vocabulary of 256 and no tokenizer has bytes as tokens, and then the path is "". Errors
+// name the checkpoint or the file.
 // INVALID_ARGUMENT: no tokenizer is known, the file is refused, or the model lacks some of its ids.
 absl::StatusOr<OpenedTokenizer> TokenizerOf(const std::string& checkpoint, int64_t model_vocab);
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
@@ -26,6 +27,14 @@ constexpr const char* kVocabularies[] = {
     "tokenizer.json", "tokenizer.model",         "vocab.json",   "vocab.txt"};
 constexpr const char* kTemplates[] = {"chat_template.jinja", "chat_template.json"};
 constexpr char kTokenizerConfig[] = "tokenizer_config.json";
+// What a tokenizer that a spec names may have beside it.
+constexpr const char* kBesideTokenizer[] = {"added_tokens.json", "chat_template.jinja",
+                                            "chat_template.json", "special_tokens_map.json",
+                                            kTokenizerConfig};
+// The files of tokenizers in a directory, in the order in which they are looked for
+// (train/tokenizer/format.h), and those of SentencePiece.
+constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "tekken.json", "tokenizer.model"};
+constexpr const char* kPieces[] = {"sentencepiece.bpe.model", "spiece.model", "tokenizer.model"};
 
 // Only names that are known: a directory may have anything else in it, programs too.
 constexpr const char* kCarried[] = {"added_tokens.json",
@@ -45,6 +54,7 @@ constexpr const char* kCarried[] = {"added_tokens.json",
                                     "vocab.json",
                                     "vocab.txt"};
 constexpr uint64_t kMaxCarriedBytes = 256 << 20;
+constexpr absl::string_view kTiktoken = ".tiktoken";
 constexpr char kImportName[] = "import.json";
 constexpr int kVersion = 1;
 constexpr int kMostGenerations = 64;  // Of jobs that began with each other's parameters.
@@ -119,6 +129,64 @@ absl::StatusOr<HfOrigin> ReadOrigin(const std::string& checkpoint) {
   return origin;
 }
 
+// Writes and syncs the files in a new directory.
+absl::Status WriteAll(const KeptFiles& files, const std::string& directory, Storage& storage) {
+  RETURN_IF_ERROR(storage.MakeDirectory(directory));
+  for (const auto& [name, text] : files) {
+    RETURN_IF_ERROR(WriteFile(absl::StrCat(directory, "/", name), text, storage));
+  }
+  return storage.SyncDirectory(directory);
+}
+
+// Puts an adapter's or a spec's own files in the place of those that the base has.
+void PutInPlace(KeptFiles own, KeptFiles& files) {
+  // The base's would be beside them under other names, and a reader might prefer those.
+  const auto has = [&](const char* name) { return own.contains(name); };
+  const bool vocabulary = std::any_of(std::begin(kVocabularies), std::end(kVocabularies), has) ||
+                          std::any_of(own.begin(), own.end(), [](const auto& file) {
+                            return absl::EndsWith(file.first, kTiktoken);
+                          });
+  const bool chat_template = std::any_of(std::begin(kTemplates), std::end(kTemplates), has) ||
+                             absl::StrContains(own[kTokenizerConfig], "\"chat_template\"");
+  for (const char* name : kCarried) {
+    if (vocabulary && name != absl::string_view(kGenerationConfig)) files.erase(name);
+  }
+  for (const char* name : kTemplates) {
+    if (chat_template) files.erase(name);
+  }
+  for (auto& [name, text] : own) {
+    if (!text.empty()) files[name] = std::move(text);
+  }
+}
+
+// The name under which `transformers` knows a vocabulary.
+std::string NameOfVocabulary(const std::string& path, absl::string_view text) {
+  const std::string name = std::filesystem::path(path).filename().string();
+  if (absl::EndsWith(name, kTiktoken)) return name;
+  if (absl::StartsWith(absl::StripLeadingAsciiWhitespace(text), "{")) {
+    const bool tekken = absl::StrContains(text.substr(0, 4096), "\"num_vocab_tokens\"");
+    return tekken ? "tekken.json" : "tokenizer.json";
+  }
+  const bool known = std::find(std::begin(kPieces), std::end(kPieces), name) != std::end(kPieces);
+  return known ? name : "tokenizer.model";
+}
+
+// Goes from a checkpoint to that from which its job began, and so on, until `is_found` says so.
+// Nullopt: there is no further one.
+template <typename IsFound>
+absl::StatusOr<std::optional<std::string>> FindAmongAncestors(const std::string& checkpoint,
+                                                              IsFound&& is_found) {
+  std::filesystem::path at = checkpoint;
+  for (int i = 0; i < kMostGenerations; ++i) {
+    if (is_found(at.string())) return at.string();
+    ASSIGN_OR_RETURN(const std::optional<InitialisedFrom> from,
+                     ReadInitialisedFrom(at.parent_path().parent_path().string(), std::nullopt));
+    if (!from) return std::nullopt;
+    at = from->path;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 HfDType HfDTypes::Of(const std::string& tensor) const {
@@ -166,20 +234,7 @@ absl::Status KeepOfAdapter(const std::string& directory, const std::string& base
                            KeptFiles& files) {
   KeptFiles own;
   RETURN_IF_ERROR(ReadFiles(directory, kCarried, Roots(), own));
-  // The base's would be beside them under other names, and a reader might prefer those.
-  const auto has = [&](const char* name) { return own.contains(name); };
-  const bool vocabulary = std::any_of(std::begin(kVocabularies), std::end(kVocabularies), has);
-  const bool chat_template = std::any_of(std::begin(kTemplates), std::end(kTemplates), has) ||
-                             absl::StrContains(own[kTokenizerConfig], "\"chat_template\"");
-  for (const char* name : kCarried) {
-    if (vocabulary && name != absl::string_view(kGenerationConfig)) files.erase(name);
-  }
-  for (const char* name : kTemplates) {
-    if (chat_template) files.erase(name);
-  }
-  for (auto& [name, text] : own) {
-    if (!text.empty()) files[name] = std::move(text);
-  }
+  PutInPlace(std::move(own), files);
   if (base.empty()) return absl::OkStatus();
   Json json = ParseJson(files.at(kImportName));
   json["base"] = base;
@@ -197,12 +252,7 @@ absl::StatusOr<KeptFiles> FilesKept(const std::string& checkpoint, const Roots& 
 }
 
 absl::Status WriteKept(const KeptFiles& files, const std::string& checkpoint, Storage& storage) {
-  const std::string path = KeptPath(checkpoint);
-  RETURN_IF_ERROR(storage.MakeDirectory(path));
-  for (const auto& [name, text] : files) {
-    RETURN_IF_ERROR(WriteFile(absl::StrCat(path, "/", name), text, storage));
-  }
-  return storage.SyncDirectory(path);
+  return WriteAll(files, KeptPath(checkpoint), storage);
 }
 
 std::vector<std::string> CarriedOf(const KeptFiles& files) {
@@ -213,29 +263,82 @@ std::vector<std::string> CarriedOf(const KeptFiles& files) {
   return names;
 }
 
-absl::StatusOr<std::vector<std::string>> WriteCarried(const HfOrigin& origin,
+absl::StatusOr<KeptFiles> TokenizerToKeep(const std::string& path, const Roots& roots) {
+  std::string file = path;
+  if (const auto directory = roots.FindDirectory(path); directory.ok()) {
+    for (const char* name : kTokenizerFiles) {
+      file = absl::StrCat(*directory, "/", name);
+      if (Exists(file)) break;
+    }
+  }
+  KeptFiles files;
+  ASSIGN_OR_RETURN(std::string vocabulary, ReadHfFile(file, kMaxCarriedBytes, roots));
+  const std::filesystem::path at = file;
+  const std::string parent = at.has_parent_path() ? at.parent_path().string() : std::string(".");
+  const std::string beside = roots.FindDirectory(parent).value_or(parent);
+  RETURN_IF_ERROR(ReadFiles(beside, kBesideTokenizer, roots, files));
+  const std::string name = NameOfVocabulary(file, vocabulary);
+  files[name] = std::move(vocabulary);
+  return files;
+}
+
+absl::Status WriteTokenizer(const KeptFiles& files, const std::string& checkpoint,
+                            Storage& storage) {
+  return WriteAll(files, absl::StrCat(checkpoint, "/", kTokenizerName), storage);
+}
+
+std::string KeptVocabulary(const std::string& checkpoint) {
+  const std::string directory = absl::StrCat(checkpoint, "/", kTokenizerName);
+  const auto names = ListDirectory(directory);
+  for (const std::string& name : names.value_or(std::vector<std::string>())) {
+    if (std::find(std::begin(kBesideTokenizer), std::end(kBesideTokenizer), name) ==
+        std::end(kBesideTokenizer)) {
+      return absl::StrCat(directory, "/", name);
+    }
+  }
+  return "";
+}
+
+absl::StatusOr<std::optional<std::string>> KeeperOfTokenizer(const std::string& checkpoint) {
+  bool imported = false;  // The nearest one counts.
+  ASSIGN_OR_RETURN(std::optional<std::string> keeper,
+                   FindAmongAncestors(checkpoint, [&](const std::string& at) {
+                     if (!KeptVocabulary(at).empty()) return true;
+                     imported = Exists(KeptPath(at));
+                     return imported;
+                   }));
+  if (imported) keeper.reset();
+  return keeper;
+}
+
+absl::StatusOr<std::vector<std::string>> WriteCarried(const std::string& checkpoint,
+                                                      const std::optional<HfOrigin>& origin,
                                                       const std::string& directory,
                                                       Storage& storage) {
-  std::vector<std::string> names = CarriedOf(origin.files);
-  for (const std::string& name : names) {
-    RETURN_IF_ERROR(WriteFile(absl::StrCat(directory, "/", name), origin.files.at(name), storage));
+  KeptFiles files;
+  if (origin) {
+    for (const std::string& name : CarriedOf(origin->files)) files[name] = origin->files.at(name);
+  }
+  ASSIGN_OR_RETURN(const std::optional<std::string> keeper, KeeperOfTokenizer(checkpoint));
+  if (keeper) {
+    ASSIGN_OR_RETURN(KeptFiles own, TokenizerToKeep(KeptVocabulary(*keeper)));
+    PutInPlace(std::move(own), files);
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, text] : files) {
+    RETURN_IF_ERROR(WriteFile(absl::StrCat(directory, "/", name), text, storage));
+    names.push_back(name);
   }
   return names;
 }
 
 absl::StatusOr<std::optional<HfOrigin>> FindOrigin(const std::string& checkpoint) {
-  std::filesystem::path at = checkpoint;
-  for (int i = 0; i < kMostGenerations; ++i) {
-    if (Exists(KeptPath(at.string()))) {
-      ASSIGN_OR_RETURN(HfOrigin origin, ReadOrigin(at.string()));
-      return origin;
-    }
-    ASSIGN_OR_RETURN(const std::optional<InitialisedFrom> from,
-                     ReadInitialisedFrom(at.parent_path().parent_path().string(), std::nullopt));
-    if (!from) return std::nullopt;
-    at = from->path;
-  }
-  return std::nullopt;
+  ASSIGN_OR_RETURN(
+      const std::optional<std::string> keeper,
+      FindAmongAncestors(checkpoint, [](const std::string& at) { return Exists(KeptPath(at)); }));
+  if (!keeper) return std::nullopt;
+  ASSIGN_OR_RETURN(HfOrigin origin, ReadOrigin(*keeper));
+  return origin;
 }
 
 }  // namespace trainyard

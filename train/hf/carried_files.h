@@ -51,6 +51,25 @@ absl::Status KeepOfAdapter(const std::string& directory, const std::string& base
 absl::StatusOr<KeptFiles> FilesKept(const std::string& checkpoint, const Roots& roots = Roots());
 // Writes and syncs the files in CHECKPOINT/hugging_face.
 absl::Status WriteKept(const KeptFiles& files, const std::string& checkpoint, Storage& storage);
+
+// CHECKPOINT/tokenizer: the tokenizer that a spec has named, with which the checkpoint's data were
+// read, and what lies beside it for chats. A checkpoint has none if the spec named the imported
+// model's, which is among the files above. The vocabulary has the name by which `transformers`
+// knows its format: tokenizer.json, tekken.json, tokenizer.model, or NAME.tiktoken as it was.
+inline constexpr char kTokenizerName[] = "tokenizer";
+
+// Returns the files to keep of the tokenizer at `path`, a file, or a directory in which the file
+// has the name of a format. Errors name a file that cannot be read.
+absl::StatusOr<KeptFiles> TokenizerToKeep(const std::string& path, const Roots& roots = Roots());
+// Writes and syncs the files in CHECKPOINT/tokenizer.
+absl::Status WriteTokenizer(const KeptFiles& files, const std::string& checkpoint,
+                            Storage& storage);
+// Returns the path of the vocabulary in CHECKPOINT/tokenizer; "" if there is none.
+std::string KeptVocabulary(const std::string& checkpoint);
+// Returns the checkpoint whose CHECKPOINT/tokenizer is that of this checkpoint: itself, or one from
+// which its job, or an earlier one, began (init_from). Nullopt: the jobs named none.
+absl::StatusOr<std::optional<std::string>> KeeperOfTokenizer(const std::string& checkpoint);
+
 // The names of the tokenizer's and the generation's files. All of them are optional, so there may
 // be none.
 std::vector<std::string> CarriedOf(const KeptFiles& files);
@@ -65,9 +84,11 @@ struct HfOrigin {
   std::string base = {};  // Of an imported adapter. Empty: nobody said.
   KeptFiles files;
 };
-// Writes and syncs the tokenizer's and the generation's files in the directory. Returns their
-// names.
-absl::StatusOr<std::vector<std::string>> WriteCarried(const HfOrigin& origin,
+// Writes and syncs in the directory the tokenizer's and the generation's files of `origin`, the
+// checkpoint's. A tokenizer that a spec has named takes the place of the imported one. Returns the
+// files' names.
+absl::StatusOr<std::vector<std::string>> WriteCarried(const std::string& checkpoint,
+                                                      const std::optional<HfOrigin>& origin,
                                                       const std::string& directory,
                                                       Storage& storage);
 // Returns what the checkpoint keeps, or else what the one keeps from which its job began

@@ -146,10 +146,9 @@ absl::StatusOr<Exported> ExportHf(const Checkpoint& checkpoint, const ExportOpti
       origin && origin->bare_words ? DumpPythonJson(config, 2) : JsonText(config, 2);
   RETURN_IF_ERROR(
       WriteFile(absl::StrCat(pending.path(), "/", kHfConfigName), text + "\n", storage));
-  if (origin) {
-    exported.origin = origin->path;
-    ASSIGN_OR_RETURN(exported.carried, WriteCarried(*origin, pending.path(), storage));
-  }
+  if (origin) exported.origin = origin->path;
+  ASSIGN_OR_RETURN(exported.carried,
+                   WriteCarried(checkpoint.path(), origin, pending.path(), storage));
   exported.left = pending.left();
   RETURN_IF_ERROR(pending.Commit());
   return exported;

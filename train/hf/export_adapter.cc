@@ -77,10 +77,9 @@ absl::StatusOr<Exported> ExportAdapter(const Checkpoint& checkpoint, const Expor
                                  .base = options.base};
   RETURN_IF_ERROR(
       WriteFile(absl::StrCat(pending.path(), "/", kAdapterConfigName), ToJson(config), storage));
-  if (origin) {
-    exported.origin = origin->path;
-    ASSIGN_OR_RETURN(exported.carried, WriteCarried(*origin, pending.path(), storage));
-  }
+  if (origin) exported.origin = origin->path;
+  ASSIGN_OR_RETURN(exported.carried,
+                   WriteCarried(checkpoint.path(), origin, pending.path(), storage));
   exported.left = pending.left();
   RETURN_IF_ERROR(pending.Commit());
   return exported;

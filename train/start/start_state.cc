@@ -9,6 +9,7 @@
 #include "common/status_macros.h"
 #include "train/config/adapter.h"
 #include "train/config/resolved_job.h"
+#include "train/data/source.h"
 #include "train/data/token_check.h"
 #include "train/start/continued.h"
 #include "train/start/load_import.h"
@@ -136,6 +137,22 @@ void StartState::KeepOf(const std::string& checkpoint) {
   kept_ = std::move(kept).value_or(KeptFiles());
 }
 
+// On rank 0. Reads the tokenizer that the spec names, if it is not that of the imported model,
+// which is kept besides. Without it, generation and exports need the file where the spec has it.
+void StartState::KeepTokenizer() {
+  std::string path = data_.splits.tokenizer;
+  DataConfig data = job_.data;
+  const std::string* named = TokenizerIn(data);
+  if (named == nullptr && job_.validation && job_.validation->generate) {
+    named = &job_.validation->generate->tokenizer;
+    path = TokenizerOrKept(job_, *named, gang_.roots);
+  }
+  if (named == nullptr || named->empty() || *named == job_.model.import_path) return;
+  absl::StatusOr<KeptFiles> files = TokenizerToKeep(path, gang_.roots);
+  if (!files.ok()) LogWarning("tokenizer_not_kept", {{"error", files.status().message()}});
+  tokenizer_ = std::move(files).value_or(KeptFiles());
+}
+
 // Loads the checkpoint at which the run continues. Returns nullopt if there is none.
 absl::StatusOr<std::optional<Continued>> StartState::Resume(
     const std::vector<std::string>& candidates) {
@@ -239,6 +256,7 @@ absl::Status StartState::Load(StartPoint& start) {
   ASSIGN_OR_RETURN(const std::optional<Continued> continued, Resume(start.candidates));
   if (!continued) RETURN_IF_ERROR(Fill());
   RETURN_IF_ERROR(CheckInputs(start));
+  if (first_rank() && job_.checkpoint) KeepTokenizer();
   absl::Status written = may_continue_;
   if (written.ok() && first_rank() && job_.checkpoint) {
     start.job = ResolvedJobText(job_);

@@ -51,6 +51,8 @@ class StartState {
   // What checkpoints keep of the imported directory. Empty if there is none, and on other ranks
   // than rank 0.
   const KeptFiles& kept() const { return kept_; }
+  // On rank 0, after Load: the files of the tokenizer that the spec names (carried_files.h).
+  const KeptFiles& tokenizer() const { return tokenizer_; }
   // Why newer checkpoints were not loaded, in words for people. Empty on all ranks but rank 0.
   const std::vector<std::string>& refused() const { return refused_; }
 
@@ -61,6 +63,7 @@ class StartState {
   absl::Status Fill();
   absl::Status FillFromInitFrom();
   void KeepOf(const std::string& checkpoint);
+  void KeepTokenizer();
   absl::Status CheckInputs(StartPoint& start);
   absl::Status CompareWith(const RecordedInputs& recorded) const;
   absl::Status CheckTokensOnce(const RecordedInputs& recorded);
@@ -84,6 +87,7 @@ class StartState {
   std::optional<Checkpoint> continued_;       // Of the run that was compared before the claim.
   absl::Status may_continue_;
   KeptFiles kept_;
+  KeptFiles tokenizer_;
   std::vector<std::string> refused_;
 };
 

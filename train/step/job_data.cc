@@ -72,13 +72,16 @@ absl::StatusOr<JobData> Open(const JobConfig& job, std::vector<InputSpec> inputs
 
 std::string TokenizerOrKept(const JobConfig& job, const std::string& tokenizer,
                             const Roots& roots) {
-  if (!job.checkpoint || tokenizer.empty() || tokenizer != job.model.import_path) return tokenizer;
-  if (!absl::IsNotFound(roots.FindDirectory(tokenizer).status())) return tokenizer;
+  if (!job.checkpoint || tokenizer.empty()) return tokenizer;
+  const bool gone = absl::IsNotFound(roots.FindDirectory(tokenizer).status()) &&
+                    absl::IsNotFound(InputFile::Open(tokenizer, roots).status());
+  if (!gone) return tokenizer;
   const auto directory = roots.FindDirectory(job.checkpoint->directory);
   if (!directory.ok()) return tokenizer;
+  const bool imported = tokenizer == job.model.import_path;
   const auto checkpoints = LoadableCheckpoints(*directory);
   for (const ListedCheckpoint& listed : checkpoints.value_or(std::vector<ListedCheckpoint>())) {
-    const std::string kept = KeptPath(listed.path);
+    const std::string kept = imported ? KeptPath(listed.path) : KeptVocabulary(listed.path);
     if (!Exists(kept)) continue;
     LogWarning("tokenizer_taken_from_checkpoint",
                {{"because", absl::StrCat(tokenizer, " is gone")}, {"path", kept}});

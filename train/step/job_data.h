@@ -27,8 +27,8 @@ struct JobData {
 absl::StatusOr<JobData> OpenJobData(const JobConfig& job, std::vector<InputSpec> inputs,
                                     const Roots& roots, OpenLineEncoding open_lines);
 
-// Returns the path of a tokenizer that the job names. Where this host lacks the imported model's
-// directory, its tokenizer is that which the job's checkpoints keep.
+// Returns the path of a tokenizer that the job names. Where this host lacks it, that is the one
+// which the job's checkpoints keep.
 std::string TokenizerOrKept(const JobConfig& job, const std::string& tokenizer, const Roots& roots);
 
 // The global batches of a validation, which the job must have.

@@ -136,8 +136,10 @@ absl::StatusOr<Manifest> SaveSnapshot(const Snapshot& snapshot, Executable& exec
       .path = path,
       .begin = [&]() -> absl::Status {
         RETURN_IF_ERROR(BeginCheckpoint(directory, state.epoch, state.step, storage));
-        const bool none = snapshot.kept == nullptr || snapshot.kept->empty();
-        return none ? absl::OkStatus() : WriteKept(*snapshot.kept, path, storage);
+        const auto has = [](const KeptFiles* files) { return files != nullptr && !files->empty(); };
+        if (has(snapshot.kept)) RETURN_IF_ERROR(WriteKept(*snapshot.kept, path, storage));
+        if (!has(snapshot.tokenizer)) return absl::OkStatus();
+        return WriteTokenizer(*snapshot.tokenizer, path, storage);
       },
       .commit = [&](std::vector<StoredTensor> all) -> absl::Status {
         ASSIGN_OR_RETURN(manifest, CommitCheckpoint(directory, state, std::move(all), storage));

@@ -29,7 +29,8 @@ std::vector<SourceBox> FrozenSourceBoxes(const Executable& executable);
 struct Snapshot {
   const std::string& directory;  // The job's.
   const RunState& state;
-  const KeptFiles* kept = nullptr;  // What it keeps of an imported directory. Null: nothing.
+  const KeptFiles* kept = nullptr;       // What it keeps of an imported directory. Null: nothing.
+  const KeptFiles* tokenizer = nullptr;  // The tokenizer that the spec names. Null: none.
 };
 // Writes a checkpoint of all ranks together: each rank writes its boxes, and rank 0 commits. Every
 // rank must call this with the same directory and state. All ranks return the same status; only

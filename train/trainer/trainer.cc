@@ -530,9 +530,10 @@ absl::StatusOr<CheckpointRecord> RankTrainer::Save(const StepRecord& last) {
         base_, SaveBase(checkpoint_directory_, state, executable(), *everyone_, LocalStorage()));
   }
   state.base = base_;
-  ASSIGN_OR_RETURN(const Manifest manifest,
-                   SaveSnapshot({checkpoint_directory_, state, &starting_->kept()}, executable(),
-                                *everyone_, LocalStorage()));
+  ASSIGN_OR_RETURN(
+      const Manifest manifest,
+      SaveSnapshot({checkpoint_directory_, state, &starting_->kept(), &starting_->tokenizer()},
+                   executable(), *everyone_, LocalStorage()));
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   CheckpointRecord record{.step = last.step,
                           .path = CheckpointPath(checkpoint_directory_, rank_.epoch, step_),

@@ -83,6 +83,7 @@ TEST(EarlierFormats, AJobOfFormat2MeansWhatItMeant) {
     if (!stored.at("checkpoint").is_null()) wanted["checkpoint.keep_best"] = 0;
     if (!stored.at("validation").is_null()) wanted["validation.generate"] = nullptr;
     if (stored.at("data").contains("indexed")) wanted["data.indexed.eod_mask_loss"] = false;
+    if (stored.at("data").contains("text")) wanted["data.text.tokenizer_path"] = "";
     if (stored.at("data").contains("synthetic")) wanted["data.synthetic.document_tokens"] = 0;
     if (stored.at("model").at("architecture").contains("moe")) {
       wanted[model + "moe.aux_loss_scope"] = "BATCH";

@@ -64,10 +64,15 @@ struct Scan {
 
 constexpr int kThreads = 64;
 
+// Rows of a state that a thread loads together. In f64 more of them do not fit into registers.
+template <typename A>
+constexpr int kRowsAtOnce = sizeof(A) == 4 ? 4 : 1;
+
 // A block has a head.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) ScanKernel(Scan<T> args) {
   using A = Accumulate<T>;
+  constexpr int kAtOnce = kRowsAtOnce<A>;
   const int64_t h = blockIdx.x, n = args.state, p = args.head_dim, inner = args.heads * p;
   const int64_t group = h / (args.heads / args.groups);
   const int64_t columns = inner + 2 * args.groups * n;
@@ -91,7 +96,7 @@ __global__ void __launch_bounds__(kThreads) ScanKernel(Scan<T> args) {
       A* const column = args.kept + (at.text * args.heads + h) * n * p + i;
       const A x = A(args.xbc[t * columns + h * p + i]), in = step * x;
       A out = 0;
-#pragma unroll 4
+#pragma unroll kAtOnce
       for (int64_t j = 0; j < n; ++j) {
         const A before = at.begins ? A(0) : column[j * p];
         const A now = keep * before + A(b[j]) * in;

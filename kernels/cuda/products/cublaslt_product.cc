@@ -99,13 +99,7 @@ std::optional<Product> CublasLt::Prepare(const ProductCall& call) const {
   set(CUBLASLT_MATMUL_DESC_TRANSA, operation(args.trans_b));
   set(CUBLASLT_MATMUL_DESC_TRANSB, operation(args.trans_a));
   set(CUBLASLT_MATMUL_DESC_EPILOGUE, call.epilogue());
-  if (args.bias.data != nullptr) {
-    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias.data);
-    // The library would take a bias for one of the result's type.
-    if (args.bias.dtype != args.c.dtype) {
-      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, int32_t(TypeOf(args.bias.dtype)));
-    }
-  }
+  if (args.bias.data != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias.data);
   if (call.gelu_input != nullptr) {
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.gelu_input);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, args.c.shape.back());

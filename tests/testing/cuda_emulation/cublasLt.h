@@ -27,7 +27,6 @@ enum cublasLtMatmulDescAttributes_t {
   CUBLASLT_MATMUL_DESC_TRANSB,
   CUBLASLT_MATMUL_DESC_EPILOGUE,
   CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-  CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
   CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
   CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
   CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
@@ -62,7 +61,6 @@ struct cublasLtMatmulDescOpaque_t {
   cublasOperation_t operation_a, operation_b;
   cublasLtEpilogue_t epilogue;
   const void* bias;
-  int32_t bias_type;  // cudaDataType_t; -1: the type of the result.
   void* gelu_input;
   int64_t gelu_stride;
   const void *a_scales, *b_scales;

@@ -89,7 +89,6 @@ cublasStatus_t cublasLtMatmulDescInit(cublasLtMatmulDescOpaque_t* to, cublasComp
          .operation_b = CUBLAS_OP_N,
          .epilogue = CUBLASLT_EPILOGUE_DEFAULT,
          .bias = nullptr,
-         .bias_type = -1,
          .gelu_input = nullptr,
          .gelu_stride = 0,
          .a_scales = nullptr,
@@ -114,9 +113,6 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDescOpaque_t* to,
       break;
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
       Set(to->bias, value, bytes);
-      break;
-    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
-      Set(to->bias_type, value, bytes);
       break;
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
       Set(to->gelu_input, value, bytes);
@@ -236,7 +232,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, const cublasLtMatmulDescO
              gradient = product->epilogue == CUBLASLT_EPILOGUE_DGELU;
   if (product->epilogue & CUBLASLT_EPILOGUE_BIAS) {
     CHECK(reinterpret_cast<uintptr_t>(product->bias) % 16 == 0 && !f64) << "bias";
-    CHECK(product->bias_type == -1 || product->bias_type == int32_t(d_layout->type)) << "bias";
     args.bias = {product->bias, args.c.dtype, {int64_t(d_layout->rows)}};
   }
   Check(args);

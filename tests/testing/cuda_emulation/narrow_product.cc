@@ -72,8 +72,8 @@ std::string RefusesNarrow(const cublasLtMatmulDescOpaque_t& product,
   }
   const bool bias = product.epilogue == CUBLASLT_EPILOGUE_BIAS;
   if (product.epilogue != CUBLASLT_EPILOGUE_DEFAULT && !bias) return "the epilogue";
-  const int32_t bias_type = product.bias_type < 0 ? int32_t(d.type) : product.bias_type;
-  if (bias && bias_type != CUDA_R_16BF) return "a bias that is not bf16";
+  // A bias has the type of the result, unless the descriptor says so; f32 has none.
+  if (bias && d.type != CUDA_R_16BF) return "a bias that is not bf16";
   const int32_t a_mode = product.a_mode, b_mode = product.b_mode;
   if (!IsKnown(a_mode) || !IsKnown(b_mode)) return "an unknown mode of scales";
   const bool blocks = IsOfBlocks(a_mode) && IsOfBlocks(b_mode);

@@ -19,7 +19,7 @@ namespace trainyard {
 
 struct MatMulArgs {
   ConstTensor a;          // [M, K], [K, M] when trans_a;  f64 | f32 | bf16
-  ConstTensor b;          // [K, N], [N, K] when trans_b;  dtype of a, or bf16 when trans_b
+  ConstTensor b;          // [K, N], [N, K] when trans_b;  dtype of a, or as IsNarrowWeight says
   Tensor c;               // [M, N]  dtype of a, or f32 when a is bf16; aliases nothing
   ConstTensor bias = {};  // [N]  dtype of a; none if its data is null; only with kOverwrite
   bool trans_a = false;

@@ -2,8 +2,8 @@
 // that grow from call to call. No gradients.
 //
 // rows[t] = i R + p says that token t is at position p of text i. The tokens of a text follow one
-// another. Position 0 begins the text anew; every other token goes on from what is kept of the text
-// before it. rows[t] = -1: nobody reads token t, and its y is 0.
+// another. Position 0 begins the text anew; every other token goes on from what the tokens before
+// it have left in `kept`. rows[t] = -1: nobody reads token t, and its y is 0.
 //
 // Letters: as in the two headers; R rows of a text. Sums are taken in f32 (f64 for f64). A text's
 // results have the same bits for any thread count, and beside any other texts.

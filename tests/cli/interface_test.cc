@@ -90,9 +90,9 @@ TEST(Interface, TheVerbsAndTheirOptionsStay) {
           "generate CHECKPOINT --prompt=TEXT --prompts=FILE --chat=TEXT --chats=FILE --system=TEXT "
           "--format=NAME --date=DATE --batch=N --out=FILE "
           "--tokens=N(200) --temperature=T(0.8) --top-k=K(0) --top-p=P(1) --min-p=P(0) --stop=TEXT "
-          "--seed=S(1) --window=N\n"
+          "--seed=S(1) --window=N --device=NAME(cpu)\n"
           "evaluate CHECKPOINT --data=FILE --field=NAME(text) --chats=FILE --format=NAME "
-          "--date=DATE --choices=FILE --window=N\n"
+          "--date=DATE --choices=FILE --window=N --device=NAME(cpu)\n"
           "import DIR --to=CKPT --base=DIR --ignore=KEY" +
           kFormats + kQuiet +
           "\n"

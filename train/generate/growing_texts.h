@@ -1,6 +1,6 @@
 // Texts that grow, several at once: computes what may follow each, and keeps the keys and values of
-// their tokens and the states of recurrent layers, so that no token is computed twice. The weights are
-// read once for the next token of all texts.
+// their tokens and the states of recurrent layers, so that no token is computed twice. The weights
+// are read once for the next token of all texts.
 
 #pragma once
 

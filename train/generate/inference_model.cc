@@ -21,6 +21,8 @@ namespace trainyard {
 namespace {
 
 constexpr int64_t kDefaultWindow = 256;  // For checkpoints without this number.
+// Memory of a GPU that is left for the scratch memory of kernels and of NVIDIA's libraries.
+constexpr size_t kLeftOnGpu = size_t{1} << 30;
 
 absl::Status Validate(const InferenceModel::Options& options, const ModelConfig& model) {
   // The checkpoint names its own model, and may come from anywhere.
@@ -57,7 +59,7 @@ uint64_t MemoryOf(const InferenceModel::Options& options) {
   return AvailableMemoryBytes() / (options.fewer_texts ? 2 : 1);
 }
 
-// Returns `several`, recorded for options.texts, or as many as fit.
+// Returns a program of options.texts texts, or of as many as fit into the memory.
 absl::StatusOr<Program> FitTexts(const InferenceModel::Options& options, const Model& model,
                                  const RecordOptions& record, uint64_t memory) {
   const auto record_for = [&](int64_t texts) {
@@ -95,18 +97,33 @@ absl::StatusOr<std::unique_ptr<Executable>> LoadModel(const Checkpoint& checkpoi
   if (narrow && !f64 && !record.adapter.magnitudes) {
     record.precision = record.precision.WithNarrowWeights();
   }
-  // Whether a GPU has enough memory is seen when it is asked for.
   const bool gpu = backend.device() == DeviceKind::kCuda;
+  if (gpu && f64) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        options.checkpoint, ": wanted weights in f32 or bf16 for a GPU, found f64; --device cpu"));
+  }
   const uint64_t memory = gpu ? std::numeric_limits<uint64_t>::max() : MemoryOf(options);
   ASSIGN_OR_RETURN(Program program,
                    FitTexts(options, *CreateModel(checkpoint.state().model), record, memory));
   const MemoryPlan plan = PlanMemory(program);
   absl::StatusOr<std::unique_ptr<Executable>> executable =
       Executable::Create(std::move(program), plan, backend, options.threads, {});
-  if (absl::IsResourceExhausted(executable.status()) && options.fewer_texts && options.texts > 1) {
-    InferenceModel::Options half = options;
-    half.texts = options.texts / 2;
-    return LoadModel(checkpoint, record, narrow, backend, half);
+  if (gpu) {
+    // How much memory a GPU has left is seen when it is asked for some.
+    const bool fits = executable.ok() && backend.Allocate(kLeftOnGpu).ok();
+    if (!fits && options.fewer_texts && options.texts > 1) {
+      InferenceModel::Options half = options;
+      half.texts = options.texts / 2;
+      executable = absl::CancelledError();  // Frees its memory.
+      return LoadModel(checkpoint, record, narrow, backend, half);
+    }
+    if (!fits) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "batch: wanted fewer texts at once, a shorter --window or a GPU with more memory, since ",
+          options.texts, options.texts == 1 ? " text takes " : " texts take ",
+          FormatBytes(double(plan.total_bytes())), " and ", FormatBytes(double(kLeftOnGpu)),
+          " beside it, which the GPU does not have"));
+    }
   }
   RETURN_IF_ERROR(executable.status());
   RETURN_IF_ERROR(LoadSnapshot(checkpoint, LoadWhat::kParameters, **executable));

@@ -37,9 +37,11 @@ class InferenceModel {
   enum class Use { kWhole, kGrowing };
 
   // Loads the newest good checkpoint, and logs why newer ones were refused. Weights are widened to
-  // f32; weights in f64 stay in f64. Errors: those of FindCheckpoint and of TokenizerOf.
-  // INVALID_ARGUMENT: the model reads no text, or is not made for such a window.
-  // FAILED_PRECONDITION: so many texts do not fit into memory; the message has how many do.
+  // f32; weights in f64 stay in f64. On a CPU, a model for kGrowing keeps those that training read
+  // in bf16 as they are (RunState::bf16_weights). Errors: those of FindCheckpoint and TokenizerOf.
+  // INVALID_ARGUMENT: the model reads no text, is not made for such a window, or has weights in f64
+  // and the backend is a GPU. FAILED_PRECONDITION: so many texts do not fit into memory; of a CPU
+  // the message has how many do. RESOURCE_EXHAUSTED: one text does not fit. May throw DeviceError.
   static absl::StatusOr<InferenceModel> Load(const Options& options, Use use,
                                              const Backend& backend);
 

@@ -18,7 +18,7 @@ struct SingleScratch {
     pieces.Take(sums, at.group * at.value.d);
     bytes = pieces.BytesFrom(data);
   }
-  T* scores;  // [group, kv_rows]: of the keys that the query sees, from the row's beginning on.
+  T* scores;  // [group, keys], of the keys that the query sees: at most kv_rows.
   T* sums;    // [group, value dim]
   size_t bytes;
 };
@@ -31,8 +31,8 @@ T Dot(const T* a, const T* b, int64_t n) {
   return sum;
 }
 
-// Replaces the scores by exp(score - largest). Returns the logarithm of their sum with the sink's,
-// and sets `inverse` to what makes weights of them.
+// Replaces the scores by exp(score - largest), and sets `inverse` to 1 / their sum, to which a sink
+// adds. Returns the logarithm of the sum of exp(score).
 template <typename T>
 T Softmax(const Layout& at, const T* sink, T* scores, int64_t keys, T& inverse) {
   const T scale = T(at.scale), cap = T(at.soft_cap);

@@ -31,7 +31,7 @@ Instance TakingSum(const Instance& add, const Instance& instance, std::shared_pt
 Instance ReadingSum(const Instance& instance, std::shared_ptr<const Op> op);
 
 // The weight [N, K] with which a product multiplies x, as one matrix of all `weights`, whose rows
-// follow one another (Recorder::Parameters). Weights in NF4 (Recorder::IsInNf4; all or none of them
+// follow one another (Recorder::Weights). Weights in NF4 (Recorder::IsInNf4; all or none of them
 // are) become numbers of the precision's frozen format, which live until the last product of this
 // block that reads them; the backward pass makes them again. Weights of which the ranks would
 // divide a block of NF4 are added to the program's divided_blocks.

@@ -38,8 +38,9 @@ std::string TextOf(int64_t vocab_multiple) {
 
 // The largest difference between the logits after a text of a model that generates, and those by
 // the numbers of its checkpoint, which are wide.
-double OfNarrowWeights(PrecisionName precision) {
+double OfNarrowWeights(PrecisionName precision, std::optional<AdapterConfig> adapter = {}) {
   JobConfig job = TinyJob(FreshDirectory(absl::StrCat("generate-narrow-", int(precision))));
+  job.adapter = std::move(adapter);
   job.model.architecture->fields["vocab"] = int64_t{256};
   job.precision = precision;
   CHECK(RunJob(job)[0].status.ok());
@@ -62,6 +63,14 @@ TEST(Generate, WeightsAreAsTrainingReadThem) {
   const double rounded = OfNarrowWeights(PrecisionName::kBF16);
   EXPECT_GT(rounded, 1e-5);
   EXPECT_LT(rounded, 1e-2);
+}
+
+// The base lies in bf16 in the checkpoint, so it is the same in either form.
+TEST(Generate, AnAdapterStaysBesideItsBase) {
+  for (const bool dora : {false, true}) {
+    const AdapterConfig adapter = {.lora = LoraConfig{.rank = 2, .alpha = 4, .dora = dora}};
+    EXPECT_LT(OfNarrowWeights(PrecisionName::kBF16, adapter), 1e-5) << dora;
+  }
 }
 
 TEST(Generate, PaddingOfTheVocabularyIsNeverWritten) {

@@ -1,6 +1,9 @@
 // Proves that a model whose weights are kept in bf16, which CPUs alone multiply by, has the logits
 // of the same numbers kept in f32, in every family of text.
 
+#include <algorithm>
+#include <map>
+
 #include "gmock/gmock.h"
 #include "tests/train/generate/growing_texts.h"
 

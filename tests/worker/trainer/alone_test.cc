@@ -273,6 +273,13 @@ TEST_F(TrainerAlone, GenerateWritesALineForEachOfSeveralPrompts) {
   EXPECT_EQ(*ReadFile(out), one_by_one);
 }
 
+TEST_F(TrainerAlone, GenerateKnowsItsDevices) {
+  ASSERT_EQ(Run({Config(1)}), 0) << output_;
+  EXPECT_EQ(Run({"--generate", Newest(), "--device", "auto", "--tokens", "3"}), 0) << output_;
+  EXPECT_EQ(Run({"--generate", Newest(), "--device", "gpu"}), 1);
+  EXPECT_THAT(output_, HasSubstr("--device: wanted auto, cpu or cuda, found 'gpu'"));
+}
+
 TEST_F(TrainerAlone, GenerateTakesWeightsInF64AsTheyAre) {
   std::string config = JobYaml(directory_, 1, 1);
   config.replace(config.find("precision: F32"), 14, "precision: F64");

@@ -1,5 +1,5 @@
-// The recurrent layers of Nemotron 3 Nano, of a token of one text and of 32 texts: 64 heads of 64 in
-// 8 groups, a state of 128, 4 taps.
+// The recurrent layers of Nemotron 3 Nano, of a token of one text and of 32 texts: 64 heads of 64
+// in 8 groups, a state of 128, 4 taps.
 
 #include "bench/kernels/bench.h"
 #include "kernels/state_space/kept_state.h"

@@ -14,6 +14,8 @@
 #include "train/config/adapter.h"
 #include "train/config/precision.h"
 #include "train/config/resolve_model.h"
+#include "train/data/indexed.h"
+#include "train/data/source.h"
 
 namespace trainyard::bench {
 namespace {
@@ -24,6 +26,7 @@ struct OwnCase {
 };
 
 constexpr char kCompact[] = "COMPACT";
+constexpr int64_t kDocuments = 5;  // Of a packed sequence.
 
 // Those of bench/beside_pytorch.py.
 const std::map<std::string, OwnCase> kOwnCases = {{"byte",
@@ -86,6 +89,7 @@ JobConfig JobOf(const StepCase& step) {
   if (step.state == kCompact) job.optimizer.options["state"] = double(OptimizerState::kCompact);
   if (step.lora > 0) job.adapter.emplace().lora = {.rank = step.lora, .alpha = 16};
   if (step.nf4 && job.adapter) job.adapter->lora->base = LoraBase::kNf4;
+  if (step.packed) job.data = IndexedData{.prefix = "none", .reset_attention_mask = true};
   job.devices = 1;
   return job;
 }
@@ -133,6 +137,7 @@ void AddOptions(CLI::App& app, StepCase& step) {
       ->check(CLI::Range(int64_t{1}, kMaxLoraRank));
   app.add_flag("--nf4", step.nf4, "With --lora: the base's linear layers are in NF4");
   app.add_option("--deterministic", step.deterministic, "As a job's `deterministic`");
+  app.add_flag("--packed", step.packed, "Sequences hold documents, which see only themselves");
 }
 
 absl::StatusOr<ResolvedCase> Resolve(const StepCase& step) {
@@ -150,6 +155,14 @@ absl::StatusOr<ResolvedCase> Resolve(const StepCase& step) {
 
 StepBatch BatchOf(const JobConfig& job, const Model& model, int step) {
   StepBatch batch(size_t(job.batch.global / job.batch.micro));
+  if (ResetsAttentionMask(job.data)) {
+    const int64_t sequence = job.batch.sequence, length = (sequence + kDocuments - 1) / kDocuments;
+    std::vector<int32_t> begins;
+    for (int64_t i = 0; i < job.batch.micro * sequence; ++i) {
+      begins.push_back(int32_t(i % sequence / length * length));
+    }
+    for (MicroBatchData& micro : batch) micro[kDocumentBegins] = begins;
+  }
   uint64_t kind = 0;
   for (const InputSpec& input : model.inputs()) {
     ++kind;

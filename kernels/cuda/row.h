@@ -110,6 +110,21 @@ class HeldRow {
   Kept kept_[kHeld > 0 ? kHeld : 1] = {};
 };
 
+// A row that a thread reads again where it uses it, pack by pack, because it has no registers left:
+// gains and biases, which caches hold.
+template <typename T, int kHeld>
+class ReloadedRow {
+ public:
+  static constexpr int kCount = kRowPack<T, kHeld>;
+
+  __device__ void Load(const T*, int64_t, int) {}
+  __device__ void Reload(const T* row, int64_t i, int) { pack_.Load(row, i, 0); }
+  __device__ Accumulate<T> at(int, int k) const { return pack_.at(0, k); }
+
+ private:
+  HeldRow<T, kHeld> pack_;
+};
+
 // The columns of a row, and this thread's number among the threads that share it: those of a block,
 // or some lanes.
 struct SharedRow {
@@ -183,32 +198,38 @@ struct Residual {
   }
 };
 
-// A thread's sums over the rows of a run: in registers, or in the memory of the result if rows are
-// not held.
-template <typename T, int kHeld>
+// A thread's sums over the rows of a run. They are in registers if kInShared is 0. Otherwise they
+// are in the dynamic shared memory of a block of at most kInShared threads. If rows are not held,
+// they are in the memory of the result. Number `i` of the block's several sums; each has kHeld *
+// kCount * kInShared elements of shared memory.
+template <typename T, int kHeld, int kInShared = 0>
 class HeldSums {
  public:
   using A = Accumulate<T>;
   static constexpr int kCount = kRowPack<T, kHeld>;
 
-  __device__ HeldSums(A* run, int64_t columns) : run_(run) {
-    if constexpr (kHeld == 0) ForRow<T, 0>(columns, [&](int64_t i, int) { run_[i] = 0; });
+  __device__ HeldSums(A* run, int64_t columns, int i = 0) : run_(run) {
+    if constexpr (kHeld == 0) ForRow<T, 0>(columns, [&](int64_t c, int) { run_[c] = 0; });
+    if constexpr (kShared) {
+      shared_ = DynamicShared<A>() + i * kHeld * kCount * kInShared + int(threadIdx.x);
+      for (int n = 0; n < kHeld * kCount; ++n) shared_[n * kInShared] = 0;
+    }
   }
   // Adds to element k of pack n, which is column i + k.
   __device__ void Add(int64_t i, int n, int k, A term) {
-    if constexpr (kHeld > 0) {
-      sums_[n][k] += term;
-    } else {
+    if constexpr (kHeld == 0) {
       run_[i] += term;
+    } else {
+      at(n, k) += term;
     }
   }
-  __device__ void Store(int64_t columns) const {
+  __device__ void Store(int64_t columns) {
     if constexpr (kHeld > 0) {
       ForRow<T, kHeld>(columns, [&](int64_t i, int n) {
         constexpr int kPart = kPackOf<A>;
         for (int k = 0; k < kCount; k += kPart) {
           Pack<A, kPart> part;
-          for (int j = 0; j < kPart; ++j) part.v[j] = sums_[n][k + j];
+          for (int j = 0; j < kPart; ++j) part.v[j] = at(n, k + j);
           StoreRow(run_ + i + k, part);
         }
       });
@@ -216,8 +237,21 @@ class HeldSums {
   }
 
  private:
+  static constexpr bool kShared = kHeld > 0 && kInShared > 0;
+  static constexpr bool kRegisters = kHeld > 0 && kInShared == 0;
+
+  // No thread reads another's sums. Neighbouring threads are in different banks.
+  __device__ A& at(int n, int k) {
+    if constexpr (kShared) {
+      return shared_[(n * kCount + k) * kInShared];
+    } else {
+      return sums_[n][k];
+    }
+  }
+
   A* run_;
-  A sums_[kHeld > 0 ? kHeld : 1][kCount] = {};
+  A* shared_ = nullptr;
+  A sums_[kRegisters ? kHeld : 1][kRegisters ? kCount : 1] = {};
 };
 
 struct RowPlan {

@@ -1,6 +1,7 @@
 """What is run on a GPU, in two calls: what is cheap and decides comes first. Each group of steps
 has a share of the call's seconds, and each step has a limit of its own."""
 import dataclasses
+import functools
 import importlib.util
 import json
 import math
@@ -109,10 +110,11 @@ class Programs:
 
     def layer(self, case):
         """Every op of a layer at its real shapes, in the device's memory, against the CPU."""
-        threads = max(1, (os.cpu_count() or 1) // len(LAYERS))
+        threads = -(-(os.cpu_count() or 1) // len(LAYERS))  # Rounded up: small layers end early.
         command = [self.bench / "lockstep", "--gpu", self.gpu, "--threads", threads,
                    *case.options()]
-        return Step(f"layer of {case}", command, 35, readers.lockstep, reports_failures=True,
+        read = functools.partial(readers.lockstep, our_attention=case.packed)
+        return Step(f"layer of {case}", command, 35, read, reports_failures=True,
                     checked=[*command, "--timing", 0])
 
     def row(self, case):

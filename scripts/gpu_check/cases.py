@@ -18,13 +18,15 @@ class Case:
     steps: int = 12  # That are timed.
     state: str = "F32"  # Of AdamW.
     precision: str = "BF16"
+    packed: bool = False  # Sequences hold documents, whose attention our kernels compute.
 
     def __str__(self):
         layers = f" of {self.layers} layers" if self.layers else ""
         order = "" if self.deterministic else ", any order"
         state = "" if self.state == "F32" else f", {self.state}"
         precision = "" if self.precision == "BF16" else f", {self.precision}"
-        return f"{self.model}{layers}, {self.micro} x {self.sequence}{order}{state}{precision}"
+        return f"{self.model}{layers}, {self.micro} x {self.sequence}{order}{state}{precision}" \
+               f"{', packed' * self.packed}"
 
     def options(self):
         file = HERE / f"layers/{self.model}.json"
@@ -33,7 +35,8 @@ class Case:
                 "--sequence", self.sequence,
                 "--deterministic", "true" if self.deterministic else "false", *layers,
                 *(["--state", self.state] if self.state != "F32" else []),
-                *(["--precision", self.precision.lower()] if self.precision != "BF16" else [])]
+                *(["--precision", self.precision.lower()] if self.precision != "BF16" else []),
+                *["--packed"] * self.packed]
 
     def tokens(self):
         return self.micro * self.sequence
@@ -68,11 +71,14 @@ MORE_ROWS = [
 # One layer has all shapes. The CPU computes the same, so that there is one sequence. All layers run
 # side by side, so that a GPU of 80 GB must hold them together. The DeepSeek layer is its preset's:
 # latent attention, YaRN, experts in groups, a shared expert, and both ways to balance experts. It
-# has 8 experts in 2 groups in place of 256 in 8: a token goes to 2 experts of its better group.
+# has 8 experts in 2 groups in place of 256 in 8: a token goes to 2 experts of its better group. The
+# gpt-oss layer has sinks and a window of 128 tokens, and 4 experts in place of 32.
 LAYERS_OF_FEW_WORDS = [
     Case("qwen3_moe", 1, 1024, 12),
     Case("deepseek_v3", 1, 1024, 13),
     Case("mamba2", 1, 1024, 3),
+    Case("gpt_oss", 1, 1024, 5),
+    Case("llama_packed", 1, 1024, 3, packed=True),
 ]
 LAYERS = [
     Case(GPT2, 1, 1024, 2, layers=1),

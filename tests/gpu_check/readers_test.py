@@ -115,6 +115,9 @@ lockstep: 57 ops agree
         self.assertEqual(hung["failed"], "ended at adamw of block 0")
         self.assertEqual(readers.lockstep("warning attention_without_cudnn head_dim=64\n" + text)["failed"],
                          "attention_without_cudnn head_dim=64")
+        ours = "warning attention_without_cudnn head_dim=64\n" + text
+        self.assertNotIn("failed", readers.lockstep(ours, our_attention=True))
+        self.assertIn("failed", readers.lockstep("cudnn_attention_refused\n" + text, our_attention=True))
         for wrong in ("", "lockstep: 57 ops agree"):
             with self.assertRaises(Unreadable):
                 readers.lockstep(wrong)

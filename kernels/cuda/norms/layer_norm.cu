@@ -1,17 +1,20 @@
 // Bound by memory: forward reads and writes each element once, backward reads two elements and
 // writes one. In backward, each block takes a run of rows, and sums its columns' terms of dgain and
-// dbias as it goes.
+// dbias as it goes: in registers, or for the widest rows in shared memory.
 
 #include <cmath>
 
 #include "kernels/cuda/columns.h"
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/kernels.h"
-#include "kernels/cuda/row.h"
-#include "kernels/norms/layer_norm.h"
+#include "kernels/cuda/norms/norm_plans.h"
 
 namespace trainyard::cuda {
 namespace {
+
+// A row of gains or biases.
+template <typename T, int kHeld, bool kWide>
+using Parameters = std::conditional_t<kWide, ReloadedRow<T, kHeld>, HeldRow<T, kHeld>>;
 
 template <typename T>
 struct Forward {
@@ -28,7 +31,8 @@ struct Forward {
 template <typename T, int kHeld, int kThreads>
 __global__ void __launch_bounds__(kThreads) ForwardKernel(Forward<T> args) {
   using A = Accumulate<T>;
-  HeldRow<T, kHeld> gain, bias;
+  constexpr bool kWide = kThreads > LayerNormForwardForms::kMostThreads;
+  Parameters<T, kHeld, kWide> gain, bias;
   if constexpr (kHeld > 0) {
     ForRow<T, kHeld>(args.columns, [&](int64_t i, int n) {
       gain.Load(args.gain, i, n);
@@ -53,12 +57,9 @@ __global__ void __launch_bounds__(kThreads) ForwardKernel(Forward<T> args) {
       args.mean[t] = mean;
       args.rstd[t] = r;
     }
-    const auto load = [&](int64_t i, int n) {
-      h.Reload(kept, i, n);
+    ForRow<T, kHeld>(args.columns, reload, [&](int64_t i, int n) {
       gain.Reload(args.gain, i, n);
       bias.Reload(args.bias, i, n);
-    };
-    ForRow<T, kHeld>(args.columns, load, [&](int64_t i, int n) {
       Pack<T, h.kCount> y;
       for (int k = 0; k < h.kCount; ++k) {
         y.v[k] = T((h.at(n, k) - mean) * r * (gain.at(n, k) + args.gain_offset) + bias.at(n, k));
@@ -87,9 +88,13 @@ __global__ void __launch_bounds__(kThreads) BackwardKernel(Backward<T> args) {
   using A = Accumulate<T>;
   const int64_t columns = args.rows.columns, begin = blockIdx.x * args.rows.length;
   const int64_t end = std::min(args.rows.rows, begin + args.rows.length);
-  HeldSums<T, kHeld> dgain(args.sums + 2 * blockIdx.x * columns, columns);
-  HeldSums<T, kHeld> dbias(args.sums + (2 * blockIdx.x + 1) * columns, columns);
-  HeldRow<T, kHeld> gain;
+  constexpr bool kWide = kThreads > LayerNormBackwardForms::kMostThreads;
+  const auto sums_of = [&](int i) {
+    return HeldSums < T, kHeld,
+           kWide ? kThreads : 0 > (args.sums + (2 * blockIdx.x + i) * columns, columns, i);
+  };
+  auto dgain = sums_of(0), dbias = sums_of(1);
+  Parameters<T, kHeld, kWide> gain;
   if constexpr (kHeld > 0) {
     ForRow<T, kHeld>(columns, [&](int64_t i, int n) { gain.Load(args.gain, i, n); });
   }
@@ -100,10 +105,10 @@ __global__ void __launch_bounds__(kThreads) BackwardKernel(Backward<T> args) {
     const auto load = [&](int64_t i, int n) {
       x.Load(args.x + row, i, n);
       dy.Load(args.dy + row, i, n);
-      gain.Reload(args.gain, i, n);
     };
     A of_row[2] = {};  // Sums of dy gain, and of dy gain hhat.
     ForRow<T, kHeld>(columns, load, [&](int64_t i, int n) {
+      gain.Reload(args.gain, i, n);
       for (int k = 0; k < x.kCount; ++k) {
         const A term = dy.at(n, k) * (x.at(n, k) - mean) * r;
         dgain.Add(i, n, k, term);
@@ -119,6 +124,7 @@ __global__ void __launch_bounds__(kThreads) BackwardKernel(Backward<T> args) {
       if (args.dsum != nullptr) dsum.Load(args.dsum + row, i, n);
     };
     ForRow<T, kHeld>(columns, reload, [&](int64_t i, int n) {
+      gain.Reload(args.gain, i, n);
       Pack<T, x.kCount> dx;
       for (int k = 0; k < x.kCount; ++k) {
         const A hhat = (x.at(n, k) - mean) * r, other = args.dsum != nullptr ? dsum.at(n, k) : A(0);
@@ -138,7 +144,7 @@ void LayerNormForward(Exec& exec, const LayerNormForwardArgs& args) {
   DispatchFloat(args.x.dtype, [&](auto scalar) {
     using T = decltype(scalar);
     using A = Accumulate<T>;
-    constexpr int kMostHeld = 4, kMostThreads = 512;  // More would spill.
+    using Forms = LayerNormForwardForms;
     const Forward<T> forward = {.residual = {args.x, args.addend, args.sum},
                                 .gain = args.gain.as<T>(),
                                 .bias = args.bias.as<T>(),
@@ -149,13 +155,16 @@ void LayerNormForward(Exec& exec, const LayerNormForwardArgs& args) {
                                 .gain_offset = A(args.gain_offset),
                                 .rows = args.x.shape.rows(),
                                 .columns = args.x.shape.back()};
-    const RowPlan plan = PlanRows<T, kMostHeld, kMostThreads>(
-        forward.columns, args.x.data, args.addend.data, args.sum.data, args.gain.data,
-        args.bias.data, args.y.data);
-    DispatchRows<kMostHeld, kMostThreads>(plan, [&](auto held, auto threads) {
-      Launch(exec, {std::min(forward.rows, plan.blocks(2048)), plan.threads},
-             ForwardKernel<T, held(), threads()>, forward);
-    });
+    const RowPlan plan = PlanOf<T>(args);
+    const auto launch = [&](auto kernel) {
+      Launch(exec, {std::min(forward.rows, plan.blocks(2048)), plan.threads}, kernel, forward);
+    };
+    if (plan.threads > Forms::kMostThreads) {
+      launch(ForwardKernel<T, Forms::kMostHeld, Forms::kWideThreads>);
+    } else {
+      DispatchRows<Forms::kMostHeld, Forms::kMostThreads>(
+          plan, [&](auto held, auto threads) { launch(ForwardKernel<T, held(), threads()>); });
+    }
   });
 }
 
@@ -163,10 +172,9 @@ void LayerNormBackward(Exec& exec, const LayerNormBackwardArgs& args) {
   DispatchFloat(args.x.dtype, [&](auto scalar) {
     using T = decltype(scalar);
     using A = Accumulate<T>;
-    constexpr int kMostHeld = 4, kMostThreads = 384;  // More would spill.
+    using Forms = LayerNormBackwardForms;
     const int64_t columns = args.x.shape.back();
-    const RowPlan plan = PlanRows<T, kMostHeld, kMostThreads>(
-        columns, args.dy.data, args.x.data, args.gain.data, args.dsum.data, args.dx.data);
+    const RowPlan plan = PlanOf<T>(args);
     const RowRuns rows = InRuns(args.x.shape.rows(), columns, plan.blocks(1024));
     const Backward<T> backward = {.dy = args.dy.as<T>(),
                                   .x = args.x.as<T>(),
@@ -178,9 +186,16 @@ void LayerNormBackward(Exec& exec, const LayerNormBackwardArgs& args) {
                                   .dx = args.dx.as<T>(),
                                   .sums = ScratchOf<A>(exec, rows.runs() * 2 * columns),
                                   .rows = rows};
-    DispatchRows<kMostHeld, kMostThreads>(plan, [&](auto held, auto threads) {
-      Launch(exec, {rows.runs(), plan.threads}, BackwardKernel<T, held(), threads()>, backward);
-    });
+    if (plan.threads > Forms::kMostThreads) {
+      constexpr int kHeld = Forms::kMostHeld;
+      constexpr size_t kSums = size_t{2} * kHeld * kPackOf<T> * Forms::kWideThreads;
+      Launch(exec, {.blocks = rows.runs(), .threads = plan.threads, .shared = kSums * sizeof(A)},
+             BackwardKernel<T, kHeld, Forms::kWideThreads>, backward);
+    } else {
+      DispatchRows<Forms::kMostHeld, Forms::kMostThreads>(plan, [&](auto held, auto threads) {
+        Launch(exec, {rows.runs(), plan.threads}, BackwardKernel<T, held(), threads()>, backward);
+      });
+    }
     AddRuns(exec, backward.sums, rows.runs(),
             ColumnOutputs<A, 2>{{args.dgain.as<A>(), args.dbias.as<A>()}, columns, args.write});
   });

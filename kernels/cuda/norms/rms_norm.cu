@@ -7,8 +7,7 @@
 #include "kernels/cuda/columns.h"
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/kernels.h"
-#include "kernels/cuda/row.h"
-#include "kernels/norms/rms_norm.h"
+#include "kernels/cuda/norms/norm_plans.h"
 
 namespace trainyard::cuda {
 namespace {
@@ -116,7 +115,7 @@ void RmsNormForward(Exec& exec, const RmsNormForwardArgs& args) {
   DispatchFloat(args.x.dtype, [&](auto scalar) {
     using T = decltype(scalar);
     using A = Accumulate<T>;
-    constexpr int kMostHeld = sizeof(T) == 8 ? 4 : 8, kMostThreads = 320;  // More would spill.
+    using Forms = RmsNormForwardForms<T>;
     const Forward<T> forward = {.residual = {args.x, args.addend, args.sum},
                                 .gain = args.gain.as<T>(),
                                 .y = args.y.as<T>(),
@@ -125,9 +124,8 @@ void RmsNormForward(Exec& exec, const RmsNormForwardArgs& args) {
                                 .gain_offset = A(args.gain_offset),
                                 .rows = args.x.shape.rows(),
                                 .columns = args.x.shape.back()};
-    const RowPlan plan = PlanRows<T, kMostHeld, kMostThreads>(
-        forward.columns, args.x.data, args.addend.data, args.sum.data, args.gain.data, args.y.data);
-    DispatchRows<kMostHeld, kMostThreads>(plan, [&](auto held, auto threads) {
+    const RowPlan plan = PlanOf<T>(args);
+    DispatchRows<Forms::kMostHeld, Forms::kMostThreads>(plan, [&](auto held, auto threads) {
       Launch(exec, {std::min(forward.rows, plan.blocks(2048)), plan.threads},
              ForwardKernel<T, held(), threads()>, forward);
     });
@@ -138,10 +136,9 @@ void RmsNormBackward(Exec& exec, const RmsNormBackwardArgs& args) {
   DispatchFloat(args.x.dtype, [&](auto scalar) {
     using T = decltype(scalar);
     using A = Accumulate<T>;
-    constexpr int kMostHeld = 4, kMostThreads = 512;  // More would spill.
+    using Forms = RmsNormBackwardForms;
     const int64_t columns = args.x.shape.back();
-    const RowPlan plan = PlanRows<T, kMostHeld, kMostThreads>(
-        columns, args.dy.data, args.x.data, args.gain.data, args.dsum.data, args.dx.data);
+    const RowPlan plan = PlanOf<T>(args);
     const RowRuns rows = InRuns(args.x.shape.rows(), columns, plan.blocks(1024));
     const Backward<T> backward = {.dy = args.dy.as<T>(),
                                   .x = args.x.as<T>(),
@@ -152,7 +149,7 @@ void RmsNormBackward(Exec& exec, const RmsNormBackwardArgs& args) {
                                   .dx = args.dx.as<T>(),
                                   .dgain = ScratchOf<A>(exec, rows.runs() * columns),
                                   .rows = rows};
-    DispatchRows<kMostHeld, kMostThreads>(plan, [&](auto held, auto threads) {
+    DispatchRows<Forms::kMostHeld, Forms::kMostThreads>(plan, [&](auto held, auto threads) {
       Launch(exec, {rows.runs(), plan.threads}, BackwardKernel<T, held(), threads()>, backward);
     });
     AddRuns(exec, backward.dgain, rows.runs(),

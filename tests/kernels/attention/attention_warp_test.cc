@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "kernels/attention/cudnn_attention_plan.h"
 #include "kernels/cuda/products/tensor_core.h"
 #include "tests/kernels/attention/attention_forms.h"
 
@@ -54,13 +55,15 @@ TEST_P(AttentionWarpTest, AgreesWithTheCpu) {
 }
 
 TEST_P(AttentionWarpTest, PartsAgreeWithTheCpu) {
-  ASSERT_EQ(form.sequence % 3, 0);
+  const int64_t chunks = form.sequence % kCudnnTokens == 0 ? form.sequence / kCudnnTokens : 3;
+  ASSERT_EQ(form.sequence % chunks, 0);
   const ExpectTensorCores parts;
-  ExpectAgrees(form, Parts(form, in, 3), want, DType::kBF16);
+  ExpectAgrees(form, Parts(form, in, chunks), want, DType::kBF16);
 }
 
 // Heads of each size for which there is a kernel, and rows that InChunks takes. Documents begin and
 // end within tiles and at their borders; the last tiles are cut short; heads share keys and values.
+// On a GPU, cuDNN computes the context ranks' parts: chunks of 128 queries over as many keys.
 constexpr AttentionMask kCausal = {};
 INSTANTIATE_TEST_SUITE_P(
     Forms, AttentionWarpTest,
@@ -72,6 +75,9 @@ INSTANTIATE_TEST_SUITE_P(
         Form{"soft_cap", 1, 135, 2, 1, 64, 64, kCausal, 1.5, false, 0, 0.125, 0, 8},
         Form{"dropout", 2, 99, 2, 1, 64, 64, kCausal, 0, false, 0, 0.125, 0.3, 8},
         Form{"sinks", 1, 135, 2, 1, 64, 64, Window(40), 0, true, 0, 0.125, 0, 8},
+        Form{"context_64", 1, 256, 2, 1, 64, 64, kCausal, 0, false, 0, 0.125, 0, 128},
+        Form{"context_128", 1, 256, 2, 2, 128, 128, kCausal, 0, false, 0, 0.09, 0, 256},
+        Form{"context_window", 1, 256, 1, 1, 64, 64, Window(100), 0, true, 0, 0.125, 0, 64},
         Form{"latent_documents", 1, 135, 2, 2, 192, 128, kCausal, 0, false, 3, 0.07, 0, 8},
         Form{"latent_dropout", 1, 99, 2, 2, 192, 128, kCausal, 0, false, 0, 0.07, 0.5, 16},
         Form{"all_128", 1, 135, 4, 2, 128, 40, Window(50), 3, true, 2, 0.1, 0.6, 24}),

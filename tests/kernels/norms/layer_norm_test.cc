@@ -252,6 +252,14 @@ TEST(LayerNorm, LargeSizesMatchTheFormula) {
   }
 }
 
+// Of bf16, 18,432 columns are those of Nemotron-4 340B, which on a GPU have a form of their own, as
+// have 9,000 columns of f32 (kernels/cuda/norms/norm_plans.h).
+TEST(LayerNorm, TheWidestRowsAgreeWithF64) {
+  ExpectAgreesWithF64<bf16>(Make({3, 18432}));
+  ExpectAgreesWithF64<float>(Make({3, 9000}));
+  ExpectOfASumIsAddThenNorm<bf16>({2, 18432});
+}
+
 // A variance taken as mean square minus squared mean would lose all digits here.
 TEST(LayerNorm, LargeMeanKeepsTheVariance) {
   auto in = Make({4, 64});

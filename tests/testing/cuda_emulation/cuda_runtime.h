@@ -1,9 +1,9 @@
 // CUDA on the CPU, for tests: the part of the runtime that kernels/cuda uses, so that its .cu files
 // compile as C++ and run where there is no GPU. A thread of CUDA is a fiber. Blocks run one after
 // the other, in an order that is drawn for each launch. So do the fibers between two barriers, in
-// an order that is drawn each time, so that a missing barrier shows. Dynamic shared memory is NaN
-// when a block begins. What the hardware alone can show (memory order between running blocks,
-// tensor cores, speed) it does not have.
+// an order that is drawn each time, so that a missing barrier shows. Shared memory, dynamic and
+// static, is NaN when a block begins. What the hardware alone can show (memory order between
+// running blocks, tensor cores, speed) it does not have.
 //
 // Found in place of CUDA's own header, by its directory's place in the include path.
 
@@ -24,7 +24,7 @@
 #define __device__
 #define __host__
 #define __constant__ static
-#define __shared__ static  // One block runs at a time.
+#define __shared__ static thread_local  // One block runs at a time (static_shared.h).
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __align__(n) alignas(n)

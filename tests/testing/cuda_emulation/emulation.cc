@@ -13,6 +13,7 @@
 #include "common/check.h"
 #include "cuda_runtime.h"
 #include "emulated_tensor_core.h"
+#include "static_shared.h"
 #include "tests/testing/printed_seed.h"
 
 uint3 threadIdx, blockIdx;
@@ -177,7 +178,7 @@ void RunBlock() {
   machine.alive = machine.threads;
   machine.block = {};
   machine.warps.assign(size_t((machine.threads + warpSize - 1) / warpSize), {});
-  std::fill(machine.shared.begin(), machine.shared.end(), std::byte{0xff});  // NaN.
+  std::memset(machine.shared.data(), 0xff, machine.shared.size());  // NaN.
   for (int i = 0; i < machine.threads; ++i) machine.fibers[size_t(i)]->done = false;
   while (machine.alive > 0) {
     bool ran = false;
@@ -276,11 +277,13 @@ void Run(dim3 grid, dim3 block, size_t shared, const std::function<void()>& kern
     fiber.thread = {n % block.x, n / block.x % block.y, n / block.x / block.y};
   }
   if (machine.random == 0) machine.random = trainyard::testing::PrintedSeed();
+  StaticShared shared_by_name;
   Order order(blocks);
   for (uint64_t i = 0; i < blocks; ++i) {
     const uint64_t n = order.Next();
     blockIdx = {unsigned(n % grid.x), unsigned(n / grid.x % grid.y), unsigned(n / grid.x / grid.y)};
     RunBlock();
+    shared_by_name.EndBlock();
     if (machine.trapped) break;
   }
   if (std::exchange(machine.trapped, false)) TheDevice().failed = true;

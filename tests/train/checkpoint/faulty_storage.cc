@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/rng.h"
 #include "common/status_macros.h"
@@ -91,10 +92,13 @@ absl::Status FaultyStorage::Rename(const std::string& from, const std::string& t
     if (fs::exists(to)) fs::rename(to, from);
     if (!old.empty()) fs::rename(old, to);
   });
-  if (const auto it = unsynced_bytes_.find(from); it != unsynced_bytes_.end()) {
-    unsynced_bytes_[to] = it->second;
-    unsynced_bytes_.erase(from);
+  // Also the files in a directory, which have other paths now.
+  std::map<std::string, uint64_t> unsynced_bytes;
+  for (const auto& [path, safe] : unsynced_bytes_) {
+    const bool moved = path == from || absl::StartsWith(path, from + "/");
+    unsynced_bytes[moved ? to + path.substr(from.size()) : path] = safe;
   }
+  unsynced_bytes_ = std::move(unsynced_bytes);
   return absl::OkStatus();
 }
 

@@ -1,7 +1,7 @@
 // A block of kRows by kColumns sums, each with kLanes partial sums along k. With AVX-512 all of
 // them are in registers; with AVX2 those of one or two rows are, and more rows are slower than they
-// could be. Each row of the weight is read once for all rows of the input that lie in the second-level
-// cache.
+// could be. Each row of the weight is read once for all rows of the input that lie in the
+// second-level cache.
 
 #include "kernels/cpu/products/narrow_weight.h"
 

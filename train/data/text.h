@@ -17,7 +17,8 @@ struct TextData {
   static const DataSource& Source() { return TextSource(); }
 };
 
-// The most that a tokenizer encodes; a larger text is for `trainyard-tokenize`. The tokens lie in the memory of each rank.
+// The most that a tokenizer encodes; a larger text is for `trainyard-tokenize`. The tokens lie in
+// the memory of each rank.
 inline constexpr int64_t kMostEncodedBytes = int64_t{256} << 20;
 
 // Opens a file of byte tokens. The last floor(validation_fraction * size) bytes are for validation.

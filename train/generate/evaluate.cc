@@ -11,22 +11,12 @@
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
 #include "common/json.h"
-#include "common/json_fields.h"
 #include "common/status_macros.h"
+#include "train/generate/choice_line.h"
 #include "train/generate/lines.h"
 
 namespace trainyard {
 namespace {
-
-// A line of a file of questions.
-struct Question {
-  std::string question;
-  std::vector<std::string> choices;
-  uint64_t answer = 0;
-};
-void VisitFields(auto& v, Question& q) {
-  v("question", q.question), v("choices", q.choices), v("answer", q.answer);
-}
 
 absl::Status ForEachObject(const std::string& path,
                            const std::function<absl::Status(const nlohmann::json&)>& use) {
@@ -81,12 +71,7 @@ size_t Largest(const std::vector<double>& values) {
   return size_t(std::max_element(values.begin(), values.end()) - values.begin());
 }
 
-absl::Status Score(InferenceModel& model, const Question& question, ChoiceScore& score) {
-  if (question.choices.size() < 2 || question.answer >= question.choices.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("wanted two choices or more, and an answer that counts them from 0; found ",
-                     question.choices.size(), " choices and answer ", question.answer));
-  }
+absl::Status Score(InferenceModel& model, const ChoiceQuestion& question, ChoiceScore& score) {
   const std::vector<int32_t> prefix = model.tokenizer().prefix();
   const std::unique_ptr<Encoder> encoder = model.tokenizer().NewEncoder();
   std::vector<int32_t> asked = prefix;
@@ -137,9 +122,8 @@ absl::StatusOr<TextScore> ScoreText(InferenceModel& model, const std::string& pa
 
 absl::StatusOr<ChoiceScore> ScoreChoices(InferenceModel& model, const std::string& path) {
   ChoiceScore score;
-  RETURN_IF_ERROR(ForEachObject(path, [&](const nlohmann::json& line) -> absl::Status {
-    Question question;
-    RETURN_IF_ERROR(ReadFields(line, question));
+  RETURN_IF_ERROR(ForEachLine(path, [&](absl::string_view line, int64_t) -> absl::Status {
+    ASSIGN_OR_RETURN(const ChoiceQuestion question, ReadChoiceLine(line));
     return Score(model, question, score);
   }));
   if (score.questions > 0) return score;

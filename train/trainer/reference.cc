@@ -20,6 +20,10 @@ namespace {
 
 constexpr char kMagic[8] = {'T', 'Y', 'R', 'E', 'F', 'L', 'P', '1'};
 constexpr size_t kDigestBytes = 64;  // Hexadecimal digits.
+constexpr size_t kHeaderBytes = sizeof(kMagic) + 2 * kDigestBytes;
+constexpr absl::string_view kHelp =
+    "; to train on with other data, submit a job with another checkpoint.directory and with "
+    "init_from";
 
 std::string ReferencePath(const std::string& directory, int64_t epoch) {
   return absl::StrCat(EpochPath(directory, epoch), "/reference");
@@ -111,40 +115,43 @@ absl::Status WriteReference(const ReferenceFiles& files, const std::string& dige
   return storage.SyncDirectory(EpochPath(files.directory, files.epoch));
 }
 
-absl::Status ReadReference(const std::string& path, const std::string& digest,
-                           std::vector<double>& numbers) {
-  constexpr size_t kHeader = sizeof(kMagic) + 2 * kDigestBytes;
-  const size_t size = kHeader + BytesOf(numbers).size();
-  const auto bytes = ReadFileOfOthers(path, size);
-  constexpr absl::string_view kHelp =
-      "; to train on with other data, submit a job with another checkpoint.directory and with "
-      "init_from";
+// Reads the file at the path, and says in errors where it is.
+absl::Status ReadReferenceAt(const std::string& path, absl::string_view digest,
+                             std::vector<double>& numbers) {
+  const auto bytes = ReadFileOfOthers(path, kHeaderBytes + BytesOf(numbers).size());
   if (!bytes.ok()) {
     return absl::FailedPreconditionError(
         absl::StrCat("preference: wanted what the reference says of the data, which was computed "
                      "before step 1, found: ",
                      bytes.status().message(), kHelp));
   }
-  const absl::string_view text = *bytes;
-  if (text.size() < kHeader || text.substr(0, sizeof(kMagic)) != absl::string_view(kMagic, 8)) {
-    return absl::DataLossError(absl::StrCat(path, ": wanted a reference, found another file"));
-  }
-  if (text.size() != size || text.substr(sizeof(kMagic), kDigestBytes) != digest) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(path,
-                     ": preference: wanted a reference of this job's data, found one of other "
-                     "data, or of another batch.sequence or too_long",
-                     kHelp));
-  }
-  const absl::string_view contents = text.substr(kHeader);
-  if (text.substr(sizeof(kMagic) + kDigestBytes, kDigestBytes) != Sha256Of(contents)) {
-    return absl::DataLossError(absl::StrCat(path, ": damaged: another SHA-256"));
-  }
-  std::memcpy(numbers.data(), contents.data(), contents.size());
-  return absl::OkStatus();
+  const absl::Status status = ReadReference(*bytes, digest, numbers);
+  return status.ok() ? status
+                     : absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
 }
 
 }  // namespace
+
+absl::Status ReadReference(absl::string_view bytes, absl::string_view digest,
+                           std::vector<double>& numbers) {
+  if (bytes.size() < kHeaderBytes ||
+      bytes.substr(0, sizeof(kMagic)) != absl::string_view(kMagic, sizeof(kMagic))) {
+    return absl::DataLossError("wanted a reference, found another file");
+  }
+  if (bytes.size() != kHeaderBytes + BytesOf(numbers).size() ||
+      bytes.substr(sizeof(kMagic), kDigestBytes) != digest) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("preference: wanted a reference of this job's data, found one of other data, "
+                     "or of another batch.sequence or too_long",
+                     kHelp));
+  }
+  const absl::string_view contents = bytes.substr(kHeaderBytes);
+  if (bytes.substr(sizeof(kMagic) + kDigestBytes, kDigestBytes) != Sha256Of(contents)) {
+    return absl::DataLossError("damaged: another SHA-256");
+  }
+  if (!contents.empty()) std::memcpy(numbers.data(), contents.data(), contents.size());
+  return absl::OkStatus();
+}
 
 absl::Status ComputeReference(const ReferencePass& pass) {
   const DataSplits& splits = pass.splits;
@@ -167,7 +174,7 @@ absl::Status KeepReference(const JobConfig& job, const JobData& data, const Refe
   const bool first = everyone.rank() == 0;
   if (files.read_from > 0) {
     const absl::Status read =
-        first ? ReadReference(ReferencePath(files.directory, files.read_from), digest, numbers)
+        first ? ReadReferenceAt(ReferencePath(files.directory, files.read_from), digest, numbers)
               : absl::OkStatus();
     RETURN_IF_ERROR(AgreeOnStatus(everyone, read));
     // The other ranks have zeros.

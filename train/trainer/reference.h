@@ -6,8 +6,10 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "kernels/collective/collective.h"
 #include "train/data/batch_reader.h"
 #include "train/step/job_data.h"
@@ -27,6 +29,12 @@ struct ReferencePass {
   std::function<void()> progress;
 };
 absl::Status ComputeReference(const ReferencePass& pass);
+
+// Fills `numbers`, two for each pair, from the bytes of a file DIR/epoch-E/reference, whose data
+// have this digest of 64 hexadecimal digits. FAILED_PRECONDITION: the file is of other data.
+// DATA_LOSS: it is no such file, or it is damaged. After an error `numbers` is as it was.
+absl::Status ReadReference(absl::string_view bytes, absl::string_view digest,
+                           std::vector<double>& numbers);
 
 // The files DIR/epoch-E/reference of attempts.
 struct ReferenceFiles {

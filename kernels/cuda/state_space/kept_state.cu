@@ -72,7 +72,7 @@ constexpr int kRowsAtOnce = sizeof(A) == 4 ? 4 : 1;
 template <typename T>
 __global__ void __launch_bounds__(kThreads) ScanKernel(Scan<T> args) {
   using A = Accumulate<T>;
-  constexpr int kAtOnce = kRowsAtOnce<A>;
+  [[maybe_unused]] constexpr int kAtOnce = kRowsAtOnce<A>;
   const int64_t h = blockIdx.x, n = args.state, p = args.head_dim, inner = args.heads * p;
   const int64_t group = h / (args.heads / args.groups);
   const int64_t columns = inner + 2 * args.groups * n;

@@ -4,14 +4,17 @@
 // counts the products of tensor cores, which shows that these kernels have run, and not the slower
 // ones.
 
+#include <cuda_runtime.h>  // Of the emulation, or the toolkit's.
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <optional>
 
 #include "kernels/attention/cudnn_attention_plan.h"
-#include "kernels/cuda/products/tensor_core.h"
 #include "tests/kernels/attention/attention_forms.h"
+#ifdef TRAINYARD_CUDA_EMULATION
+#include "emulated_tensor_core.h"
+#endif
 
 namespace trainyard::testing {
 namespace {

@@ -331,7 +331,8 @@ TEST_P(GoldenLora, TheDirectoryOfPeftIsImported) {
 }
 
 // What PEFT would load as something else: adapters of dense layers beside experts, and a trained
-// embedding whose head is tied to it; and adapters of Mamba's output, which PEFT refuses. The whole model is exported nevertheless.
+// embedding whose head is tied to it; and adapters of Mamba's output, which PEFT refuses. The whole
+// model is exported nevertheless.
 TEST_P(GoldenLora, WhatPeftWouldMisreadIsNotExportedForIt) {
   const std::string base = GetParam().base;
   if (base != "deepseek_v3" && base != "llama_tied" && base != "nemotron_h") return;

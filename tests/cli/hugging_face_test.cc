@@ -75,7 +75,7 @@ TEST_F(HuggingFace, GoesInAndOut) {
   std::filesystem::remove_all(imported_ + "/hugging_face");
   ASSERT_EQ(Trainyard({"export", imported_, "--to", scratch_ + "/again", "--dtype", "BF16"}), 0);
   EXPECT_THAT(out_.str(), HasSubstr("(1 file, BF16, 6.54 KiB)"));
-  EXPECT_THAT(err_.str(), StartsWith("no imported directory is known"));
+  EXPECT_THAT(err_.str(), StartsWith("no tokenizer is known"));
 }
 
 TEST_F(HuggingFace, ImportWithoutATargetLooks) {

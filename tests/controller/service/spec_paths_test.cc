@@ -161,12 +161,12 @@ TEST(SpecPaths, EachTextOfASpecIsAPathOrKnownToBeNone) {
     }
     (is_path ? paths : others).push_back(field);
   });
-  EXPECT_THAT(paths,
-              UnorderedElementsAre(
-                  "data.text.path", "data.indexed.prefix", "data.blend.datasets[0].path",
-                  "data.blend.datasets[0].prefix", "data.arrays.labels", "data.arrays.latents",
-                  "data.chat.path", "data.chat.tokenizer", "init_from", "checkpoint.directory",
-                  "profile.directory", "model.import", "validation.generate.tokenizer"));
+  EXPECT_THAT(paths, UnorderedElementsAre(
+                         "data.text.path", "data.text.tokenizer_path", "data.indexed.prefix",
+                         "data.blend.datasets[0].path", "data.blend.datasets[0].prefix",
+                         "data.arrays.labels", "data.arrays.latents", "data.chat.path",
+                         "data.chat.tokenizer", "init_from", "checkpoint.directory",
+                         "profile.directory", "model.import", "validation.generate.tokenizer"));
   EXPECT_THAT(others, UnorderedElementsAre(
                           "adapter.lora.modules_to_save", "adapter.lora.targets", "continues.allow",
                           "continues.job", "data.chat.date", "data.chat.format", "frozen",

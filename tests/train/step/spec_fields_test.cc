@@ -140,6 +140,7 @@ const Change kKeeps[] = {
     {"/validation/batches", "2"},
     {"/checkpoint/every_steps", "1"},
     {"/checkpoint/keep", "5"},
+    {"/checkpoint/keep_best", "1"},
     {"/recompute/blocks", "1"},
     {"/recompute/norms_and_activations", "true"},
 };
@@ -154,6 +155,7 @@ const std::set<std::string> kElsewhere = {
     "/data/blend",                 // blend_test
     "/data/chat",                  // train_chat_data_test
     "/data/text/tokenizer",        // one value
+    "/data/text/tokenizer_path",   // text_data_test
     "/init_from_subset",           // start_state_test
     "/continues",                  // continued_run_test, e2e_continue_test
     "/model/import",               // import_job_test
@@ -261,7 +263,8 @@ class SpecFields : public ::testing::Test {
       return spec;
     }
     if (path == "/model/architecture/family") return Experts();
-    if (path.starts_with("/validation") || path.starts_with("/recompute")) {
+    if (path.starts_with("/validation") || path.starts_with("/recompute") ||
+        path == "/checkpoint/keep_best") {
       spec["validation"]["every_steps"] = 3;
     }
     if (path == "/model/architecture/moe/shared_experts") {

@@ -121,6 +121,13 @@ NARROW = (
            "weights and biases"),
     Excuse(r"causal_conv\.cu BackwardKernel<\w+, [48], 4>", "LDG.16:40 LDG.32:24 STG.32:40",
            "weights and biases, and sums of their gradients"),
+    # For generation: a few tokens. Neighbours in the warp have the next column.
+    Excuse(r"kept_state\.cu ScanKernel<bf16>", "LDG.16:30 LDG.32:11 STG.16:2 STG.32:14",
+           "a column of a state each, a token's B, C and step, and its place"),
+    Excuse(r"kept_state\.cu ScanKernel<float>", "LDG.32:42 STG.32:17", "the same"),
+    Excuse(r"kept_state\.cu ElementsKernel<ConvBody<bf16>>", "LDG.16:8 LDG.32:2 STG.16:7",
+           "a channel each, and a token's place"),
+    Excuse(r"kept_state\.cu ElementsKernel<ConvBody<float>>", "LDG.32:10 STG.32:7", "the same"),
     # Sums of columns: one thread ends each of them, and its neighbours in the warp end the next.
     Excuse(r"head_norm\.cu BackwardKernel<.*", "LDG.32:1 STG.32:2",
            "rstd; a block's sums of two gains' gradients"),

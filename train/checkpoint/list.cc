@@ -47,13 +47,11 @@ absl::StatusOr<std::vector<std::string>> FindBest(const std::string& directory) 
   return paths;
 }
 
-// A checkpoint of a later version is good, and this program is too old: an older checkpoint must
-// not be loaded instead.
+}  // namespace
+
 bool SaysThatItIsNotGood(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsFailedPrecondition(status);
 }
-
-}  // namespace
 
 absl::StatusOr<std::vector<int64_t>> ListEpochs(const std::string& directory) {
   std::vector<int64_t> epochs;

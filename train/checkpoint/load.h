@@ -125,6 +125,11 @@ std::vector<std::string> PathsOfComplete(const std::vector<ListedCheckpoint>& li
 using UseCheckpoint = std::function<absl::Status(const Checkpoint&)>;
 inline absl::Status VerifyAll(const Checkpoint& checkpoint) { return checkpoint.Verify(); }
 
+// Whether an error of reading a checkpoint says that the checkpoint is damaged or gone. Others do
+// not: a checkpoint of a later version is good, and this program is too old; and a file that could
+// not be read may be read later.
+bool SaysThatItIsNotGood(const absl::Status& status);
+
 // Opens a checkpoint and calls `use`. If that fails, except with INVALID_ARGUMENT, drops this
 // machine's cache of the files and tries once more. INTERNAL (EIO) and PERMISSION_DENIED mean that
 // this host cannot read the checkpoint, which is no reason to load an older one. Other errors are

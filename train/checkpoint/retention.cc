@@ -21,15 +21,20 @@
 namespace trainyard {
 namespace {
 
-// Returns the paths of the `most` best checkpoints of the lineage.
+// Returns the paths of the `most` best checkpoints of the lineage, and of those that may be among
+// them, because they could not be read.
 std::set<std::string> Best(std::vector<ListedCheckpoint> checkpoints, const Lineage& lineage,
                            int64_t most) {
   std::set<std::string> paths;
   if (most == 0) return paths;  // Then no manifest needs to be read.
   std::erase_if(checkpoints, [&](const ListedCheckpoint& c) { return !lineage.Holds(c); });
-  for (const ListedCheckpoint& listed : OrderByLoss(checkpoints).best_first) {
+  const BestCheckpoints best = OrderByLoss(checkpoints);
+  for (const ListedCheckpoint& listed : best.best_first) {
     if (int64_t(paths.size()) == most) break;
     paths.insert(listed.path);
+  }
+  for (const ListedCheckpoint& listed : best.unreadable) {
+    if (!SaysThatItIsNotGood(Checkpoint::Open(listed.path).status())) paths.insert(listed.path);
   }
   return paths;
 }

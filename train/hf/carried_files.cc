@@ -290,9 +290,12 @@ absl::Status WriteTokenizer(const KeptFiles& files, const std::string& checkpoin
 std::string KeptVocabulary(const std::string& checkpoint) {
   const std::string directory = absl::StrCat(checkpoint, "/", kTokenizerName);
   const auto names = ListDirectory(directory);
+  // Whatever copied the directory may have left files of its own there.
   for (const std::string& name : names.value_or(std::vector<std::string>())) {
-    if (std::find(std::begin(kBesideTokenizer), std::end(kBesideTokenizer), name) ==
-        std::end(kBesideTokenizer)) {
+    const auto is_name = [&](const char* known) { return name == known; };
+    const bool tiktoken = absl::EndsWith(name, kTiktoken) && !absl::StartsWith(name, ".");
+    if (tiktoken || std::any_of(std::begin(kTokenizerFiles), std::end(kTokenizerFiles), is_name) ||
+        std::any_of(std::begin(kPieces), std::end(kPieces), is_name)) {
       return absl::StrCat(directory, "/", name);
     }
   }

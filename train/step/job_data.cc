@@ -10,7 +10,9 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "train/checkpoint/lineage.h"
+#include "train/checkpoint/recorded_job.h"
 #include "train/config/declared_values.h"
+#include "train/config/parse.h"
 #include "train/data/source.h"
 #include "train/hf/carried_files.h"
 
@@ -68,6 +70,18 @@ absl::StatusOr<JobData> Open(const JobConfig& job, std::vector<InputSpec> inputs
   return data;
 }
 
+// The tokenizer of which the checkpoint keeps a copy, as the job that wrote the checkpoint named it:
+// that of the data, or else of the prompts. "": nobody knows.
+std::string NamedAtSave(const std::string& checkpoint) {
+  const auto record = RecordedJobOf(checkpoint);
+  if (!record.ok() || !*record) return "";
+  absl::StatusOr<JobConfig> job = ParseJobConfig((*record)->job);
+  if (!job.ok()) return "";
+  if (const std::string* const of_data = TokenizerIn(job->data)) return *of_data;
+  const bool prompts = job->validation && job->validation->generate;
+  return prompts ? job->validation->generate->tokenizer : "";
+}
+
 }  // namespace
 
 std::string TokenizerOrKept(const JobConfig& job, const std::string& tokenizer,
@@ -82,7 +96,8 @@ std::string TokenizerOrKept(const JobConfig& job, const std::string& tokenizer,
   const auto checkpoints = LoadableCheckpoints(*directory);
   for (const ListedCheckpoint& listed : checkpoints.value_or(std::vector<ListedCheckpoint>())) {
     const std::string kept = imported ? KeptPath(listed.path) : KeptVocabulary(listed.path);
-    if (!Exists(kept)) continue;
+    // A path that is wrong is no reason to take another tokenizer.
+    if (!Exists(kept) || (!imported && NamedAtSave(listed.path) != tokenizer)) continue;
     LogWarning("tokenizer_taken_from_checkpoint",
                {{"because", absl::StrCat(tokenizer, " is gone")}, {"path", kept}});
     return kept;

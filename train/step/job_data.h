@@ -28,7 +28,7 @@ absl::StatusOr<JobData> OpenJobData(const JobConfig& job, std::vector<InputSpec>
                                     const Roots& roots, OpenLineEncoding open_lines);
 
 // Returns the path of a tokenizer that the job names. Where this host lacks it, that is the one
-// which the job's checkpoints keep.
+// which the job's checkpoints keep, if they keep it under the same name.
 std::string TokenizerOrKept(const JobConfig& job, const std::string& tokenizer, const Roots& roots);
 
 // The global batches of a validation, which the job must have.

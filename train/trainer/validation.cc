@@ -38,12 +38,23 @@ absl::StatusOr<std::unique_ptr<PromptCodec>> OpenCodec(const JobValidation::Opti
                       absl::StrCat("validation.generate.tokenizer: ", codec.status().message()));
 }
 
+// Without fields that say nothing, so that a release with further fields has the same measures.
+nlohmann::ordered_json WithoutEmpty(const nlohmann::ordered_json& json) {
+  if (!json.is_object()) return json;
+  nlohmann::ordered_json said = nlohmann::ordered_json::object();
+  for (const auto& [name, value] : json.items()) {
+    const nlohmann::ordered_json kept = WithoutEmpty(value);
+    if (!kept.empty() && kept != "" && kept != false && kept != 0) said[name] = kept;
+  }
+  return said;
+}
+
 }  // namespace
 
 std::string ValidationMeasure(const JobConfig& job) {
   const nlohmann::ordered_json all = JobJson(job);
-  nlohmann::ordered_json measured = {{"data", all.at("data")},
-                                     {"preference", all.at("preference")}};
+  nlohmann::ordered_json measured = {{"data", WithoutEmpty(all.at("data"))},
+                                     {"preference", WithoutEmpty(all.at("preference"))}};
   // Not the batch's division into micro-batches.
   measured["batch"] = {job.batch.global, job.batch.sequence};
   measured["batches"] = job.validation->batches;
@@ -62,8 +73,8 @@ bool IsWorthKeeping(const StepRecord& record, const JobConfig& job, const std::s
   if (!job.checkpoint || job.checkpoint->keep_best == 0 || !record.validation_loss) return false;
   int64_t among = 0;
   if (const auto validation = ValidationOf(record, job); validation && everyone.rank() == 0) {
-    // A directory that cannot be read now is an error of the save, if one is due.
-    among = IsAmongBest(directory, *validation, job.checkpoint->keep_best).value_or(false);
+    // The save reports the error of a directory that cannot be read.
+    among = IsAmongBest(directory, *validation, job.checkpoint->keep_best).value_or(true);
   }
   everyone.AllReduceMax(Tensor{{&among, DType::kI64, Shape{1}}});
   return among != 0;

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "tests/train/checkpoint/fixture.h"
+#include "tests/train/checkpoint/signed.h"
 
 namespace trainyard::testing_checkpoint {
 namespace {
@@ -119,6 +120,18 @@ TEST_F(Best, StaysBesideTheNewest) {
   EXPECT_THAT(Left(), ElementsAre("1/60", "1/50"));
   Retain(1, 0);
   EXPECT_THAT(Left(), ElementsAre("1/60"));
+}
+
+// What a host cannot read at the moment must not cost the best state. Here a later release wrote it.
+TEST_F(Best, OneThatCannotBeReadStays) {
+  for (const int64_t step : {10, 20, 30}) SaveWith(directory_, 1, step, double(step));
+  const std::string manifest = CheckpointPath(directory_, 1, 10) + "/" + kManifestName;
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(ReadFile(manifest).value());
+  json.erase("manifest_sha256");
+  json["version"] = 99;
+  ASSERT_TRUE(WriteFileAtomic(manifest, Signed(json)).ok());
+  Retain(1, 1);
+  EXPECT_THAT(Left(), ElementsAre("1/30", "1/20", "1/10"));
 }
 
 TEST_F(Best, DoesNotStayWithoutTheField) {

@@ -83,6 +83,9 @@ TEST_F(KeptTokenizer, AnswersAndGoesWithExportsOnceItsFileIsGone) {
   std::filesystem::remove(tokenizer);
   EXPECT_EQ(Ask(job), answer);
   EXPECT_EQ(Contents(Export(job, "kept_tokenizer_out") + "/tokenizer.json"), bytes);
+  // Nor does what a copy of the run has left beside it.
+  WriteBytes(Newest(job) + "/tokenizer/._tokenizer.json", "junk");
+  EXPECT_EQ(Ask(job), answer);
   // What another file at its path would say does not count either.
   WriteBytes(tokenizer, "{}");
   EXPECT_EQ(Ask(job), answer);
@@ -165,6 +168,20 @@ TEST_F(KeptTokenizer, OfATextIsKeptToo) {
   const auto opened = TokenizerOf(Newest(job), 2048);
   ASSERT_TRUE(opened.ok()) << opened.status();
   EXPECT_EQ(opened->path, KeptVocabulary(Newest(job)));
+}
+
+TEST_F(KeptTokenizer, AnotherPathThatIsWrongIsRefused) {
+  JobConfig job = Job("kept_tokenizer_wrong", "chatml");
+  std::string& tokenizer = *TokenizerIn(job.data);
+  const std::string right = tokenizer;
+  std::filesystem::remove(right);
+  job.steps += 2;
+  tokenizer = right + "-typo";
+  const RankRun wrong = RunJob(job, {.epoch = 2, .resume = true, .open_lines = OpenChatLines})[0];
+  EXPECT_THAT(std::string(wrong.status.message()), HasSubstr("-typo"));
+  tokenizer = right;
+  const RankRun again = RunJob(job, {.epoch = 3, .resume = true, .open_lines = OpenChatLines})[0];
+  EXPECT_TRUE(again.status.ok()) << again.status;
 }
 
 TEST_F(KeptTokenizer, AnotherOneIsNoticed) {

@@ -70,7 +70,7 @@ absl::StatusOr<JobData> Open(const JobConfig& job, std::vector<InputSpec> inputs
   return data;
 }
 
-// The tokenizer of which the checkpoint keeps a copy, as the job that wrote the checkpoint named it:
+// The tokenizer of which the checkpoint keeps a copy, as the job that wrote it named the tokenizer:
 // that of the data, or else of the prompts. "": nobody knows.
 std::string NamedAtSave(const std::string& checkpoint) {
   const auto record = RecordedJobOf(checkpoint);

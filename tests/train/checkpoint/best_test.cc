@@ -122,7 +122,7 @@ TEST_F(Best, StaysBesideTheNewest) {
   EXPECT_THAT(Left(), ElementsAre("1/60"));
 }
 
-// What a host cannot read at the moment must not cost the best state. Here a later release wrote it.
+// What cannot be read at the moment must not cost the best state. Here a later release wrote it.
 TEST_F(Best, OneThatCannotBeReadStays) {
   for (const int64_t step : {10, 20, 30}) SaveWith(directory_, 1, step, double(step));
   const std::string manifest = CheckpointPath(directory_, 1, 10) + "/" + kManifestName;

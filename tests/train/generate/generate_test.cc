@@ -42,6 +42,7 @@ double OfNarrowWeights(PrecisionName precision, std::optional<AdapterConfig> ada
   JobConfig job = TinyJob(FreshDirectory(absl::StrCat("generate-narrow-", int(precision))));
   job.adapter = std::move(adapter);
   job.model.architecture->fields["vocab"] = int64_t{256};
+  job.model.architecture->fields["vocab_multiple"] = int64_t{24};
   job.precision = precision;
   CHECK(RunJob(job)[0].status.ok());
   const InferenceModel::Options options = {.checkpoint = job.checkpoint->directory};

@@ -257,11 +257,25 @@ class HeldSums {
 struct RowPlan {
   int held;
   int threads;
-  // The number of blocks that fill the chip if each multiprocessor runs `threads_of_sm` threads of
-  // the kernel. The most that compute capability 9.0 has are 2048; kernels whose threads need many
-  // registers have fewer.
-  int64_t blocks(int threads_of_sm) const {
-    return kMultiprocessors * int64_t(threads_of_sm / threads);
+};
+
+// How many blocks of kMostRowThreads threads a multiprocessor runs at once: of a kernel's forms
+// with 0, 1, 2, 4 and 8 packs a thread. Registers limit them, and the kernel's __launch_bounds__
+// hold the compiler to them. Forms with more threads, and those of f64, have one block.
+template <typename T, int... kBlocks>
+struct Resident {
+  static constexpr int of(int held, int threads = kMostRowThreads) {
+    constexpr int kOf[] = {kBlocks...};
+    if (threads > kMostRowThreads || std::is_same_v<T, double>) return 1;
+    return kOf[std::bit_width(unsigned(held))];
+  }
+
+  // The blocks that fill the chip once. With more, the last of them would run on a chip that is
+  // almost empty.
+  static int64_t Wave(const RowPlan& plan) {
+    constexpr int kMostBlocks = 32;  // Of a multiprocessor, in compute capability 9.0.
+    const int blocks = of(plan.held, plan.threads) * kMostRowThreads / plan.threads;
+    return kMultiprocessors * int64_t(std::clamp(blocks, 1, kMostBlocks));
   }
 };
 

@@ -22,6 +22,9 @@
 namespace trainyard::testing {
 namespace {
 
+// Between two looks at a job. Each starts a program, whose start takes as long as a step.
+constexpr absl::Duration kPause = absl::Milliseconds(100);
+
 std::string FreshDirectory() {
   // Without a doubled slash: processes are found by this path in their command lines.
   std::string path = std::filesystem::path(::testing::TempDir()) / "trainyard-e2e-XXXXXX";
@@ -221,14 +224,14 @@ std::string Service::WaitForEnd(const std::string& id) {
         state = State(id);
         return state.empty() || state == "SUCCEEDED" || state == "FAILED" || state == "CANCELLED";
       },
-      absl::Seconds(100)))
+      absl::Seconds(100), kPause))
       << id << " is " << state;
   std::cerr << id << " " << state << " " << Job(id).value("state_reason", "") << "\n";
   return state;
 }
 
 bool Service::WaitForStep(const std::string& id, uint64_t step) {
-  return WaitUntil([&] { return Step(id) >= step; });
+  return WaitUntil([&] { return Step(id) >= step; }, absl::Seconds(60), kPause / 5);
 }
 
 std::vector<nlohmann::json> Service::Steps(const std::string& id) {

@@ -33,7 +33,8 @@ inline InputData MakeInput(const InputSpec& input, int64_t samples, int64_t sequ
   const int64_t count = samples * (by_token ? sequence : 1) * input.shape.elements();
   if (input.kind == InputSpec::Kind::kInteger) return Tokens(count, input.limit, seed);
   std::vector<float> values;
-  for (int64_t i = 0; i < count; ++i) values.push_back(float(Normal(seed, 0, uint64_t(i))));
+  for (int64_t i = 0; i < count; ++i)
+    values.push_back(float(trainyard::Normal(seed, 0, uint64_t(i))));
   return values;
 }
 

@@ -5,17 +5,27 @@
 #include <cmath>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "common/rng.h"
 #include "gtest/gtest.h"
 #include "tests/testing/array.h"
 
 namespace trainyard::testing {
 
+// Whether Derivative is calling its function. Tests of kernels then call the CPU's kernels
+// (tests/kernels/call.h).
+inline bool& InDerivative() {
+  thread_local bool in_derivative = false;
+  return in_derivative;
+}
+
 // The derivative at 0 of value(h), by differences of fourth order. The error is about 1e-12 of the
 // values involved, for functions that are smooth on a scale of 0.01.
 template <typename Function>
 double Derivative(Function&& value) {
   constexpr double kStep = 5e-4;
+  InDerivative() = true;
+  const absl::Cleanup done = [] { InDerivative() = false; };
   const auto difference = [&](double h) {
     const double above = value(h);
     return above - value(-h);

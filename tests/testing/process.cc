@@ -96,12 +96,12 @@ void Kill(pid_t pid, int signal) {
   ::kill(pid, signal);  // That it is gone already is fine.
 }
 
-bool WaitUntil(const std::function<bool()>& done, absl::Duration patience) {
+bool WaitUntil(const std::function<bool()>& done, absl::Duration patience, absl::Duration pause) {
   const absl::Time deadline = absl::Now() + patience;
   for (;;) {
     if (done()) return true;
     if (absl::Now() >= deadline) return false;
-    absl::SleepFor(absl::Milliseconds(5));
+    absl::SleepFor(pause);
   }
 }
 

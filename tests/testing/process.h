@@ -54,7 +54,8 @@ std::ostream& operator<<(std::ostream& out, const Finished& finished);
 void Kill(pid_t pid, int signal);
 
 // Polls until `done` or the deadline; returns whether it was done.
-bool WaitUntil(const std::function<bool()>& done, absl::Duration patience = absl::Seconds(60));
+bool WaitUntil(const std::function<bool()>& done, absl::Duration patience = absl::Seconds(60),
+               absl::Duration pause = absl::Milliseconds(5));
 
 // Processes whose command line holds `text`, zombies left out.
 struct Found {

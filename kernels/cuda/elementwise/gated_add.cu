@@ -43,8 +43,12 @@ struct Backward {
   SampleRuns runs;
 };
 
+template <typename T>
+using BackwardBlocks = Resident<T, 8, 6, 3, 2>;
+
 template <typename T, int kHeld>
-__global__ void __launch_bounds__(kMostRowThreads) BackwardKernel(Backward<T> args) {
+__global__ void __launch_bounds__(kMostRowThreads, BackwardBlocks<T>::of(kHeld))
+    BackwardKernel(Backward<T> args) {
   const int64_t columns = args.runs.columns, run = blockIdx.x;
   const int64_t begin = args.runs.begin(run), end = args.runs.end(run);
   const T* const of_sample = args.gate + args.runs.sample(run) * columns;
@@ -97,8 +101,8 @@ void GatedAddBackward(Exec& exec, const GatedAddBackwardArgs& args) {
     const int64_t columns = args.dy.shape.back();
     const RowPlan plan =
         PlanRows<T, kMostHeld>(columns, args.dy.data, args.gate.data, args.h.data, args.dh.data);
-    const SampleRuns runs =
-        InRunsOfSamples(args.dy.shape, args.rows, args.gate.shape.rows(), plan.blocks(2048));
+    const SampleRuns runs = InRunsOfSamples(args.dy.shape, args.rows, args.gate.shape.rows(),
+                                            BackwardBlocks<T>::Wave(plan));
     const Backward<T> backward = {.dy = args.dy.as<T>(),
                                   .gate = args.gate.as<T>(),
                                   .h = args.h.as<T>(),

@@ -27,8 +27,12 @@ struct Forward {
   int64_t rows, columns;
 };
 
+template <typename T>
+using ForwardBlocks = Resident<T, 8, 6, 5, 3>;
+
 template <typename T, int kHeld>
-__global__ void __launch_bounds__(kMostRowThreads) ForwardKernel(Forward<T> args) {
+__global__ void __launch_bounds__(kMostRowThreads, ForwardBlocks<T>::of(kHeld))
+    ForwardKernel(Forward<T> args) {
   using A = Accumulate<T>;
   for (int64_t t = blockIdx.x; t < args.rows; t += gridDim.x) {
     const T* const row = args.x + t * args.columns;
@@ -82,8 +86,12 @@ struct Backward {
   SampleRuns runs;
 };
 
+template <typename T>
+using BackwardBlocks = Resident<T, 4, 4, 2, 1>;
+
 template <typename T, int kHeld>
-__global__ void __launch_bounds__(kMostRowThreads) BackwardKernel(Backward<T> args) {
+__global__ void __launch_bounds__(kMostRowThreads, BackwardBlocks<T>::of(kHeld))
+    BackwardKernel(Backward<T> args) {
   using A = Accumulate<T>;
   const int64_t columns = args.runs.columns, run = blockIdx.x;
   const int64_t begin = args.runs.begin(run), end = args.runs.end(run);
@@ -151,7 +159,7 @@ void AdaptiveNormForward(Exec& exec, const AdaptiveNormForwardArgs& args) {
     const RowPlan plan = PlanRows<T, kMostHeld>(forward.columns, args.x.data, args.shift.data,
                                                 args.scale.data, args.y.data);
     DispatchHeld<kMostHeld>(plan.held, [&](auto held) {
-      Launch(exec, {std::min(forward.rows, plan.blocks(2048)), plan.threads},
+      Launch(exec, {std::min(forward.rows, ForwardBlocks<T>::Wave(plan)), plan.threads},
              ForwardKernel<T, decltype(held)::value>, forward);
     });
   });
@@ -165,8 +173,8 @@ void AdaptiveNormBackward(Exec& exec, const AdaptiveNormBackwardArgs& args) {
     const int64_t columns = args.x.shape.back();
     const RowPlan plan =
         PlanRows<T, kMostHeld>(columns, args.dy.data, args.x.data, args.scale.data, args.dx.data);
-    const SampleRuns runs =
-        InRunsOfSamples(args.x.shape, args.rows, args.scale.shape.rows(), plan.blocks(1024));
+    const SampleRuns runs = InRunsOfSamples(args.x.shape, args.rows, args.scale.shape.rows(),
+                                            BackwardBlocks<T>::Wave(plan));
     const Backward<T> backward = {.dy = args.dy.as<T>(),
                                   .x = args.x.as<T>(),
                                   .scale = args.scale.as<T>(),

@@ -25,8 +25,12 @@ struct Forward {
   int64_t groups, rows, width;  // Rows of one group; width of a group.
 };
 
+template <typename T>
+using ForwardBlocks = Resident<T, 8, 8, 6>;
+
 template <typename T, int kHeld>
-__global__ void __launch_bounds__(kMostRowThreads) ForwardKernel(Forward<T> args) {
+__global__ void __launch_bounds__(kMostRowThreads, ForwardBlocks<T>::of(kHeld))
+    ForwardKernel(Forward<T> args) {
   using A = Accumulate<T>;
   const int64_t width = args.width;
   for (int64_t i = blockIdx.x; i < args.rows; i += gridDim.x) {
@@ -76,8 +80,12 @@ struct Backward {
   int64_t groups, width;
 };
 
+template <typename T>
+using BackwardBlocks = Resident<T, 4, 4, 2>;
+
 template <typename T, int kHeld>
-__global__ void __launch_bounds__(kMostRowThreads) BackwardKernel(Backward<T> args) {
+__global__ void __launch_bounds__(kMostRowThreads, BackwardBlocks<T>::of(kHeld))
+    BackwardKernel(Backward<T> args) {
   using A = Accumulate<T>;
   const int64_t width = args.width, group = blockIdx.x % args.groups;
   const int64_t run = blockIdx.x / args.groups, begin = run * args.rows.length;
@@ -141,7 +149,7 @@ void GatedNormForward(Exec& exec, const GatedNormForwardArgs& args) {
     const RowPlan plan = PlanRows<T, kMostHeld>(forward.width, args.x.data, args.z.data,
                                                 args.gain.data, args.y.data);
     DispatchHeld<kMostHeld>(plan.held, [&](auto held) {
-      Launch(exec, {std::min(forward.rows, plan.blocks(2048)), plan.threads},
+      Launch(exec, {std::min(forward.rows, ForwardBlocks<T>::Wave(plan)), plan.threads},
              ForwardKernel<T, decltype(held)::value>, forward);
     });
   });
@@ -155,8 +163,8 @@ void GatedNormBackward(Exec& exec, const GatedNormBackwardArgs& args) {
     const int64_t columns = args.x.shape.back(), width = columns / args.groups;
     const RowPlan plan = PlanRows<T, kMostHeld>(width, args.dy.data, args.x.data, args.z.data,
                                                 args.gain.data, args.dx.data, args.dz.data);
-    const RowRuns rows =
-        InRuns(args.x.shape.rows(), columns, std::max<int64_t>(1, plan.blocks(1024) / args.groups));
+    const RowRuns rows = InRuns(args.x.shape.rows(), columns,
+                                std::max<int64_t>(1, BackwardBlocks<T>::Wave(plan) / args.groups));
     const Backward<T> backward = {.dy = args.dy.as<T>(),
                                   .x = args.x.as<T>(),
                                   .z = args.z.as<T>(),

@@ -28,8 +28,12 @@ struct Forward {
   int64_t rows, columns;
 };
 
+template <typename T>
+using ForwardBlocks = Resident<T, 8, 6, 4, 2>;
+
 template <typename T, int kHeld, int kThreads>
-__global__ void __launch_bounds__(kThreads) ForwardKernel(Forward<T> args) {
+__global__ void __launch_bounds__(kThreads, ForwardBlocks<T>::of(kHeld, kThreads))
+    ForwardKernel(Forward<T> args) {
   using A = Accumulate<T>;
   constexpr bool kWide = kThreads > LayerNormForwardForms::kMostThreads;
   Parameters<T, kHeld, kWide> gain, bias;
@@ -83,8 +87,12 @@ struct Backward {
   RowRuns rows;
 };
 
+template <typename T>
+using BackwardBlocks = Resident<T, 4, 4, 2, 1>;
+
 template <typename T, int kHeld, int kThreads>
-__global__ void __launch_bounds__(kThreads) BackwardKernel(Backward<T> args) {
+__global__ void __launch_bounds__(kThreads, BackwardBlocks<T>::of(kHeld, kThreads))
+    BackwardKernel(Backward<T> args) {
   using A = Accumulate<T>;
   const int64_t columns = args.rows.columns, begin = blockIdx.x * args.rows.length;
   const int64_t end = std::min(args.rows.rows, begin + args.rows.length);
@@ -157,7 +165,8 @@ void LayerNormForward(Exec& exec, const LayerNormForwardArgs& args) {
                                 .columns = args.x.shape.back()};
     const RowPlan plan = PlanOf<T>(args);
     const auto launch = [&](auto kernel) {
-      Launch(exec, {std::min(forward.rows, plan.blocks(2048)), plan.threads}, kernel, forward);
+      Launch(exec, {std::min(forward.rows, ForwardBlocks<T>::Wave(plan)), plan.threads}, kernel,
+             forward);
     };
     if (plan.threads > Forms::kMostThreads) {
       launch(ForwardKernel<T, Forms::kMostHeld, Forms::kWideThreads>);
@@ -175,7 +184,7 @@ void LayerNormBackward(Exec& exec, const LayerNormBackwardArgs& args) {
     using Forms = LayerNormBackwardForms;
     const int64_t columns = args.x.shape.back();
     const RowPlan plan = PlanOf<T>(args);
-    const RowRuns rows = InRuns(args.x.shape.rows(), columns, plan.blocks(1024));
+    const RowRuns rows = InRuns(args.x.shape.rows(), columns, BackwardBlocks<T>::Wave(plan));
     const Backward<T> backward = {.dy = args.dy.as<T>(),
                                   .x = args.x.as<T>(),
                                   .gain = args.gain.as<T>(),

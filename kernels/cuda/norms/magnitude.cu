@@ -59,8 +59,12 @@ struct Backward {
   RowRuns rows;
 };
 
+template <typename T>
+using BackwardBlocks = Resident<T, 4, 3, 3>;
+
 template <typename T, int kHeld>
-__global__ void __launch_bounds__(kMostRowThreads) BackwardKernel(Backward<T> args) {
+__global__ void __launch_bounds__(kMostRowThreads, BackwardBlocks<T>::of(kHeld))
+    BackwardKernel(Backward<T> args) {
   using A = Accumulate<T>;
   constexpr int kCount = kRowPack<T, kHeld>;
   const int64_t columns = args.rows.columns, run = blockIdx.x, begin = run * args.rows.length;
@@ -117,7 +121,7 @@ void MagnitudeBackward(Exec& exec, const MagnitudeBackwardArgs& args) {
     const int64_t columns = args.dy.shape.back();
     const RowPlan plan = PlanRows<T, kMostHeld>(columns, args.dy.data, args.z.data, args.gain.data,
                                                 args.inverse.data, args.dz.data);
-    const RowRuns rows = InRuns(args.dy.shape.rows(), columns, plan.blocks(1024));
+    const RowRuns rows = InRuns(args.dy.shape.rows(), columns, BackwardBlocks<T>::Wave(plan));
     const Backward<T> backward = {.dy = args.dy.as<T>(),
                                   .z = args.z.as<T>(),
                                   .gain = args.gain.as<A>(),

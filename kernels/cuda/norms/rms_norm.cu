@@ -22,8 +22,12 @@ struct Forward {
   int64_t rows, columns;
 };
 
+template <typename T>
+using ForwardBlocks = Resident<T, 8, 8, 5, 2, 1>;
+
 template <typename T, int kHeld, int kThreads>
-__global__ void __launch_bounds__(kThreads) ForwardKernel(Forward<T> args) {
+__global__ void __launch_bounds__(kThreads, ForwardBlocks<T>::of(kHeld, kThreads))
+    ForwardKernel(Forward<T> args) {
   using A = Accumulate<T>;
   HeldRow<T, kHeld> gain;
   if constexpr (kHeld > 0) {
@@ -64,8 +68,12 @@ struct Backward {
   RowRuns rows;
 };
 
+template <typename T>
+using BackwardBlocks = Resident<T, 4, 4, 3, 2>;
+
 template <typename T, int kHeld, int kThreads>
-__global__ void __launch_bounds__(kThreads) BackwardKernel(Backward<T> args) {
+__global__ void __launch_bounds__(kThreads, BackwardBlocks<T>::of(kHeld, kThreads))
+    BackwardKernel(Backward<T> args) {
   using A = Accumulate<T>;
   const int64_t columns = args.rows.columns, begin = blockIdx.x * args.rows.length;
   const int64_t end = std::min(args.rows.rows, begin + args.rows.length);
@@ -126,7 +134,7 @@ void RmsNormForward(Exec& exec, const RmsNormForwardArgs& args) {
                                 .columns = args.x.shape.back()};
     const RowPlan plan = PlanOf<T>(args);
     DispatchRows<Forms::kMostHeld, Forms::kMostThreads>(plan, [&](auto held, auto threads) {
-      Launch(exec, {std::min(forward.rows, plan.blocks(2048)), plan.threads},
+      Launch(exec, {std::min(forward.rows, ForwardBlocks<T>::Wave(plan)), plan.threads},
              ForwardKernel<T, held(), threads()>, forward);
     });
   });
@@ -139,7 +147,7 @@ void RmsNormBackward(Exec& exec, const RmsNormBackwardArgs& args) {
     using Forms = RmsNormBackwardForms;
     const int64_t columns = args.x.shape.back();
     const RowPlan plan = PlanOf<T>(args);
-    const RowRuns rows = InRuns(args.x.shape.rows(), columns, plan.blocks(1024));
+    const RowRuns rows = InRuns(args.x.shape.rows(), columns, BackwardBlocks<T>::Wave(plan));
     const Backward<T> backward = {.dy = args.dy.as<T>(),
                                   .x = args.x.as<T>(),
                                   .gain = args.gain.as<T>(),

@@ -98,7 +98,9 @@ absl::StatusOr<bool> ModelPart::Allocate(const Checkpoint& checkpoint, const Par
   Program program = RecordInference(*CreateModel(record.model), record.options);
   CollectiveTable collectives;
   if (gang_ != nullptr) {
-    ASSIGN_OR_RETURN(collectives, gang_->Join(program));
+    absl::StatusOr<CollectiveTable> joined = gang_->Join(program);
+    RETURN_IF_ERROR(Agree(joined.status()));
+    collectives = *std::move(joined);
   }
   const MemoryPlan plan = PlanMemory(program);
   absl::StatusOr<std::unique_ptr<Executable>> executable =

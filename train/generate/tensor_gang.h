@@ -19,6 +19,9 @@
 
 namespace trainyard {
 
+// The most ranks of a machine that hold a model together.
+inline constexpr int kMostTensorRanks = 64;
+
 // Not thread-safe. May throw DeviceError: a rank was lost.
 class TensorGang {
  public:

@@ -30,10 +30,9 @@ absl::Status RunEvaluate(const Context& context) {
     return UsageError("--field: wanted --data with a .jsonl file, which has fields");
   }
   RETURN_IF_ERROR(FindCheckpoints(arguments.Text("CHECKPOINT")).status());
-  return BecomeTrainer(
-      context, {"--evaluate", arguments.Text("CHECKPOINT")},
-      {"--data", "--field", "--chats", "--format", "--date", "--choices", "--window", "--device",
-       "--tensor"});
+  return BecomeTrainer(context, {"--evaluate", arguments.Text("CHECKPOINT")},
+                       {"--data", "--field", "--chats", "--format", "--date", "--choices",
+                        "--window", "--device", "--tensor"});
 }
 
 }  // namespace

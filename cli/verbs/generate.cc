@@ -67,10 +67,11 @@ absl::Status RunGenerate(const Context& context) {
   }
   const std::string& path = context.arguments.Text("CHECKPOINT");
   RETURN_IF_ERROR(FindCheckpoints(path).status());
-  return BecomeTrainer(context, {"--generate", path},
-                       {"--prompt", "--prompts", "--chat", "--chats", "--system", "--format",
-                        "--date", "--batch", "--out", "--tokens", "--temperature", "--top-k",
-                        "--top-p", "--min-p", "--stop", "--seed", "--window", "--device", "--tensor"});
+  return BecomeTrainer(
+      context, {"--generate", path},
+      {"--prompt", "--prompts", "--chat", "--chats", "--system", "--format", "--date", "--batch",
+       "--out", "--tokens", "--temperature", "--top-k", "--top-p", "--min-p", "--stop", "--seed",
+       "--window", "--device", "--tensor"});
 }
 
 }  // namespace

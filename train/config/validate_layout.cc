@@ -56,7 +56,8 @@ class TensorRule {
 
   bool Legal(int64_t tensor) const {
     const auto divides = [&](const Size& size) { return size.Divides(tensor); };
-    return rows_.value_or(0) % tensor == 0 && std::all_of(divided_.begin(), divided_.end(), divides) &&
+    return rows_.value_or(0) % tensor == 0 &&
+           std::all_of(divided_.begin(), divided_.end(), divides) &&
            std::all_of(replicated_.begin(), replicated_.end(),
                        [&](const Size& size) { return divides(size) || tensor % size.value == 0; });
   }

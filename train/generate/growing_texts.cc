@@ -24,10 +24,12 @@ int64_t AloneFrom(int64_t at_once, int64_t texts) {
 }  // namespace
 
 GrowingTexts::GrowingTexts(Executable& executable, Replay replay, int64_t texts)
-    : replay_(replay ? replay
-                     : [&executable](int chunk, std::span<const NewToken> tokens) {
-                         ReplayTokens(executable, chunk, tokens);
-                       }),
+    : replay_(
+          replay
+              ? replay
+              : [&executable](
+                    int chunk,
+                    std::span<const NewToken> tokens) { ReplayTokens(executable, chunk, tokens); }),
       cache_(executable.program().cache),
       at_once_(executable.program().sequence),
       kept_(size_t(executable.program().cached_texts)),

@@ -107,12 +107,10 @@ absl::StatusOr<PartSizes> SizesOf(const InferenceModel::Options& options, Infere
   const int64_t window = WindowOf(options, checkpoint.state());
   const bool grows = use == InferenceModel::Use::kGrowing;
   PartSizes sizes = {.cache = grows ? window : 0};
-  ASSIGN_OR_RETURN(
-      sizes.sequence,
-      DividedWindow(grows ? std::min(window, GrowingTexts::kAtOnce) : window, options,
-                    checkpoint.state().model));
-  sizes.narrow =
-      grows && checkpoint.state().bf16_weights && backend.device() == DeviceKind::kCpu;
+  ASSIGN_OR_RETURN(sizes.sequence,
+                   DividedWindow(grows ? std::min(window, GrowingTexts::kAtOnce) : window, options,
+                                 checkpoint.state().model));
+  sizes.narrow = grows && checkpoint.state().bf16_weights && backend.device() == DeviceKind::kCpu;
   return sizes;
 }
 
@@ -140,10 +138,9 @@ absl::StatusOr<InferenceModel> InferenceModel::Load(const Options& options, Use 
     if (!gpu) {
       ASSIGN_OR_RETURN(sizes.texts, FitTexts(options, checkpoint, sizes, MemoryOf(options)));
     }
-    ASSIGN_OR_RETURN(loaded.part_,
-                     ModelPart::Load(checkpoint, sizes, options.fewer_texts,
-                                     {.backend = backend, .threads = options.threads},
-                                     options.gang));
+    ASSIGN_OR_RETURN(loaded.part_, ModelPart::Load(checkpoint, sizes, options.fewer_texts,
+                                                   {.backend = backend, .threads = options.threads},
+                                                   options.gang));
     return absl::OkStatus();
   };
   ASSIGN_OR_RETURN(const ChosenCheckpoint chosen, FindCheckpoint(options.checkpoint, load));

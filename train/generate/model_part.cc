@@ -130,7 +130,8 @@ absl::StatusOr<std::unique_ptr<ModelPart>> ModelPart::Bind(const Checkpoint& che
     if (fits) break;
     if (!fewer_texts || sizes.texts <= ranks) {
       ASSIGN_OR_RETURN(const PartRecord record, RecordOf(checkpoint, sizes, gang));
-      const MemoryPlan plan = PlanMemory(RecordInference(*CreateModel(record.model), record.options));
+      const MemoryPlan plan =
+          PlanMemory(RecordInference(*CreateModel(record.model), record.options));
       return absl::FailedPreconditionError(absl::StrCat(
           "batch: wanted fewer texts at once, a shorter --window, more --tensor ranks or a GPU "
           "with more memory, since ",
@@ -141,16 +142,14 @@ absl::StatusOr<std::unique_ptr<ModelPart>> ModelPart::Bind(const Checkpoint& che
     sizes.texts = std::max(ranks, sizes.texts / 2 / ranks * ranks);
   }
   Executable& executable = *part->executable_;
-  RETURN_IF_ERROR(
-      part->Agree(LoadSnapshot(checkpoint, LoadWhat::kParameters, executable)));
+  RETURN_IF_ERROR(part->Agree(LoadSnapshot(checkpoint, LoadWhat::kParameters, executable)));
   executable.Run(Action::kPrepare);
   if (sizes.cache > 0) ZeroCaches(executable);
   return part;
 }
 
 absl::StatusOr<std::unique_ptr<ModelPart>> ModelPart::Load(const Checkpoint& checkpoint,
-                                                           const PartSizes& sizes,
-                                                           bool fewer_texts,
+                                                           const PartSizes& sizes, bool fewer_texts,
                                                            const PartDevice& device,
                                                            TensorGang* gang) {
   if (gang != nullptr) {
@@ -239,8 +238,7 @@ absl::Status FollowLeader(TensorGang& gang, const PartDevice& device) {
       part = nullptr;  // Frees its memory.
       const absl::StatusOr<Checkpoint> checkpoint = OpenSame(gang);
       if (!checkpoint.ok()) continue;
-      const PartSizes sizes = {
-          .sequence = n[0], .cache = n[1], .texts = n[2], .narrow = n[3] != 0};
+      const PartSizes sizes = {.sequence = n[0], .cache = n[1], .texts = n[2], .narrow = n[3] != 0};
       absl::StatusOr<std::unique_ptr<ModelPart>> loaded =
           ModelPart::Bind(*checkpoint, sizes, n[4] != 0, device, &gang);
       if (loaded.ok()) part = *std::move(loaded);

@@ -48,8 +48,8 @@ class FollowerProcesses {
 
  private:
   struct Follower {
-    pid_t pid = -1;      // -1: has been waited for.
-    std::string ended;   // How; "" until then.
+    pid_t pid = -1;     // -1: has been waited for.
+    std::string ended;  // How; "" until then.
   };
   explicit FollowerProcesses(std::string directory) : directory_(std::move(directory)) {}
   absl::Status StartOne(int rank, const Command& command);

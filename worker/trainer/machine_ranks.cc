@@ -35,7 +35,7 @@ absl::StatusOr<std::vector<std::string>> GpusOf(const MachineRanks& ranks) {
 }
 
 absl::StatusOr<MachineRank> Meet(int number, const MachineRanks& ranks, RankDevice device,
-                               const std::string& gpu, std::unique_ptr<Rendezvous> rendezvous) {
+                                 const std::string& gpu, std::unique_ptr<Rendezvous> rendezvous) {
   RankConfig config;
   config.rank = number;
   config.world = ranks.size;
@@ -56,7 +56,7 @@ absl::StatusOr<MachineRank> Meet(int number, const MachineRanks& ranks, RankDevi
 }  // namespace
 
 absl::StatusOr<MachineRank> LeadRanks(const MachineRanks& ranks,
-                                    std::unique_ptr<FollowerProcesses>& followers) {
+                                      std::unique_ptr<FollowerProcesses>& followers) {
   const absl::StatusOr<std::vector<std::string>> gpus = GpusOf(ranks);
   if (ranks.device == "cuda") RETURN_IF_ERROR(gpus.status());
   const bool may_be_gpu = ranks.device != "cpu" && gpus.ok();
@@ -86,7 +86,7 @@ void EndRanks(MachineRank& rank, FollowerProcesses& followers) {
 absl::Status FollowAsRank(int rank, const std::string& directory, const MachineRanks& ranks) {
   ASSIGN_OR_RETURN(const RankDevice device, DeviceNamed(ranks.device));
   ASSIGN_OR_RETURN(const MachineRank self, Meet(rank, ranks, device, ranks.gpus.value_or(""),
-                                              DirectoryRendezvous(directory, nullptr)));
+                                                DirectoryRendezvous(directory, nullptr)));
   return FollowLeader(*self.gang, {.backend = *device.backend, .threads = self.threads});
 }
 

@@ -39,7 +39,7 @@ struct MachineRank {
 // than ranks. UNAVAILABLE: a rank has ended; the message says how. May throw DeviceError;
 // followers->Ended() then says which rank was lost.
 absl::StatusOr<MachineRank> LeadRanks(const MachineRanks& ranks,
-                                    std::unique_ptr<FollowerProcesses>& followers);
+                                      std::unique_ptr<FollowerProcesses>& followers);
 
 // Ends the work of the ranks, and waits for the followers.
 void EndRanks(MachineRank& rank, FollowerProcesses& followers);

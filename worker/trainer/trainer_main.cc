@@ -60,11 +60,11 @@ struct Flags {
   std::string data, choices, field = "text";  // For --evaluate.
   std::string chats;                          // For both.
   std::string fault;
-  std::string device;  // "": as the mode has it.
-  int tensor = 1;      // Ranks that hold the model together, for --generate and --evaluate.
-  int follow = 0;      // This process is one of them; 0: it is not, or leads them.
+  std::string device;      // "": as the mode has it.
+  int tensor = 1;          // Ranks that hold the model together, for --generate and --evaluate.
+  int follow = 0;          // This process is one of them; 0: it is not, or leads them.
   std::string rendezvous;  // For --follow.
-  std::string dump;    // A job spec; empty: not requested.
+  std::string dump;        // A job spec; empty: not requested.
   int64_t dump_rank = 0;
 };
 
@@ -199,8 +199,8 @@ int Evaluate(Flags& flags, const Backend& backend) {
 
 MachineRanks RanksOf(const Flags& flags) {
   MachineRanks ranks = {.size = flags.tensor,
-                      .device = flags.device.empty() ? "cpu" : flags.device,
-                      .threads = flags.model.threads};
+                        .device = flags.device.empty() ? "cpu" : flags.device,
+                        .threads = flags.model.threads};
   if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) ranks.gpus = visible;
   return ranks;
 }
@@ -397,7 +397,8 @@ void AddRanks(CLI::App& app, Flags& flags) {
                  "For --generate and --evaluate: how many ranks of this machine hold the model "
                  "together, each a part of every tensor")
       ->check(CLI::Range(1, kMostTensorRanks));
-  auto* rendezvous = app.add_option("--rendezvous", flags.rendezvous, "For --follow: where to meet");
+  auto* rendezvous =
+      app.add_option("--rendezvous", flags.rendezvous, "For --follow: where to meet");
   app.add_option("--follow", flags.follow,
                  "Be this rank of a program with --tensor, which starts its others so")
       ->needs(rendezvous);
@@ -443,8 +444,7 @@ int Main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   const int modes = int(config->count() > 0) + int(flags.measure) + int(!flags.generate.empty()) +
-                    int(!flags.evaluate.empty()) + int(!flags.dump.empty()) +
-                    int(flags.follow > 0);
+                    int(!flags.evaluate.empty()) + int(!flags.dump.empty()) + int(flags.follow > 0);
   if (modes != 1) {
     std::cerr << "error: wanted one of CONFIG, --measure, --generate, --evaluate, --follow and "
                  "--dump-program"

@@ -10,10 +10,10 @@
 //
 // Each is the backward of the other. The gathered x is not kept: for the weight's gradient, x
 // travels round again. Products of operands with scales are not done in pieces: x is gathered
-// before the product, or the result is scattered after it. Nor are products of a program with a cache,
-// whose few rows take as long as reading the weight: pieces would read it once for each. Sources: Korthikanti et al. 2022,
-// arXiv:2205.05198, section 4.2.2; Wang et al. 2023, doi:10.1145/3567955.3567959. Letters: n ranks,
-// T rows of one, K summed, N columns.
+// before the product, or the result is scattered after it. Nor are those of a program with a cache,
+// whose few rows take as long as reading the weight, because each piece would read it again.
+// Sources: Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2; Wang et al. 2023,
+// doi:10.1145/3567955.3567959. Letters: n ranks, T rows of one, K summed, N columns.
 #include <sstream>
 
 #include "kernels/elementwise/copy_columns.h"

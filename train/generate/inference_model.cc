@@ -13,6 +13,7 @@
 #include "models/arch/registry.h"
 #include "models/model.h"
 #include "train/checkpoint/load.h"
+#include "train/config/validate_layout.h"
 #include "train/generate/tokenizer_of.h"
 
 namespace trainyard {
@@ -39,7 +40,8 @@ absl::Status Validate(const InferenceModel::Options& options, const ModelConfig&
                                                    " tokens, found ", options.window));
   }
   CHECK(options.texts > 0 && options.texts <= InferenceModel::kMostTexts) << options.texts;
-  return absl::OkStatus();
+  if (options.gang == nullptr) return absl::OkStatus();
+  return DividedOverTensorRanks(model, options.gang->size()).status();
 }
 
 // The tokens asked for, or as in training.

@@ -78,8 +78,10 @@ absl::StatusOr<MachineRank> LeadRanks(const MachineRanks& ranks,
   return Meet(0, ranks, device, gpu ? gpus->front() : "", followers->NewRendezvous());
 }
 
-void EndRanks(MachineRank& rank, FollowerProcesses& followers) {
+void EndRanks(MachineRank rank, FollowerProcesses& followers) {
   rank.gang->Tell(TensorGang::Order::kEnd, {});
+  // The worlds of the ranks wait for each other at their ends, too.
+  { const MachineRank ended = std::move(rank); }
   followers.WaitForAll(kFarewell);
 }
 

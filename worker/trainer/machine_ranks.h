@@ -42,7 +42,7 @@ absl::StatusOr<MachineRank> LeadRanks(const MachineRanks& ranks,
                                       std::unique_ptr<FollowerProcesses>& followers);
 
 // Ends the work of the ranks, and waits for the followers.
-void EndRanks(MachineRank& rank, FollowerProcesses& followers);
+void EndRanks(MachineRank rank, FollowerProcesses& followers);
 
 // What this program does as another rank, whose arguments come from LeadRanks: "--follow RANK
 // --rendezvous DIRECTORY --tensor SIZE --device NAME --threads N". Returns when rank 0 has ended

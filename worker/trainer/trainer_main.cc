@@ -213,7 +213,7 @@ int LeadAndUse(Flags& flags, std::unique_ptr<FollowerProcesses>& followers,
   flags.model.gang = flags.text.model.gang = rank->gang.get();
   flags.model.threads = flags.text.model.threads = rank->threads;
   const int code = use(flags, *rank->device.backend);
-  EndRanks(*rank, *followers);
+  EndRanks(*std::move(rank), *followers);
   return code;
 }
 

@@ -93,7 +93,9 @@ TEST_F(MachineRanksTest, ALostRankEndsTheCommand) {
 
 TEST_F(MachineRanksTest, NoRankStaysBehindRank0) {
   const auto trainer = LongText();
-  const std::string follower = absl::StrCat("/proc/", FollowerOf(*trainer), "/stat");
+  const pid_t of = FollowerOf(*trainer);
+  const std::string follower = absl::StrCat("/proc/", of, "/stat");
+  ::kill(of, SIGSTOP);  // It cannot notice anything by itself.
   trainer->Kill(SIGKILL);
   trainer->Wait();
   // Whoever is its parent now may not have waited for it. There is no event to wait for.

@@ -74,9 +74,12 @@ void RecordForward(Recorder& recorder, const Model& model, const RecordOptions& 
 // the caches.
 void RecordNextTokens(Recorder& recorder, const Model& model, RecordOptions options) {
   Program& program = recorder.mutable_program();
-  CHECK(options.micro_batch == 1 && options.mesh.active().empty() && options.cached_texts > 0 &&
-        options.cache <= model.max_sequence())
-      << "a cache of " << options.cache << " tokens of " << options.cached_texts << " texts";
+  const int64_t ranks = options.mesh.size(kTensorAxes);
+  CHECK(options.micro_batch == 1 && (options.mesh.active() - kTensorAxes).empty() &&
+        options.cached_texts > 0 && options.cached_texts % ranks == 0 &&
+        options.sequence % ranks == 0 && options.cache <= model.max_sequence())
+      << "a cache of " << options.cache << " tokens of " << options.cached_texts
+      << " texts, pieces of " << options.sequence << ", for " << ranks << " tensor ranks";
   program.outputs = {{kSeveralLogits, program.outputs.at("logits")}};
   program.chunks.push_back({.first_block = program.num_blocks});
   const int64_t sequence = std::exchange(options.sequence, 1);

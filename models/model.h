@@ -85,9 +85,10 @@ struct RecordOptions {
   LowRank adapter = {};    // The low-rank adapters of linear layers.
   PlainLayers plain = {};  // Which layers' products have no scales in any precision.
   bool fuse = true;        // Whether ops are fused. Only tests that compare turn this off.
-  // > 0: an inference program of one sequence on one rank keeps the keys and values of so many
-  // tokens, at most the model's max_sequence, of each of some texts, from one replay to the next,
-  // and the states of recurrent layers.
+  // > 0: an inference program of one sequence keeps the keys and values of so many tokens, at most
+  // the model's max_sequence, of each of some texts, from one replay to the next, and the states of
+  // recurrent layers. Only tensor ranks may divide the model; their number must divide `sequence`
+  // and `cached_texts`. Each rank keeps what belongs to its heads.
   // Chunk 0 reads the next `sequence` tokens of one text, with the output kSeveralLogits, and chunk
   // 1 the next token of every text. The host writes the inputs that models/program/input.h names.
   int64_t cache = 0;

@@ -30,9 +30,9 @@ absl::Status RunEvaluate(const Context& context) {
     return UsageError("--field: wanted --data with a .jsonl file, which has fields");
   }
   RETURN_IF_ERROR(FindCheckpoints(arguments.Text("CHECKPOINT")).status());
-  return BecomeTrainer(
-      context, {"--evaluate", arguments.Text("CHECKPOINT")},
-      {"--data", "--field", "--chats", "--format", "--date", "--choices", "--window", "--device"});
+  return BecomeTrainer(context, {"--evaluate", arguments.Text("CHECKPOINT")},
+                       {"--data", "--field", "--chats", "--format", "--date", "--choices",
+                        "--window", "--device", "--tensor"});
 }
 
 }  // namespace
@@ -63,7 +63,11 @@ Verb EvaluateVerb() {
                                "how many tokens the model sees at once; default: as in training",
                                "", {1, uint64_t(kMaxSequence)}),
                   TextOption("--device", "NAME", "cpu, cuda, or auto: a GPU if there is one",
-                             "cpu")},
+                             "cpu"),
+                  NumberOption("--tensor", "N",
+                               "how many ranks of this machine hold the model together: GPUs, or "
+                               "processes of a CPU",
+                               "1", {1, uint64_t(kMostTensorRanks)})},
       .offers = kNothing,
       .examples = {"trainyard evaluate runs/tiny --data held-out.txt",
                    "trainyard evaluate runs/lora --chats held-out.jsonl",

@@ -67,10 +67,11 @@ absl::Status RunGenerate(const Context& context) {
   }
   const std::string& path = context.arguments.Text("CHECKPOINT");
   RETURN_IF_ERROR(FindCheckpoints(path).status());
-  return BecomeTrainer(context, {"--generate", path},
-                       {"--prompt", "--prompts", "--chat", "--chats", "--system", "--format",
-                        "--date", "--batch", "--out", "--tokens", "--temperature", "--top-k",
-                        "--top-p", "--min-p", "--stop", "--seed", "--window", "--device"});
+  return BecomeTrainer(
+      context, {"--generate", path},
+      {"--prompt", "--prompts", "--chat", "--chats", "--system", "--format", "--date", "--batch",
+       "--out", "--tokens", "--temperature", "--top-k", "--top-p", "--min-p", "--stop", "--seed",
+       "--window", "--device", "--tensor"});
 }
 
 }  // namespace
@@ -124,7 +125,11 @@ Verb GenerateVerb() {
                                "how many tokens the model sees at once; default: as in training",
                                "", {1, uint64_t(kMaxSequence)}),
                   TextOption("--device", "NAME", "cpu, cuda, or auto: a GPU if there is one",
-                             "cpu")},
+                             "cpu"),
+                  NumberOption("--tensor", "N",
+                               "how many ranks of this machine hold the model together: GPUs, or "
+                               "processes of a CPU",
+                               "1", {1, uint64_t(kMostTensorRanks)})},
       .offers = kNothing,
       .examples =
           {"trainyard generate runs/tiny/epoch-1/step-200 --prompt 'And the LORD' --tokens 300"},

@@ -57,6 +57,8 @@ inline int64_t LastRowsOf(int64_t micro_batch) { return std::min(micro_batch, kM
 // the newest tokens of texts. Text i has the rows from i R on of each cache of keys and values,
 // where R is RowsOfText(RecordOptions::cache), and the row i of each cache of states.
 inline constexpr char kCachePositions[] = "cache_positions";  // The position of each new token.
+// The same of this tensor rank's rows, where ranks divide them.
+inline constexpr char kOwnCachePositions[] = "own_cache_positions";
 // The row of the caches of keys and values that each new token gets; -1: nobody reads the token.
 // The first row of a text begins the text anew.
 inline constexpr char kCacheRows[] = "cache_rows";

@@ -90,9 +90,9 @@ TEST(Interface, TheVerbsAndTheirOptionsStay) {
           "generate CHECKPOINT --prompt=TEXT --prompts=FILE --chat=TEXT --chats=FILE --system=TEXT "
           "--format=NAME --date=DATE --batch=N --out=FILE "
           "--tokens=N(200) --temperature=T(0.8) --top-k=K(0) --top-p=P(1) --min-p=P(0) --stop=TEXT "
-          "--seed=S(1) --window=N --device=NAME(cpu)\n"
+          "--seed=S(1) --window=N --device=NAME(cpu) --tensor=N(1)\n"
           "evaluate CHECKPOINT --data=FILE --field=NAME(text) --chats=FILE --format=NAME "
-          "--date=DATE --choices=FILE --window=N --device=NAME(cpu)\n"
+          "--date=DATE --choices=FILE --window=N --device=NAME(cpu) --tensor=N(1)\n"
           "import DIR --to=CKPT --base=DIR --ignore=KEY" +
           kFormats + kQuiet +
           "\n"
@@ -330,6 +330,8 @@ TEST_F(Command, GenerateSaysWhatItsOptionsCanBe) {
   EXPECT_THAT(err_.str(), ::testing::HasSubstr("--prompts: wanted a file, found an empty text"));
   EXPECT_EQ(Trainyard({"generate", "nowhere", "--chat", "q", "--out", "f"}), 2);
   EXPECT_THAT(err_.str(), ::testing::HasSubstr("--out: wanted --prompt, --prompts or --chats"));
+  EXPECT_EQ(Trainyard({"generate", "nowhere", "--tensor", "0"}), 2);
+  EXPECT_THAT(err_.str(), ::testing::HasSubstr("--tensor: wanted 1 to 64"));
   EXPECT_EQ(Trainyard({"generate", "nowhere", "--batch", "0"}), 2);
   EXPECT_THAT(err_.str(), ::testing::HasSubstr("--batch: wanted 1 to 1024"));
 }

@@ -196,6 +196,10 @@ TEST(Training, ItsCheckpointsAreListedGoodAndWriteText) {
   EXPECT_EQ(text.output.size(), std::string("In the \n").size() + 20);
   EXPECT_EQ(text.output, ValidUtf8(text.output)) << "after so few steps, it would not be by chance";
   EXPECT_EQ(service.Trainyard(generate).output, text.output);  // The same seed.
+  std::vector<std::string> divided = generate;
+  divided.insert(divided.end(), {"--tensor", "2"});
+  const Finished of_two = service.Trainyard(divided);
+  EXPECT_EQ(of_two.output, text.output) << of_two;
 
   // A changed weight is never used: not of the checkpoint that is named, and of a job's the one
   // before is taken.

@@ -12,11 +12,16 @@ AxisSet ExpertAxes(ExpertSplit split) {
 
 }  // namespace
 
+Mesh MeshOfTensorRanks(int tensor, const ModelConfig& model) {
+  const int kv_heads = int(FactsOf(model).kv_heads);
+  return {.tensor = tensor, .kv_replicas = tensor > kv_heads ? tensor / kv_heads : 1};
+}
+
 Mesh MeshOf(const JobConfig& job, const ModelConfig& model) {
   const ParallelismConfig& p = job.parallelism;
-  const int tensor = int(p.tensor), kv_heads = int(FactsOf(model).kv_heads);
-  return {.tensor = tensor,
-          .kv_replicas = tensor > kv_heads ? tensor / kv_heads : 1,
+  const Mesh ranks = MeshOfTensorRanks(int(p.tensor), model);
+  return {.tensor = ranks.tensor,
+          .kv_replicas = ranks.kv_replicas,
           .context = int(p.context),
           .data = int(DataParallel(job)),
           .expert = int(p.expert),

@@ -40,7 +40,8 @@ bool DividesOver(const JobConfig& job, int64_t ranks) {
 // Checks that the tensor ranks divide the sizes of the model that must be divided.
 class TensorRule {
  public:
-  TensorRule(const ModelConfig& model, int64_t rows) : rows_(rows) {
+  // `rows`: those of a micro-batch on a rank. Absent: the ranks divide any number of rows.
+  TensorRule(const ModelConfig& model, std::optional<int64_t> rows) : rows_(rows) {
     for (const Field& field : FieldsOf(model)) {
       if (field.rule.over_tensor == OverTensor::kWhole) continue;
       if (field.value == FieldValue(int64_t{0})) continue;  // Of a part that the model lacks.
@@ -55,14 +56,15 @@ class TensorRule {
 
   bool Legal(int64_t tensor) const {
     const auto divides = [&](const Size& size) { return size.Divides(tensor); };
-    return rows_ % tensor == 0 && std::all_of(divided_.begin(), divided_.end(), divides) &&
+    return rows_.value_or(0) % tensor == 0 &&
+           std::all_of(divided_.begin(), divided_.end(), divides) &&
            std::all_of(replicated_.begin(), replicated_.end(),
                        [&](const Size& size) { return divides(size) || tensor % size.value == 0; });
   }
 
   // A larger number of ranks is not legal.
   int64_t most() const {
-    int64_t most = rows_;
+    int64_t most = rows_.value_or(kMaxDevices);
     for (const Size& size : divided_) most = std::min(most, size.padded());
     return most;
   }
@@ -78,12 +80,24 @@ class TensorRule {
                         ")");
       }
     };
-    return absl::StrCat("a number that divides ", absl::StrJoin(divided_, ", ", name), " and the ",
-                        rows_, " tokens of a micro-batch on a rank",
+    const std::string rows =
+        rows_ ? absl::StrCat(" and the ", *rows_, " tokens of a micro-batch on a rank") : "";
+    return absl::StrCat("a number that divides ", absl::StrJoin(divided_, ", ", name), rows,
                         replicated_.empty()
                             ? ""
                             : absl::StrCat(", and divides ", absl::StrJoin(replicated_, ", ", name),
                                            " or is a multiple of it"));
+  }
+
+  // Returns the model with sizes padded so that so many ranks divide them, where that is possible.
+  static ModelConfig Padded(ModelConfig model, int64_t tensor) {
+    for (const Size& size : TensorRule(model, std::nullopt).divided_) {
+      if (size.padded_by == nullptr || size.Divides(tensor)) continue;
+      if (const auto multiple = size.MultipleFor(tensor)) {
+        SetField(model, size.padded_by, *multiple);
+      }
+    }
+    return model;
   }
 
  private:
@@ -110,7 +124,7 @@ class TensorRule {
       return std::nullopt;
     }
   };
-  int64_t rows_;  // Rows of a micro-batch on a rank.
+  std::optional<int64_t> rows_;
   std::vector<Size> divided_, replicated_;
 };
 
@@ -339,6 +353,22 @@ bool CheckBatch(const JobConfig& job, bool axes_legal, Violations& violations) {
 }
 
 }  // namespace
+
+absl::StatusOr<ModelConfig> DividedOverTensorRanks(const ModelConfig& model, int64_t tensor) {
+  const std::optional<ExpertFacts> experts = FactsOf(model).experts;
+  const auto legal = [&](int64_t ranks) {
+    return (!experts || experts->experts % ranks == 0) &&
+           TensorRule(TensorRule::Padded(model, ranks), std::nullopt).Legal(ranks);
+  };
+  ModelConfig padded = TensorRule::Padded(model, tensor);
+  if (legal(tensor)) return padded;
+  const TensorRule rule(padded, std::nullopt);
+  std::string wanted = rule.Text(tensor);
+  if (experts) absl::StrAppend(&wanted, ", and divides experts = ", experts->experts);
+  Violations violations;
+  violations.Add("tensor", wanted, tensor, Nearest(tensor, rule.most(), legal));
+  return violations.ToStatus();
+}
 
 int64_t LayersOfAStage(const ParallelismConfig& p, int64_t layers) {
   if (p.pipeline * p.virtual_pipeline > layers + 2) return 0;

@@ -23,23 +23,28 @@ int64_t AloneFrom(int64_t at_once, int64_t texts) {
 
 }  // namespace
 
-GrowingTexts::GrowingTexts(Executable& executable)
-    : executable_(executable),
+GrowingTexts::GrowingTexts(Executable& executable, Replay replay, int64_t texts)
+    : replay_(
+          replay
+              ? replay
+              : [&executable](
+                    int chunk,
+                    std::span<const NewToken> tokens) { ReplayTokens(executable, chunk, tokens); }),
       cache_(executable.program().cache),
       at_once_(executable.program().sequence),
+      kept_(size_t(executable.program().cached_texts)),
       rows_(RowsOfText(cache_)),
-      alone_(AloneFrom(at_once_, executable.program().cached_texts)),
-      seen_(size_t(executable.program().cached_texts)) {
+      alone_(AloneFrom(at_once_, texts > 0 ? texts : int64_t(kept_))),
+      seen_(texts > 0 ? size_t(texts) : kept_) {
   CHECK(cache_ > 0) << "a program without a cache";
-  for (const auto& [name, value] : executable_.program().inputs) {
-    if (absl::StartsWith(name, kCache)) executable_.ZeroInput(value, 0);
-  }
+  CHECK(seen_.size() <= kept_) << seen_.size() << " texts of a program for " << kept_;
+  if (!replay) ZeroCaches(executable);
 }
 
 void GrowingTexts::Read(std::span<const std::span<const int32_t>> texts,
                         const std::function<void(const Rows&)>& use) {
   CHECK(texts.size() <= places()) << texts.size() << " texts at " << places() << " places";
-  std::vector<NewToken> next(places());
+  std::vector<NewToken> next(kept_);
   Rows together = {"logits", {}};
   for (size_t i = 0; i < texts.size(); ++i) {
     if (texts[i].empty()) continue;
@@ -71,7 +76,7 @@ void GrowingTexts::Read(std::span<const std::span<const int32_t>> texts,
   if (std::all_of(next.begin(), next.end(), [](const NewToken& of) { return of.position < 0; })) {
     return;
   }
-  Replay(1, next);
+  replay_(1, next);
   if (!together.of_places.empty()) use(together);
 }
 
@@ -85,10 +90,16 @@ void GrowingTexts::ReadSeveral(size_t place, std::span<const int32_t> tokens) {
     seen.push_back(token);
   }
   several.resize(size_t(at_once_));
-  Replay(0, several);
+  replay_(0, several);
 }
 
-void GrowingTexts::Replay(int chunk, std::span<const NewToken> tokens) {
+void ZeroCaches(Executable& executable) {
+  for (const auto& [name, value] : executable.program().inputs) {
+    if (absl::StartsWith(name, kCache)) executable.ZeroInput(value, 0);
+  }
+}
+
+void ReplayTokens(Executable& executable, int chunk, std::span<const NewToken> tokens) {
   const size_t count = tokens.size();
   std::vector<int32_t> ids(count), positions(count), rows(count, -1), begins(count), ends(count);
   // Tokens that nobody reads follow the others of a text, and see nothing.
@@ -105,13 +116,18 @@ void GrowingTexts::Replay(int chunk, std::span<const NewToken> tokens) {
     last = of.first_row + of.position + 1;
     ends[i] = int32_t(last);
   }
-  const Program& program = executable_.program();
+  const Program& program = executable.program();
+  const size_t own = count / size_t(program.mesh.size(kTensorAxes));
+  const size_t first = own * size_t(program.mesh.coordinate(kTensorAxes));
   for (const auto& [name, value] : program.inputs) {
     if (program.chunk_of(program.info(value).block) != chunk) continue;
-    if (name == "tokens") executable_.WriteInput(value, 0, ids);
-    if (name == kCachePositions) executable_.WriteInput(value, 0, positions);
-    if (name == kCacheRows) executable_.WriteInput(value, 0, rows);
-    if (name == kCacheEnds) executable_.WriteInput(value, 0, ends);
+    if (name == "tokens") executable.WriteInput(value, 0, ids);
+    if (name == kCachePositions) executable.WriteInput(value, 0, positions);
+    if (name == kOwnCachePositions) {
+      executable.WriteInput(value, 0, std::span<const int32_t>(positions).subspan(first, own));
+    }
+    if (name == kCacheRows) executable.WriteInput(value, 0, rows);
+    if (name == kCacheEnds) executable.WriteInput(value, 0, ends);
     absl::string_view window_text = name;
     if (!absl::ConsumePrefix(&window_text, kCacheBegins)) continue;
     int64_t window = 0;
@@ -122,9 +138,9 @@ void GrowingTexts::Replay(int chunk, std::span<const NewToken> tokens) {
       const int64_t unseen = window > 0 ? std::max<int64_t>(0, of.position + 1 - window) : 0;
       begins[i] = int32_t(of.first_row + unseen);
     }
-    executable_.WriteInput(value, 0, begins);
+    executable.WriteInput(value, 0, begins);
   }
-  executable_.Run(Action::kForward, {.chunk = chunk});
+  executable.Run(Action::kForward, {.chunk = chunk});
 }
 
 }  // namespace trainyard

@@ -15,13 +15,30 @@
 
 namespace trainyard {
 
+// A token that a replay of a program with a cache reads.
+struct NewToken {
+  int32_t token = 0;
+  int64_t position = -1;  // -1: nobody reads this token.
+  int64_t first_row = 0;  // Of its text, in the rows that it may see.
+  int64_t cache_row = 0;  // Of its text, in the cache.
+};
+// Replays a chunk for its tokens. If tensor ranks divide the model, each calls this with the same
+// tokens.
+void ReplayTokens(Executable& executable, int chunk, std::span<const NewToken> tokens);
+// Must be called once before the first replay.
+void ZeroCaches(Executable& executable);
+
 class GrowingTexts {
  public:
   // The most tokens of a text that one replay reads, if there are several.
   static constexpr int64_t kAtOnce = 32;
+  using Replay = std::function<void(int chunk, std::span<const NewToken> tokens)>;
 
-  // `executable` was recorded with RecordOptions::cache for at most kAtOnce tokens, and is loaded.
-  explicit GrowingTexts(Executable& executable);
+  // `executable` was recorded with RecordOptions::cache for about kAtOnce tokens at most, and is
+  // loaded. `replay` calls ReplayTokens on each rank that holds a part of the model, and all of
+  // these have called ZeroCaches. Null: this rank holds all of it, and its caches are set to zero.
+  // `texts`: how many texts there are at most; 0: as many as the program keeps.
+  explicit GrowingTexts(Executable& executable, Replay replay = nullptr, int64_t texts = 0);
 
   // How many texts there are at most.
   size_t places() const { return seen_.size(); }
@@ -44,19 +61,12 @@ class GrowingTexts {
   void Forget(size_t place) { seen_[place].clear(); }
 
  private:
-  struct NewToken {
-    int32_t token = 0;
-    int64_t position = -1;  // -1: nobody reads this token.
-    int64_t first_row = 0;  // Of its text, in the rows that it may see.
-    int64_t cache_row = 0;  // Of its text, in the cache.
-  };
-
   void ReadSeveral(size_t place, std::span<const int32_t> tokens);
-  void Replay(int chunk, std::span<const NewToken> tokens);
 
-  Executable& executable_;
+  const Replay replay_;
   const int64_t cache_;
   const int64_t at_once_;
+  const size_t kept_;                       // Texts of the program.
   const int64_t rows_;                      // Of a text in the cache.
   const int64_t alone_;                     // More new tokens are read by themselves.
   std::vector<std::vector<int32_t>> seen_;  // The tokens that were read.

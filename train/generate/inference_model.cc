@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "common/bytes.h"
@@ -12,17 +12,14 @@
 #include "common/status_macros.h"
 #include "models/arch/registry.h"
 #include "models/model.h"
-#include "train/checkpoint/adapter_of.h"
 #include "train/checkpoint/load.h"
+#include "train/config/validate_layout.h"
 #include "train/generate/tokenizer_of.h"
-#include "train/step/snapshot.h"
 
 namespace trainyard {
 namespace {
 
 constexpr int64_t kDefaultWindow = 256;  // For checkpoints without this number.
-// Memory of a GPU that is left for the scratch memory of kernels and of NVIDIA's libraries.
-constexpr size_t kLeftOnGpu = size_t{1} << 30;
 
 absl::Status Validate(const InferenceModel::Options& options, const ModelConfig& model) {
   // The checkpoint names its own model, and may come from anywhere.
@@ -43,7 +40,8 @@ absl::Status Validate(const InferenceModel::Options& options, const ModelConfig&
                                                    " tokens, found ", options.window));
   }
   CHECK(options.texts > 0 && options.texts <= InferenceModel::kMostTexts) << options.texts;
-  return absl::OkStatus();
+  if (options.gang == nullptr) return absl::OkStatus();
+  return DividedOverTensorRanks(model, options.gang->size()).status();
 }
 
 // The tokens asked for, or as in training.
@@ -53,82 +51,69 @@ int64_t WindowOf(const InferenceModel::Options& options, const RunState& state) 
                   FactsOf(state.model).max_sequence);
 }
 
-// What is nobody's choice leaves half of the memory to other programs.
-uint64_t MemoryOf(const InferenceModel::Options& options) {
-  if (options.memory_bytes > 0) return options.memory_bytes;
-  return AvailableMemoryBytes() / (options.fewer_texts ? 2 : 1);
+int64_t RanksOf(const InferenceModel::Options& options) {
+  return options.gang == nullptr ? 1 : options.gang->size();
 }
 
-// Returns a program of options.texts texts, or of as many as fit into the memory.
-absl::StatusOr<Program> FitTexts(const InferenceModel::Options& options, const Model& model,
-                                 const RecordOptions& record, uint64_t memory) {
-  const auto record_for = [&](int64_t texts) {
-    RecordOptions several = record;
-    several.cached_texts = texts;
-    return RecordInference(model, several);
+int64_t RoundUp(int64_t number, int64_t unit) { return (number + unit - 1) / unit * unit; }
+
+// Of one rank. What is nobody's choice leaves half of the memory to other programs.
+uint64_t MemoryOf(const InferenceModel::Options& options) {
+  if (options.memory_bytes > 0) return options.memory_bytes;
+  return AvailableMemoryBytes() / (options.fewer_texts ? 2 : 1) / uint64_t(RanksOf(options));
+}
+
+// Returns sizes.texts, or as many texts as fit into the memory of a rank. The ranks divide either.
+absl::StatusOr<int64_t> FitTexts(const InferenceModel::Options& options,
+                                 const Checkpoint& checkpoint, const PartSizes& sizes,
+                                 uint64_t memory) {
+  const auto bytes = [&](int64_t texts) -> absl::StatusOr<size_t> {
+    PartSizes several = sizes;
+    several.texts = texts;
+    ASSIGN_OR_RETURN(const PartRecord record, RecordOf(checkpoint, several, options.gang));
+    return PlanMemory(RecordInference(*CreateModel(record.model), record.options)).total_bytes();
   };
-  Program program = record_for(options.texts);
-  if (options.texts == 1) return program;
-  const auto bytes = [&](int64_t texts) { return PlanMemory(record_for(texts)).total_bytes(); };
-  const size_t all = PlanMemory(program).total_bytes();
-  if (all <= memory) return program;
-  const size_t one = bytes(1), each = (all - one) / size_t(options.texts - 1);
-  const int64_t most = memory > one ? 1 + int64_t((memory - one) / std::max<size_t>(1, each)) : 1;
-  if (options.fewer_texts) return record_for(most);
+  const int64_t least = RanksOf(options);
+  if (sizes.texts == least) return least;
+  ASSIGN_OR_RETURN(const size_t all, bytes(sizes.texts));
+  if (all <= memory) return sizes.texts;
+  ASSIGN_OR_RETURN(const size_t some, bytes(least));
+  const size_t each = (all - some) / size_t(sizes.texts - least);
+  const int64_t further =
+      memory > some ? int64_t((memory - some) / std::max<size_t>(1, each)) / least * least : 0;
+  const int64_t most = least + further;
+  if (options.fewer_texts) return most;
   return absl::FailedPreconditionError(absl::StrCat(
       "batch: wanted at most ", most, " texts at once for ", FormatBytes(double(memory)),
-      " of memory, since the model takes ", FormatBytes(double(one)), " with one text, and ",
-      FormatBytes(double(each)), " for each further one; found ", options.texts,
+      " of memory", least == 1 ? "" : " of each rank", ", since the model takes ",
+      FormatBytes(double(some)), " with ", least == 1 ? "one text" : absl::StrCat(least, " texts"),
+      ", and ", FormatBytes(double(each)), " for each further one; found ", options.texts,
       "; a shorter --window takes less"));
 }
 
-// `record` lacks the precision.
-absl::StatusOr<std::unique_ptr<Executable>> LoadModel(const Checkpoint& checkpoint,
-                                                      RecordOptions record, bool narrow,
-                                                      const Backend& backend,
-                                                      const InferenceModel::Options& options) {
-  const std::vector<StoredTensor>& tensors = checkpoint.manifest().tensors;
-  const bool f64 = std::any_of(tensors.begin(), tensors.end(), [](const StoredTensor& tensor) {
-    return tensor.kind == TensorKind::kParameter && tensor.dtype == DType::kF64;
-  });
-  record.precision = f64 ? Precision::F64() : Precision::F32();
-  record.adapter = AdapterOf(checkpoint);
-  // Norms of an adapted weight are of numbers as wide as its adapter's.
-  if (narrow && !f64 && !record.adapter.magnitudes) {
-    record.precision = record.precision.WithNarrowWeights();
-  }
-  const bool gpu = backend.device() == DeviceKind::kCuda;
-  if (gpu && f64) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        options.checkpoint, ": wanted weights in f32 or bf16 for a GPU, found f64; --device cpu"));
-  }
-  const uint64_t memory = gpu ? std::numeric_limits<uint64_t>::max() : MemoryOf(options);
-  ASSIGN_OR_RETURN(Program program,
-                   FitTexts(options, *CreateModel(checkpoint.state().model), record, memory));
-  const MemoryPlan plan = PlanMemory(program);
-  absl::StatusOr<std::unique_ptr<Executable>> executable =
-      Executable::Create(std::move(program), plan, backend, options.threads, {});
-  if (gpu) {
-    // How much memory a GPU has left is seen when it is asked for some.
-    const bool fits = executable.ok() && backend.Allocate(kLeftOnGpu).ok();
-    if (!fits && options.fewer_texts && options.texts > 1) {
-      InferenceModel::Options half = options;
-      half.texts = options.texts / 2;
-      executable = absl::CancelledError();  // Frees its memory.
-      return LoadModel(checkpoint, record, narrow, backend, half);
-    }
-    if (!fits) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "batch: wanted fewer texts at once, a shorter --window or a GPU with more memory, since ",
-          options.texts, options.texts == 1 ? " text takes " : " texts take ",
-          FormatBytes(double(plan.total_bytes())), " and ", FormatBytes(double(kLeftOnGpu)),
-          " beside it, which the GPU does not have"));
-    }
-  }
-  RETURN_IF_ERROR(executable.status());
-  RETURN_IF_ERROR(LoadSnapshot(checkpoint, LoadWhat::kParameters, **executable));
-  (*executable)->Run(Action::kPrepare);
-  return executable;
+// Returns the window as a number of tokens that the ranks divide. INVALID_ARGUMENT: the model has
+// no such window.
+absl::StatusOr<int64_t> DividedWindow(int64_t window, const InferenceModel::Options& options,
+                                      const ModelConfig& model) {
+  const int64_t most = FactsOf(model).max_sequence, ranks = RanksOf(options);
+  const int64_t divided = RoundUp(window, ranks);
+  if (divided <= most) return divided;
+  return absl::InvalidArgumentError(absl::StrCat("window: wanted at most ", most / ranks * ranks,
+                                                 " tokens, which ", ranks,
+                                                 " tensor ranks divide, found ", window));
+}
+
+// What the model is recorded for, apart from the number of texts.
+absl::StatusOr<PartSizes> SizesOf(const InferenceModel::Options& options, InferenceModel::Use use,
+                                  const Checkpoint& checkpoint, const Backend& backend) {
+  const int64_t window = WindowOf(options, checkpoint.state());
+  const bool grows = use == InferenceModel::Use::kGrowing;
+  PartSizes sizes = {.cache = grows ? window : 0};
+  ASSIGN_OR_RETURN(sizes.sequence,
+                   DividedWindow(grows ? std::min(window, GrowingTexts::kAtOnce) : window, options,
+                                 checkpoint.state().model));
+  sizes.narrow = grows && checkpoint.state().bf16_weights && backend.device() == DeviceKind::kCpu;
+  return sizes;
 }
 
 }  // namespace
@@ -143,52 +128,62 @@ absl::StatusOr<InferenceModel> InferenceModel::Load(const Options& options, Use 
     loaded.checkpoint_ = checkpoint.path();
     loaded.vocab_ = size_t(FactsOf(model).vocab);
     loaded.window_ = WindowOf(options, checkpoint.state());
-    RecordOptions record = {.sequence = loaded.window_};
-    if (use == Use::kGrowing) {
-      record = {.sequence = std::min(loaded.window_, GrowingTexts::kAtOnce),
-                .cache = loaded.window_};
+    ASSIGN_OR_RETURN(PartSizes sizes, SizesOf(options, use, checkpoint, backend));
+    sizes.texts = RoundUp(options.texts, RanksOf(options));
+    ASSIGN_OR_RETURN(const PartRecord record, RecordOf(checkpoint, sizes, options.gang));
+    const bool gpu = backend.device() == DeviceKind::kCuda;
+    if (gpu && record.options.precision.activation == DType::kF64) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(options.checkpoint,
+                       ": wanted weights in f32 or bf16 for a GPU, found f64; --device cpu"));
     }
-    const bool narrow = use == Use::kGrowing && checkpoint.state().bf16_weights &&
-                        backend.device() == DeviceKind::kCpu;
-    ASSIGN_OR_RETURN(loaded.executable_, LoadModel(checkpoint, record, narrow, backend, options));
+    if (!gpu) {
+      ASSIGN_OR_RETURN(sizes.texts, FitTexts(options, checkpoint, sizes, MemoryOf(options)));
+    }
+    ASSIGN_OR_RETURN(loaded.part_, ModelPart::Load(checkpoint, sizes, options.fewer_texts,
+                                                   {.backend = backend, .threads = options.threads},
+                                                   options.gang));
     return absl::OkStatus();
   };
   ASSIGN_OR_RETURN(const ChosenCheckpoint chosen, FindCheckpoint(options.checkpoint, load));
   for (const std::string& reason : chosen.refused) {
     LogWarning("checkpoint_refused", {{"reason", reason}});
   }
-  const Program& program = loaded.executable_->program();
-  loaded.columns_ = size_t(program.info(program.outputs.at("logits")).shape[1]);
-  loaded.texts_ = size_t(program.cached_texts);
-  if (program.cache > 0) loaded.growing_.emplace(*loaded.executable_);
+  const Program& program = loaded.part_->program();
+  loaded.columns_ = size_t(loaded.part_->columns());
+  if (program.cache == 0) return loaded;
+  loaded.texts_ = size_t(std::min(options.texts, program.cached_texts));
+  ModelPart* const part = loaded.part_.get();
+  const auto replay = [part](int chunk, std::span<const NewToken> tokens) {
+    part->Replay(chunk, tokens);
+  };
+  loaded.growing_.emplace(part->executable(), replay, int64_t(loaded.texts_));
   return loaded;
 }
 
 void InferenceModel::Run(std::span<const int32_t> tokens) {
-  CHECK(!growing_ && texts_ == 1 && !tokens.empty() && int64_t(tokens.size()) <= window_)
-      << tokens.size();
-  // A token does not see those after it, because attention is causal.
-  std::vector<int32_t> padded(static_cast<size_t>(window_));
-  std::copy(tokens.begin(), tokens.end(), padded.begin());
-  executable_->WriteInput("tokens", 0, padded);
-  executable_->Run(Action::kForward);
-  ReadLogits("logits");
+  CHECK(!growing_ && !tokens.empty() && int64_t(tokens.size()) <= window_) << tokens.size();
+  part_->Run(tokens);
+  std::vector<int64_t> rows(tokens.size());
+  std::iota(rows.begin(), rows.end(), int64_t{0});
+  part_->ReadLogits("logits", rows, logits_);
 }
 
 void InferenceModel::Read(std::span<const std::span<const int32_t>> texts) {
   after_.resize(texts_ * columns_);
   is_read_.assign(texts_, false);
   CHECK(growing_.has_value()) << "loaded to read whole windows";
-  growing_->Read(texts, [&](const GrowingTexts::Rows& rows) {
-    ReadLogits(rows.output);
-    for (const auto& [place, row] : rows.of_places) Keep(place, row);
+  growing_->Read(texts, [&](const GrowingTexts::Rows& of) {
+    std::vector<int64_t> rows;
+    for (const auto& [place, row] : of.of_places) rows.push_back(row);
+    part_->ReadLogits(of.output, rows, logits_);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const size_t place = of.of_places[i].first;
+      std::copy_n(logits_.begin() + ptrdiff_t(i * columns_), columns_,
+                  after_.begin() + ptrdiff_t(place * columns_));
+      is_read_[place] = true;
+    }
   });
-}
-
-void InferenceModel::Keep(size_t place, int64_t row) {
-  std::copy_n(logits_.begin() + row * int64_t(columns_), columns_,
-              after_.begin() + ptrdiff_t(place * columns_));
-  is_read_[place] = true;
 }
 
 std::span<const float> InferenceModel::After(size_t place) const {
@@ -198,17 +193,6 @@ std::span<const float> InferenceModel::After(size_t place) const {
 
 void InferenceModel::Forget(size_t place) {
   if (growing_) growing_->Forget(place);
-}
-
-void InferenceModel::ReadLogits(const std::string& output) {
-  const ValueInfo& info = executable_->program().info(executable_->program().outputs.at(output));
-  logits_.resize(size_t(info.shape.elements()));
-  if (info.dtype != DType::kF64) {
-    return executable_->ReadOutput(output, 0, logits_.data(), logits_.size() * sizeof(float));
-  }
-  std::vector<double> wide(logits_.size());
-  executable_->ReadOutput(output, 0, wide.data(), wide.size() * sizeof(double));
-  std::transform(wide.begin(), wide.end(), logits_.begin(), [](double x) { return float(x); });
 }
 
 std::span<const float> InferenceModel::Logits(size_t i) const {

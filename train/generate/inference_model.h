@@ -11,8 +11,9 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/device/backend.h"
-#include "models/program/executable.h"
 #include "train/generate/growing_texts.h"
+#include "train/generate/model_part.h"
+#include "train/generate/tensor_gang.h"
 #include "train/tokenizer/open_tokenizer.h"
 
 namespace trainyard {
@@ -30,6 +31,9 @@ class InferenceModel {
     // Memory that the model may take on a CPU, in bytes; 0: what the machine has available, and
     // half of this if fewer_texts. On a GPU: what is free.
     uint64_t memory_bytes = 0;
+    // The ranks that hold the model together, of which this is rank 0; the others must call
+    // FollowLeader. Must outlive the model. Null: this rank is alone.
+    TensorGang* gang = nullptr;
   };
   static constexpr int64_t kMostTexts = 1024;
 
@@ -41,7 +45,8 @@ class InferenceModel {
   // in bf16 as they are (RunState::bf16_weights). Errors: those of FindCheckpoint and TokenizerOf.
   // INVALID_ARGUMENT: the model reads no text, is not made for such a window, or has weights in f64
   // and the backend is a GPU. FAILED_PRECONDITION: so many texts do not fit into memory; of a CPU
-  // the message has how many do. RESOURCE_EXHAUSTED: one text does not fit. May throw DeviceError.
+  // the message has how many do. RESOURCE_EXHAUSTED: one text does not fit. Of a gang: those of
+  // ModelPart::Load. May throw DeviceError.
   static absl::StatusOr<InferenceModel> Load(const Options& options, Use use,
                                              const Backend& backend);
 
@@ -73,18 +78,15 @@ class InferenceModel {
   void Forget(size_t place);
 
  private:
-  void ReadLogits(const std::string& output);
-  void Keep(size_t place, int64_t row);  // Of the logits of the last replay.
-
   OpenedTokenizer opened_;
   std::string checkpoint_;
-  std::unique_ptr<Executable> executable_;
+  std::unique_ptr<ModelPart> part_;
   std::optional<GrowingTexts> growing_;  // For Use::kGrowing.
   int64_t window_ = 0;
   size_t vocab_ = 0;    // Of the model.
   size_t columns_ = 0;  // Those after the vocabulary are padding.
   size_t texts_ = 1;
-  std::vector<float> logits_;  // [tokens of the last replay, columns]
+  std::vector<float> logits_;  // [rows read last, columns]
   std::vector<float> after_;   // [texts, columns]
   std::vector<bool> is_read_;  // [texts]
 };

@@ -11,28 +11,21 @@
 #include "absl/time/clock.h"
 #include "common/log.h"
 #include "common/status_macros.h"
-#include "kernels/collective/gloo.h"
-#include "kernels/collective/local.h"
-#include "kernels/collective/staged.h"
+#include "kernels/collective/rendezvous.h"
 #include "kernels/device/narrow.h"
 #include "kernels/rates/matrix_rate.h"
 #include "train/config/precision.h"
-#include "train/step/agree.h"
 #include "worker/channel/client.h"
-#include "worker/channel/patience.h"
 #include "worker/channel/unsent.h"
 #include "worker/trainer/affinity.h"
 #include "worker/trainer/flight_log.h"
 #include "worker/trainer/heartbeat.h"
 #include "worker/trainer/nccl_trace.h"
+#include "worker/trainer/peers.h"
 #include "worker/trainer/progress.h"
 
 namespace trainyard {
 namespace {
-
-// Ranks of two releases meet only if they call the same collectives in the same order, and would
-// wait for each other otherwise. A release that changes the calls changes the number.
-constexpr char kWorldName[] = "gloo-3";
 
 // How long to wait at the end for the daemon's acknowledgements, if there is a daemon. The rest is
 // in a file for the next daemon.
@@ -144,78 +137,6 @@ std::string UnsentPath(const RankConfig& rank) {
   return (std::filesystem::path(rank.exit_report).parent_path() / channel::kUnsentName).string();
 }
 
-channel::Patience PatienceOf(const RankConfig& rank) {
-  return rank.patience_seconds ? channel::Patience(absl::Seconds(*rank.patience_seconds))
-                               : channel::Patience();
-}
-
-// The worlds in which the ranks meet. A single rank has none. Later members use earlier ones.
-struct Peers {
-  std::unique_ptr<LocalWorld> alone;
-  std::unique_ptr<Rendezvous> rendezvous;
-  std::unique_ptr<CollectiveWorld> gloo;
-  std::unique_ptr<CollectiveWorld> of_device;  // Only on a GPU.
-  bool nccl = false;                           // Whether tensors go through NCCL.
-
-  CollectiveWorld& host() const { return gloo ? *gloo : alone->world(0); }
-  CollectiveWorld& world() const { return of_device ? *of_device : host(); }
-};
-
-// Whether each rank has its own GPU, which NCCL requires.
-absl::StatusOr<bool> HasGpuOfItsOwn(const RankConfig& rank, CollectiveWorld& host) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<Collective> everyone, host.Everyone());
-  std::vector<std::string> gpus = GatherText(*everyone, rank.device_uuid, 0);
-  std::sort(gpus.begin(), gpus.end());
-  const bool distinct = std::adjacent_find(gpus.begin(), gpus.end()) == gpus.end();
-  return BroadcastText(*everyone, distinct ? "distinct" : "", 0) == "distinct";
-}
-
-// Returns the world for tensors on GPUs. It uses NCCL, or the host if ranks share a GPU.
-absl::StatusOr<std::unique_ptr<CollectiveWorld>> WorldOfGpu(const RankConfig& rank,
-                                                            const RankDevice& device,
-                                                            Peers& peers) {
-  if (rank.world > 1) {
-    ASSIGN_OR_RETURN(const bool own, HasGpuOfItsOwn(rank, *peers.gloo));
-    if (own && device.create_nccl_world != nullptr) {
-      peers.nccl = true;
-      return CreateDeviceWorld(*peers.gloo,
-                               device.create_nccl_world({.rank = int(rank.rank),
-                                                         .size = int(rank.world),
-                                                         .timeout = PatienceOf(rank).ForPeers()},
-                                                        *peers.rendezvous));
-    }
-  }
-  return CreateStagedWorld(peers.host(), *device.backend);
-}
-
-absl::StatusOr<Peers> Meet(const RankConfig& rank, const RankDevice& device,
-                           channel::ChannelClient* client) {
-  Peers peers;
-  const bool gpu = device.backend->device() == DeviceKind::kCuda;
-  if (rank.world == 1) {
-    peers.alone = std::make_unique<LocalWorld>(1);
-    if (gpu) {
-      ASSIGN_OR_RETURN(peers.of_device, WorldOfGpu(rank, device, peers));
-    }
-    return peers;
-  }
-  if (client == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rank.socket: ", rank.world, " ranks need one to find each other"));
-  }
-  peers.rendezvous = std::make_unique<SocketRendezvous>(*client);
-  ASSIGN_OR_RETURN(peers.gloo, CreateGlooWorld({.rank = int(rank.rank),
-                                                .size = int(rank.world),
-                                                .interface = rank.interface,
-                                                .name = kWorldName,
-                                                .timeout = PatienceOf(rank).ForPeers()},
-                                               *peers.rendezvous));
-  if (gpu) {
-    ASSIGN_OR_RETURN(peers.of_device, WorldOfGpu(rank, device, peers));
-  }
-  return peers;
-}
-
 }  // namespace
 
 absl::StatusOr<TrainingResult> RunRankProcess(const TrainerConfig& config, const RankDevice& device,
@@ -261,7 +182,13 @@ absl::StatusOr<TrainingResult> RunRankProcess(const TrainerConfig& config, const
       .open_lines = options.open_lines,
       .open_prompts = options.open_prompts,
       .before_attempt = options.before_attempt};
-  ASSIGN_OR_RETURN(const Peers peers, Meet(rank, device, client.get()));
+  if (rank.world > 1 && client == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank.socket: ", rank.world, " ranks need one to find each other"));
+  }
+  ASSIGN_OR_RETURN(const Peers peers,
+                   Meet(rank, device,
+                        client == nullptr ? nullptr : std::make_unique<SocketRendezvous>(*client)));
   if (WantsNcclTrace(config) && !peers.nccl) {
     LogWarning("nccl_not_traced",
                {{"because", "CPU ranks and ranks that share a GPU have no NCCL"}});

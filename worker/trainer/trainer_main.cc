@@ -39,6 +39,7 @@
 #include "worker/sandbox/sandbox.h"
 #include "worker/trainer/exit_report.h"
 #include "worker/trainer/flight_log.h"
+#include "worker/trainer/machine_ranks.h"
 #include "worker/trainer/nccl_interface.h"
 #include "worker/trainer/nccl_trace.h"
 #include "worker/trainer/rank_process.h"
@@ -59,8 +60,11 @@ struct Flags {
   std::string data, choices, field = "text";  // For --evaluate.
   std::string chats;                          // For both.
   std::string fault;
-  std::string device;  // "": as the mode has it.
-  std::string dump;    // A job spec; empty: not requested.
+  std::string device;      // "": as the mode has it.
+  int tensor = 1;          // Ranks that hold the model together, for --generate and --evaluate.
+  int follow = 0;          // This process is one of them; 0: it is not, or leads them.
+  std::string rendezvous;  // For --follow.
+  std::string dump;        // A job spec; empty: not requested.
   int64_t dump_rank = 0;
 };
 
@@ -154,7 +158,7 @@ int Write(Flags& flags, const Backend& backend) {
 }
 
 // Prints one object of JSON.
-int Evaluate(const Flags& flags, const Backend& backend) {
+int Evaluate(Flags& flags, const Backend& backend) {
   absl::StatusOr<InferenceModel> model =
       InferenceModel::Load(flags.model, InferenceModel::Use::kWhole, backend);
   if (!model.ok()) return Fail(model.status());
@@ -193,16 +197,50 @@ int Evaluate(const Flags& flags, const Backend& backend) {
   return 0;
 }
 
+MachineRanks RanksOf(const Flags& flags) {
+  MachineRanks ranks = {.size = flags.tensor,
+                        .device = flags.device.empty() ? "cpu" : flags.device,
+                        .threads = flags.model.threads};
+  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) ranks.gpus = visible;
+  return ranks;
+}
+
+// Uses the model as rank 0 of several.
+int LeadAndUse(Flags& flags, std::unique_ptr<FollowerProcesses>& followers,
+               int (*use)(Flags&, const Backend&)) {
+  absl::StatusOr<MachineRank> rank = LeadRanks(RanksOf(flags), followers);
+  if (!rank.ok()) return Fail(rank.status());
+  flags.model.gang = flags.text.model.gang = rank->gang.get();
+  flags.model.threads = flags.text.model.threads = rank->threads;
+  const int code = use(flags, *rank->device.backend);
+  EndRanks(*std::move(rank), *followers);
+  return code;
+}
+
 // For --generate and --evaluate.
 int UseModel(Flags& flags) {
+  const auto use = flags.evaluate.empty() ? Write : Evaluate;
+  std::unique_ptr<FollowerProcesses> followers;
   try {
+    if (flags.tensor > 1) return LeadAndUse(flags, followers, use);
     const absl::StatusOr<RankDevice> device =
         DeviceNamed(flags.device.empty() ? "cpu" : flags.device);
     if (!device.ok()) return Fail(device.status());
-    const Backend& backend = *device->backend;
-    return flags.evaluate.empty() ? Write(flags, backend) : Evaluate(flags, backend);
+    return use(flags, *device->backend);
   } catch (const DeviceError& error) {
-    return Fail(absl::InternalError(error.what()));
+    const std::string lost = followers ? followers->Ended(absl::Seconds(1)) : "";
+    return Fail(absl::InternalError(absl::StrCat(lost, lost.empty() ? "" : ": ", error.what())));
+  }
+}
+
+// For --follow.
+int Follow(const Flags& flags) {
+  try {
+    const absl::Status status = FollowAsRank(flags.follow, flags.rendezvous, RanksOf(flags));
+    if (status.ok()) return 0;
+    return Fail(absl::InternalError(absl::StrCat("rank ", flags.follow, ": ", status.message())));
+  } catch (const DeviceError& error) {
+    return Fail(absl::InternalError(absl::StrCat("rank ", flags.follow, ": ", error.what())));
   }
 }
 
@@ -354,6 +392,18 @@ void AddGenerate(CLI::App& app, Flags& flags) {
   app.add_option("--window", flags.model.window, "Tokens that the model sees at once");
 }
 
+void AddRanks(CLI::App& app, Flags& flags) {
+  app.add_option("--tensor", flags.tensor,
+                 "For --generate and --evaluate: how many ranks of this machine hold the model "
+                 "together, each a part of every tensor")
+      ->check(CLI::Range(1, kMostTensorRanks));
+  auto* rendezvous =
+      app.add_option("--rendezvous", flags.rendezvous, "For --follow: where to meet");
+  app.add_option("--follow", flags.follow,
+                 "Be this rank of a program with --tensor, which starts its others so")
+      ->needs(rendezvous);
+}
+
 int Main(int argc, char** argv) {
   Flags flags;
   flags.model.threads = DefaultThreads();
@@ -363,6 +413,7 @@ int Main(int argc, char** argv) {
   app.add_flag("--measure", flags.measure,
                "Print the matrix rate of each dtype, in FLOP/s, as JSON");
   AddGenerate(app, flags);
+  AddRanks(app, flags);
   app.add_option("--evaluate", flags.evaluate, "Print how well this checkpoint's model predicts");
   app.add_option("--data", flags.data,
                  "For --evaluate: a text, or .jsonl with a text in each line");
@@ -393,16 +444,19 @@ int Main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   const int modes = int(config->count() > 0) + int(flags.measure) + int(!flags.generate.empty()) +
-                    int(!flags.evaluate.empty()) + int(!flags.dump.empty());
+                    int(!flags.evaluate.empty()) + int(!flags.dump.empty()) + int(flags.follow > 0);
   if (modes != 1) {
-    std::cerr << "error: wanted one of CONFIG, --measure, --generate, --evaluate and --dump-program"
+    std::cerr << "error: wanted one of CONFIG, --measure, --generate, --evaluate, --follow and "
+                 "--dump-program"
               << '\n';
     return 2;
   }
-  EnsurePassiveWaiting(argv, !flags.generate.empty() || !flags.evaluate.empty());
+  const bool uses = !flags.generate.empty() || !flags.evaluate.empty() || flags.follow > 0;
+  EnsurePassiveWaiting(argv, uses);
   PrepareForCuda();
   if (!flags.dump.empty()) return Dump(flags);
   if (flags.measure) return Measure(flags.model.threads);
+  if (flags.follow > 0) return Follow(flags);
   flags.model.checkpoint = flags.generate.empty() ? flags.evaluate : flags.generate;
   flags.text.model = flags.model;
   if (!flags.evaluate.empty() || !flags.generate.empty()) return UseModel(flags);

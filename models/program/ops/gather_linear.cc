@@ -10,9 +10,10 @@
 //
 // Each is the backward of the other. The gathered x is not kept: for the weight's gradient, x
 // travels round again. Products of operands with scales are not done in pieces: x is gathered
-// before the product, or the result is scattered after it. Sources: Korthikanti et al. 2022,
-// arXiv:2205.05198, section 4.2.2; Wang et al. 2023, doi:10.1145/3567955.3567959. Letters: n ranks,
-// T rows of one, K summed, N columns.
+// before the product, or the result is scattered after it. Nor are those of a program with a cache,
+// whose few rows take as long as reading the weight, because each piece would read it again.
+// Sources: Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2; Wang et al. 2023,
+// doi:10.1145/3567955.3567959. Letters: n ranks, T rows of one, K summed, N columns.
 #include <sstream>
 
 #include "kernels/elementwise/copy_columns.h"
@@ -296,11 +297,16 @@ std::vector<Value> LinearScatterOp::Backward(Recorder& recorder, const Instance&
   return {dx[GatherLinearOp::kY], {}};
 }
 
+// Whether one piece travels while the product of another is computed.
+bool InPieces(const Recorder& recorder, ProductKind kind, AxisSet axes) {
+  return !axes.empty() && !recorder.precision().HasScales(kind) && recorder.program().cache == 0;
+}
+
 }  // namespace
 
 Value GatherLinear(Recorder& recorder, ProductKind kind, const LinearOperands& of, AxisSet axes) {
   axes = axes & recorder.mesh().active();
-  if (axes.empty() || recorder.precision().HasScales(kind)) {
+  if (!InPieces(recorder, kind, axes)) {
     return Linear(recorder, kind, AllGather(recorder, of.x, axes), of.weight, of.bias);
   }
   std::vector<Value> inputs = {of.x, of.weight};
@@ -310,7 +316,7 @@ Value GatherLinear(Recorder& recorder, ProductKind kind, const LinearOperands& o
 
 Value GatherLogits(Recorder& recorder, Value x, Value weight, AxisSet axes) {
   axes = axes & recorder.mesh().active();
-  if (axes.empty() || recorder.precision().HasScales(ProductKind::kHead)) {
+  if (!InPieces(recorder, ProductKind::kHead, axes)) {
     return Linear(recorder, ProductKind::kHead, AllGather(recorder, x, axes), weight);
   }
   return EmitGather(recorder, {ProductKind::kHead, Role::kForward}, {x, weight}, axes)[0];
@@ -318,7 +324,7 @@ Value GatherLogits(Recorder& recorder, Value x, Value weight, AxisSet axes) {
 
 Value LinearScatter(Recorder& recorder, ProductKind kind, Value x, Value weight, AxisSet axes) {
   axes = axes & recorder.mesh().active();
-  if (axes.empty() || recorder.precision().HasScales(kind)) {
+  if (!InPieces(recorder, kind, axes)) {
     return ReduceScatter(recorder, Linear(recorder, kind, x, weight), axes);
   }
   return EmitScatter(recorder, {kind, Role::kForward}, x, weight, axes);

@@ -42,9 +42,12 @@ Value CachePositions(Recorder& recorder) {
 }
 
 Value Positions(Recorder& recorder, Value tokens) {
-  if (recorder.program().cache > 0) return CachePositions(recorder);
   const Mesh& mesh = recorder.mesh();
   const int64_t rows = recorder.info(tokens).shape.elements() / mesh.size(kTensorAxes);
+  if (recorder.program().cache > 0) {
+    if (mesh.size(kTensorAxes) == 1) return CachePositions(recorder);
+    return recorder.Input(kOwnCachePositions, {rows}, DType::kI32, recorder.info(tokens).varying);
+  }
   const auto op =
       std::make_shared<PositionsOp>(recorder.part(), mesh.coordinate(kTensorAxes) * rows);
   std::vector<Value> inputs = {tokens};

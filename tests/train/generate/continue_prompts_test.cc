@@ -10,40 +10,10 @@
 #include <map>
 
 #include "gmock/gmock.h"
-#include "models/arch/registry.h"
-#include "tests/families/family_case.h"
-#include "tests/models/hf/files.h"
-#include "tests/train/step/run_job.h"
+#include "tests/train/generate/byte_model.h"
 
 namespace trainyard::testing {
 namespace {
-
-std::vector<std::string> Decoders() {
-  std::vector<std::string> families;
-  for (const Family& family : Families()) {
-    if (CaseOf(family.name).is_decoder) families.push_back(family.name);
-  }
-  return families;
-}
-
-// A model of bytes in f64, with a window of 12.
-std::string CheckpointOf(const std::string& name) {
-  JobConfig job = TinyJob(FreshDirectory("continue_" + name));
-  auto& [family, fields] = *job.model.architecture;
-  family = name;
-  fields["vocab"] = int64_t{256};
-  const ModelConfig& defaults = FindFamily(family)->defaults;
-  if (FactsOf(defaults).experts) {
-    fields["moe.experts"] = 4, fields["moe.top_k"] = 2, fields["moe.expert_ffn"] = 8;
-    fields["moe.aux_loss"] = 0.01;
-  }
-  for (const auto& [field, value] : CaseOf(family).emulated) fields[field] = value;
-  std::erase_if(fields, [&](const auto& field) { return !HasField(defaults, field.first); });
-  job.optimizer.options["learning_rate"] = 0.1;
-  const RankRun run = RunJob(job)[0];
-  CHECK(run.status.ok()) << run.status;
-  return job.checkpoint->directory;
-}
 
 struct Written {
   std::string text;

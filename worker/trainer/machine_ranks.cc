@@ -1,0 +1,95 @@
+#include "worker/trainer/machine_ranks.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/time.h"
+#include "common/status_macros.h"
+#include "train/generate/model_part.h"
+#include "worker/trainer/nccl_interface.h"
+
+namespace trainyard {
+namespace {
+
+constexpr char kVisible[] = "CUDA_VISIBLE_DEVICES";
+
+// How long a follower waits for what rank 0 does next: rank 0 may wait for whoever reads its
+// output. If rank 0 ends, the follower does, too.
+constexpr absl::Duration kFollowersPatience = absl::Hours(24 * 7);
+// How long rank 0 waits for the followers at the end.
+constexpr absl::Duration kFarewell = absl::Seconds(10);
+
+// Returns the GPU of each rank.
+absl::StatusOr<std::vector<std::string>> GpusOf(const MachineRanks& ranks) {
+  std::vector<std::string> gpus;
+  if (ranks.gpus) gpus = absl::StrSplit(*ranks.gpus, ',', absl::SkipWhitespace());
+  for (int i = 0; !ranks.gpus && i < ranks.size; ++i) gpus.push_back(absl::StrCat(i));
+  if (gpus.size() >= size_t(ranks.size)) return gpus;
+  return absl::InvalidArgumentError(absl::StrCat("tensor: wanted at most ", gpus.size(),
+                                                 " ranks, one for each GPU of ", kVisible,
+                                                 ", found ", ranks.size));
+}
+
+absl::StatusOr<MachineRank> Meet(int number, const MachineRanks& ranks, RankDevice device,
+                                 const std::string& gpu, std::unique_ptr<Rendezvous> rendezvous) {
+  RankConfig config;
+  config.rank = number;
+  config.world = ranks.size;
+  config.device_kind = device.backend->device();
+  if (number > 0) config.patience_seconds = absl::ToDoubleSeconds(kFollowersPatience);
+  if (config.device_kind == DeviceKind::kCuda) {
+    config.device_uuid = gpu;
+    RETURN_IF_ERROR(KeepNcclOn(config.interface));
+  }
+  MachineRank rank;
+  rank.device = device;
+  rank.threads = std::max(1, ranks.threads / ranks.size);
+  ASSIGN_OR_RETURN(rank.peers, Meet(config, device, std::move(rendezvous)));
+  ASSIGN_OR_RETURN(rank.gang, TensorGang::Create(rank.peers.world()));
+  return rank;
+}
+
+}  // namespace
+
+absl::StatusOr<MachineRank> LeadRanks(const MachineRanks& ranks,
+                                      std::unique_ptr<FollowerProcesses>& followers) {
+  const absl::StatusOr<std::vector<std::string>> gpus = GpusOf(ranks);
+  if (ranks.device == "cuda") RETURN_IF_ERROR(gpus.status());
+  const bool may_be_gpu = ranks.device != "cpu" && gpus.ok();
+  // Before CUDA is used.
+  if (may_be_gpu) ::setenv(kVisible, gpus->front().c_str(), 1);
+  ASSIGN_OR_RETURN(const RankDevice device, DeviceNamed(may_be_gpu ? ranks.device : "cpu"));
+  const bool gpu = device.backend->device() == DeviceKind::kCuda;
+  const auto command = [&](int rank, const std::string& directory) {
+    FollowerProcesses::Command command = {
+        .arguments = {absl::StrCat("--follow=", rank), absl::StrCat("--rendezvous=", directory),
+                      absl::StrCat("--tensor=", ranks.size),
+                      absl::StrCat("--device=", gpu ? "cuda" : "cpu"),
+                      absl::StrCat("--threads=", ranks.threads)},
+        .variables = {}};
+    if (gpu) command.variables = {absl::StrCat(kVisible, "=", (*gpus)[size_t(rank)])};
+    return command;
+  };
+  ASSIGN_OR_RETURN(followers, FollowerProcesses::Start(ranks.size, command));
+  return Meet(0, ranks, device, gpu ? gpus->front() : "", followers->NewRendezvous());
+}
+
+void EndRanks(MachineRank rank, FollowerProcesses& followers) {
+  rank.gang->Tell(TensorGang::Order::kEnd, {});
+  // The worlds of the ranks wait for each other at their ends, too.
+  { const MachineRank ended = std::move(rank); }
+  followers.WaitForAll(kFarewell);
+}
+
+absl::Status FollowAsRank(int rank, const std::string& directory, const MachineRanks& ranks) {
+  ASSIGN_OR_RETURN(const RankDevice device, DeviceNamed(ranks.device));
+  ASSIGN_OR_RETURN(const MachineRank self, Meet(rank, ranks, device, ranks.gpus.value_or(""),
+                                                DirectoryRendezvous(directory, nullptr)));
+  return FollowLeader(*self.gang, {.backend = *device.backend, .threads = self.threads});
+}
+
+}  // namespace trainyard

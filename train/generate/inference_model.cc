@@ -82,15 +82,21 @@ absl::StatusOr<Program> FitTexts(const InferenceModel::Options& options, const M
       "; a shorter --window takes less"));
 }
 
+bool HasF64(const Manifest& manifest) {
+  const std::vector<StoredTensor>& tensors = manifest.tensors;
+  return std::any_of(tensors.begin(), tensors.end(), [](const StoredTensor& tensor) {
+    return tensor.kind == TensorKind::kParameter && tensor.dtype == DType::kF64;
+  });
+}
+
 // `record` lacks the precision.
 absl::StatusOr<std::unique_ptr<Executable>> LoadModel(const Checkpoint& checkpoint,
                                                       RecordOptions record, bool narrow,
                                                       const Backend& backend,
                                                       const InferenceModel::Options& options) {
-  const std::vector<StoredTensor>& tensors = checkpoint.manifest().tensors;
-  const bool f64 = std::any_of(tensors.begin(), tensors.end(), [](const StoredTensor& tensor) {
-    return tensor.kind == TensorKind::kParameter && tensor.dtype == DType::kF64;
-  });
+  // An adapter that was imported in f32 may stand beside a base in f64.
+  const bool f64 =
+      HasF64(checkpoint.manifest()) || (checkpoint.base() != nullptr && HasF64(*checkpoint.base()));
   record.precision = f64 ? Precision::F64() : Precision::F32();
   record.adapter = AdapterOf(checkpoint);
   // Norms of an adapted weight are of numbers as wide as its adapter's.

@@ -86,8 +86,8 @@ absl::StatusOr<std::vector<std::string>> WriteCarried(const std::string& checkpo
                                                       const std::optional<HfOrigin>& origin,
                                                       const std::string& directory,
                                                       Storage& storage);
-// Returns the files of the tokenizer that a spec has named for the checkpoint, if it is another than
-// the one of the imported model, which `origin` has.
+// Returns the files of the checkpoint's own tokenizer, if it is another than that of the imported
+// model, which `origin` has.
 absl::StatusOr<std::optional<KeptFiles>> OtherTokenizer(const std::string& checkpoint,
                                                         const std::optional<HfOrigin>& origin);
 // Returns what the checkpoint keeps, or else what the one keeps from which its job began

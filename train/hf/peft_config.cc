@@ -201,7 +201,7 @@ class ConfigReader {
     if (object == nullptr) return;
     if (!object->is_object()) return Refuse(key, "an object", *object);
     if (object->empty()) return;
-    const auto in_order = nlohmann::ordered_json::parse(text_, nullptr, /*allow_exceptions=*/false);
+    const auto in_order = ParseJson<nlohmann::ordered_json>(text_);
     if (in_order.is_discarded()) {
       return Refuse(key, "a file of which all numbers are finite", *object);
     }

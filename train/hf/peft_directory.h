@@ -58,8 +58,8 @@ class PeftDirectory {
 
   // Reads the tensor, and calls `use` with the values of each of its parameters. `values` has room
   // for the parameter's elements, and belongs to the callee. The parameter's shape is that of the
-  // joint rank. INVALID_ARGUMENT: names the tensor and the place of a number that is NaN or infinite,
-  // or the tensor whose numbers the joint scale would round. DATA_LOSS: the file became shorter.
+  // joint rank. INVALID_ARGUMENT: names the tensor and the place of a number that is NaN or
+  // infinite, or the tensor that the joint scale would round. DATA_LOSS: the file became shorter.
   using UseParameter = std::function<absl::Status(const HfParameter&, std::vector<char>& values)>;
   absl::Status ForEachParameter(const PeftWeight& weight, const UseParameter& use) const;
 

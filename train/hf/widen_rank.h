@@ -21,8 +21,8 @@ Shape WidenedShape(const HfParameter& parameter, int64_t rank);
 // Adds rows of zeros to a matrix a [rank, in]. Multiplies a matrix b [out, rank] by the factor and
 // adds columns of zeros. What is added has no gradient, because the other matrix has zeros there,
 // too. Leaves other parameters as they are. `values` are those of the parameter, in `dtype`, a
-// format with a sign, an exponent and a fraction. Returns whether all numbers are finite, and exact;
-// what is left otherwise has no meaning.
+// floating-point format. Returns whether all numbers are finite, and exact. Otherwise the values
+// have no meaning.
 bool WidenRank(const WidenedRank& wanted, DType dtype, HfParameter& parameter,
                std::vector<char>& values);
 

@@ -1,4 +1,4 @@
-// The files that a tokenizer consists of, as they are kept beside what was made with it: checkpoints
+// The files of a tokenizer, as they are kept beside what was made with it: checkpoints
 // (train/hf/carried_files.h) and corpora (train/tools/tokenize.h).
 
 #pragma once

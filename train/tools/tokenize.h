@@ -48,8 +48,8 @@ struct TokenizedCorpus {
   bool finished = true;  // False: `stop` ended the work before the end.
 };
 
-// Writes the files, and makes their directory. PREFIX.idx comes last. The tokens are uint16 if the vocabulary has less
-// than 65,500 ids, as in Megatron, and else int32. They do not depend on the number of threads.
+// Writes the files, PREFIX.idx last, and makes their directory. The tokens are uint16 if the
+// vocabulary has less than 65,500 ids, as in Megatron, and else int32, whatever `threads` is.
 //
 // While it works, PREFIX.state says how far the temporary files beside it go. If `stop` returns
 // true, which is asked after each block, or the process ends, the same call goes on from there.

@@ -211,7 +211,8 @@ TEST_F(Best, OneThatCannotBeReadIsLeftOut) {
     std::filesystem::remove_all(CheckpointPath(directory_, 1, step));
   }
   const absl::Status none = FindCheckpoint(directory_ + "/best").status();
-  EXPECT_THAT(std::string(none.message()), HasSubstr("/epoch-1/step-20/manifest.json: wanted version 1 to "));
+  EXPECT_THAT(std::string(none.message()),
+              HasSubstr("/epoch-1/step-20/manifest.json: wanted version 1 to "));
   EXPECT_THAT(std::string(none.message()), Not(HasSubstr("an older checkpoint")));
 }
 

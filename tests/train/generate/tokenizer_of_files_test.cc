@@ -92,7 +92,9 @@ TEST_F(TokenizerOfFiles, IsKeptAndWritesTexts) {
   const RankRun later = Run(job, 2);
   ASSERT_TRUE(later.status.ok()) << later.status;
   EXPECT_THAT(Newest(job), HasSubstr("step-8"));
-  EXPECT_EQ(TokenizerOf(Newest(job), 2048)->digest, opened->digest);
+  const auto again = TokenizerOf(Newest(job), 2048);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->digest, opened->digest);
 }
 
 // Bug it must catch: a run goes on with tokens that mean something else.

@@ -77,7 +77,7 @@ absl::Status RunImportOfAdapter(const ImportOptions& options, const std::string&
                                 Output& output) {
   ASSIGN_OR_RETURN(const ImportedAdapter adapter, ImportAdapter(options, base));
   const Imported& imported = adapter.imported;
-  LoraConfig lora = AdapterThatTrains(imported.model, adapter.config.numbers, adapter.trained);
+  LoraConfig lora = AdapterThatTrains(imported.model, adapter.numbers, adapter.trained);
   lora.dropout = adapter.config.dropout;
   for (const std::string& path : imported.left) output.Note(AdviceOnLeft(path));
   if (output.format() != Format::kTable) {

@@ -17,7 +17,9 @@ inline constexpr char kTinyChats[] =
 inline constexpr char kTinyPairs[] =
     "chat: {path: pairs.jsonl, tokenizer: tokenizer.json, format: chatml}";
 
-inline std::string TinyTokenizer() {
+// A tokenizer.json of the words of chatml and the first letters of the alphabet. Another letter is
+// the last of them.
+inline std::string TinyTokenizer(int letters = 24) {
   nlohmann::json tokenizer = {{"version", "1.0"}, {"added_tokens", nlohmann::json::array()}};
   nlohmann::json vocabulary = nlohmann::json::object();
   const auto add = [&](const std::string& token, bool added) {
@@ -34,14 +36,17 @@ inline std::string TinyTokenizer() {
   };
   for (const char* token : {"user", "assistant", "<|im_start|>", "<|im_end|>"}) add(token, true);
   add("\n", false);
-  for (char letter = 'a'; letter <= 'x'; ++letter) add(std::string(1, letter), false);
+  for (int i = 0; i < letters; ++i) add(std::string(1, char('a' + i)), false);
   for (const char* step : {"normalizer", "pre_tokenizer", "post_processor"}) {
     tokenizer[step] = nullptr;
   }
   tokenizer["decoder"] = {{"type", "Fuse"}};
-  tokenizer["model"] = {{"type", "BPE"},     {"vocab", vocabulary},
-                        {"unk_token", "x"},  {"merges", nlohmann::json::array()},
-                        {"fuse_unk", false}, {"byte_fallback", false}};
+  tokenizer["model"] = {{"type", "BPE"},
+                        {"vocab", vocabulary},
+                        {"unk_token", std::string(1, char('a' + letters - 1))},
+                        {"merges", nlohmann::json::array()},
+                        {"fuse_unk", false},
+                        {"byte_fallback", false}};
   return tokenizer.dump();
 }
 

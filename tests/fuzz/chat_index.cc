@@ -32,6 +32,7 @@ class BytesOfLines final : public LineEncoding {
   std::unique_ptr<LineEncoder> NewEncoder() const override { return std::make_unique<Each>(); }
   const std::string& digest() const override { return digest_; }
   const std::string& tokenizer_path() const override { return path_; }
+  std::string tokenizer_sha256() const override { return ""; }
 
  private:
   class Each final : public LineEncoder {

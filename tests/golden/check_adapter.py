@@ -1,5 +1,5 @@
 """Lets PEFT load exported adapters beside their base, and `transformers` the merged model: both must have the same logits
-(1e-5, in f32). For people: no test runs it, as it needs the packages below.
+(1e-5, in f32). So must the directories of peft/, and what is exported after their import. For people: no test runs it, as it needs the packages below.
 
 pip install "peft==0.21.2" "transformers==5.24.0" "torch==2.15.0" pyyaml
 check_adapter.py DIRECTORY_OF_PROGRAMS
@@ -65,5 +65,26 @@ def check(programs, name, lora):
         print(f"{name} {lora}: PEFT and the merged model differ by {difference:.1e}, the base by {moved:.1e}")
 
 
-for case, options in CASES:
-    check(pathlib.Path(sys.argv[1]).resolve(), case, options)
+def check_import(programs, adapter):
+    base = HERE / json.loads((adapter / "adapter_config.json").read_text())["base_model_name_or_path"]
+    with tempfile.TemporaryDirectory() as directory:
+        run(programs, directory, "trainyard", "import", adapter, "--base", base, "--to", "run")
+        run(programs, directory, "trainyard", "export", "run", "--to", "out")
+        tokens = torch.randint(0, 13, (4, 9), generator=torch.Generator().manual_seed(1))
+        logits = []
+        for path in (adapter, f"{directory}/out"):
+            model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float64).eval()
+            model.config._experts_implementation = "eager"
+            with torch.no_grad():
+                logits.append(peft.PeftModel.from_pretrained(model, path, autocast_adapter_dtype=False).eval()(tokens).logits)
+    difference = (logits[0] - logits[1]).abs().max().item()
+    assert difference < 1e-5, (adapter, difference)
+    print(f"{adapter.name}: what comes back differs by {difference:.1e}")
+
+
+if __name__ == "__main__":
+    binaries = pathlib.Path(sys.argv[1]).resolve()
+    for path in sorted((HERE / "peft").iterdir()):
+        check_import(binaries, path)
+    for case, options in CASES:
+        check(binaries, case, options)

@@ -49,6 +49,12 @@ CASES = {
     "gpt_oss_experts": ("gpt_oss", {"r": 2, "lora_alpha": 4, "target_modules": ["k_proj"], "target_parameters": EXPERTS}),
     "deepseek_v3_experts": ("deepseek_v3", {"r": 2, "lora_alpha": 3, "target_modules": ["q_a_proj", "o_proj"],
                                             "target_parameters": EXPERTS[1:]}),
+    # Layers of three ranks and scales. An import makes one rank and one scale of them.
+    "llama_patterns": ("llama", {"r": 2, "lora_alpha": 6, "target_modules": ["q_proj", "v_proj", "down_proj"],
+                                 "rank_pattern": {"v_proj": 4, "layers.1.self_attn.q_proj": 1},
+                                 "alpha_pattern": {"v_proj": 3, "^model.layers.0.mlp.down_proj": 12}}),
+    # PEFT writes patterns of its own, since w1 and w3 are one parameter in `transformers` 5.
+    "mixtral_patterns": ("mixtral", {"r": 2, "lora_alpha": 3, "target_modules": ["q_proj", "w1", "w2", "w3"]}),
 }
 
 

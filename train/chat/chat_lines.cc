@@ -40,6 +40,7 @@ class ChatLines final : public LineEncoding {
   std::unique_ptr<LineEncoder> NewEncoder() const override { return chat_->NewEncoder(pairs_); }
   const std::string& digest() const override { return digest_; }
   const std::string& tokenizer_path() const override { return opened_.path; }
+  std::string tokenizer_sha256() const override { return opened_.digest; }
 
  private:
   const OpenedTokenizer opened_;
@@ -73,6 +74,7 @@ class Texts final : public LineEncoding {
   }
   const std::string& digest() const override { return digest_; }
   const std::string& tokenizer_path() const override { return opened_.path; }
+  std::string tokenizer_sha256() const override { return opened_.digest; }
 
  private:
   const OpenedTokenizer opened_;

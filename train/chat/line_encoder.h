@@ -50,8 +50,9 @@ class LineEncoding {
   virtual std::unique_ptr<LineEncoder> NewEncoder() const = 0;
   // Differs where any line may have other tokens or counts.
   virtual const std::string& digest() const = 0;
-  // The path of the tokenizer's file.
+  // The path of the tokenizer's file, and the SHA-256 of its bytes.
   virtual const std::string& tokenizer_path() const = 0;
+  virtual std::string tokenizer_sha256() const = 0;
 };
 
 struct LineEncodingOptions {

@@ -35,6 +35,7 @@ class Codec final : public PromptCodec {
     return absl::StrCat(text, stream->End().value_or(""));
   }
   int64_t vocab() const override { return opened_.tokenizer->vocab(); }
+  std::string tokenizer_sha256() const override { return opened_.digest; }
 
  private:
   const OpenedTokenizer opened_;

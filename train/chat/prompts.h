@@ -34,6 +34,8 @@ class PromptCodec {
   virtual std::string Decode(std::span<const int32_t> prompt,
                              std::span<const int32_t> written) const = 0;
   virtual int64_t vocab() const = 0;  // Ids are below it.
+  // The SHA-256 of the tokenizer's file; "": the tokens are bytes.
+  virtual std::string tokenizer_sha256() const = 0;
 };
 
 struct PromptOptions {

@@ -13,9 +13,9 @@ BestCheckpoints OrderByLoss(const std::vector<ListedCheckpoint>& newest_first) {
   std::vector<std::pair<double, ListedCheckpoint>> measured;
   const auto use = [](const Checkpoint&) { return absl::OkStatus(); };
   for (const ListedCheckpoint& listed : newest_first) {
-    const auto checkpoint = ReadCheckpoint(listed.path, Roots(), use);
+    const auto checkpoint = ReadPastCache(listed.path, Roots(), use);
     if (!checkpoint.ok()) {
-      best.unreadable.push_back(listed);
+      best.unreadable.push_back({listed, checkpoint.status()});
       continue;
     }
     const std::optional<ValidationResult>& validation = checkpoint->state().validation;

@@ -22,7 +22,11 @@ struct BestCheckpoints {
   std::vector<ListedCheckpoint> best_first;  // Of equal ones, the newer one comes first.
   std::vector<double> losses;                // Of best_first.
   std::string measure;                       // That of all of them; "" if there are none.
-  std::vector<ListedCheckpoint> unreadable;  // Nobody knows their losses.
+  struct Unreadable {
+    ListedCheckpoint listed;
+    absl::Status why;
+  };
+  std::vector<Unreadable> unreadable;  // Nobody knows their losses.
 };
 
 // Reads the manifests of `newest_first`, complete checkpoints of one lineage. What looks damaged is

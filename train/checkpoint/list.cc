@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "common/canonical.h"
 #include "common/files.h"
+#include "common/log.h"
 #include "common/status_macros.h"
 #include "train/checkpoint/best.h"
 #include "train/checkpoint/lineage.h"
@@ -36,13 +37,24 @@ absl::StatusOr<Checkpoint> OpenAndUse(const std::string& path, const Roots& root
 absl::StatusOr<std::vector<std::string>> FindBest(const std::string& directory) {
   ASSIGN_OR_RETURN(const std::vector<ListedCheckpoint> loadable, LoadableCheckpoints(directory));
   const BestCheckpoints best = OrderByLoss(loadable);
+  std::vector<std::string> paths;
+  std::string unread;
+  for (const auto& [listed, why] : best.unreadable) {
+    if (SaysThatItIsNotGood(why)) {
+      paths.push_back(listed.path);  // The search for a good one says why.
+    } else if (!best.best_first.empty()) {
+      LogWarning("may_not_be_the_best",
+                 {{"because",
+                   absl::StrCat("the loss of ", listed.path, " is not known: ", why.message())}});
+    }
+    absl::StrAppend(&unread, "; not read: ", why.message());
+  }
   if (best.best_first.empty()) {
     return absl::NotFoundError(absl::StrCat(
         "no checkpoint in ", directory, " has a validation loss, so none is known to be the best; ",
         "wanted those of a job with validation and checkpoint.keep_best; ", directory,
-        " names the newest checkpoint"));
+        " names the newest checkpoint", unread));
   }
-  std::vector<std::string> paths = PathsOfComplete(best.unreadable);
   for (const ListedCheckpoint& listed : best.best_first) paths.push_back(listed.path);
   return paths;
 }
@@ -115,15 +127,20 @@ absl::StatusOr<std::optional<std::string>> BaseOf(const std::string& path) {
   return BasePath(job.string(), parsed.state.base->epoch);
 }
 
-absl::StatusOr<Checkpoint> ReadCheckpoint(const std::string& path, const Roots& roots,
-                                          const UseCheckpoint& use) {
-  absl::StatusOr<Checkpoint> checkpoint = OpenAndUse(path, roots, use);
+absl::StatusOr<Checkpoint> ReadPastCache(const std::string& path, const Roots& roots,
+                                         const UseCheckpoint& use) {
+  const absl::StatusOr<Checkpoint> checkpoint = OpenAndUse(path, roots, use);
   if (checkpoint.ok() || absl::IsInvalidArgument(checkpoint.status())) return checkpoint;
   // The bad bytes may be only in this machine's memory. Another host may have spelt the path.
   const std::string canonical = roots.FindDirectory(path).value_or(path);
   DropCachedFiles(canonical);
   if (const auto base = BaseOf(canonical); base.ok() && *base) DropCachedFiles(**base);
-  checkpoint = OpenAndUse(path, roots, use);
+  return OpenAndUse(path, roots, use);
+}
+
+absl::StatusOr<Checkpoint> ReadCheckpoint(const std::string& path, const Roots& roots,
+                                          const UseCheckpoint& use) {
+  absl::StatusOr<Checkpoint> checkpoint = ReadPastCache(path, roots, use);
   const absl::Status& status = checkpoint.status();
   if (!absl::IsInternal(status) && !absl::IsPermissionDenied(status)) return checkpoint;
   return absl::Status(status.code(),

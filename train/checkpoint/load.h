@@ -131,9 +131,13 @@ inline absl::Status VerifyAll(const Checkpoint& checkpoint) { return checkpoint.
 bool SaysThatItIsNotGood(const absl::Status& status);
 
 // Opens a checkpoint and calls `use`. If that fails, except with INVALID_ARGUMENT, drops this
-// machine's cache of the files and tries once more. INTERNAL (EIO) and PERMISSION_DENIED mean that
-// this host cannot read the checkpoint, which is no reason to load an older one. Other errors are
-// those of Open and `use`.
+// machine's cache of the files and tries once more. Errors are those of Open and `use`.
+absl::StatusOr<Checkpoint> ReadPastCache(const std::string& path, const Roots& roots,
+                                         const UseCheckpoint& use);
+
+// The same where no other checkpoint will do. INTERNAL (EIO) and PERMISSION_DENIED mean that this
+// host cannot read the checkpoint, which is no reason to load an older one. Other errors are
+// those of ReadPastCache.
 absl::StatusOr<Checkpoint> ReadCheckpoint(const std::string& path, const Roots& roots,
                                           const UseCheckpoint& use);
 
@@ -160,9 +164,9 @@ absl::StatusOr<NamedDirectory> FindNamed(const std::string& path, const Roots& r
 // Returns the checkpoints that a path in a spec or on a command line stands for, in the order in
 // which they are tried: the checkpoint at the path, or else those of the lineage of a job's
 // checkpoint directory, the newest one first. "DIR/best" stands for those with a validation loss,
-// the one with the lowest loss first (best.h); checkpoints whose manifests cannot be read come
-// before these, because each of them may be the best and has to be named. NOT_FOUND: the path is
-// neither, or no checkpoint has a loss. INVALID_ARGUMENT: the path is that of a base.
+// the one with the lowest loss first (best.h). Before these come damaged ones, to be named, since
+// each may be the best; the log names those that this host cannot read, which are left out.
+// NOT_FOUND: the path is neither, or no checkpoint has a loss. INVALID_ARGUMENT: it is a base's.
 absl::StatusOr<std::vector<std::string>> FindCheckpoints(const std::string& path,
                                                          const Roots& roots = Roots());
 // Returns the first of these checkpoints for which `use` succeeds. Errors are those of

@@ -33,8 +33,8 @@ std::set<std::string> Best(std::vector<ListedCheckpoint> checkpoints, const Line
     if (int64_t(paths.size()) == most) break;
     paths.insert(listed.path);
   }
-  for (const ListedCheckpoint& listed : best.unreadable) {
-    if (!SaysThatItIsNotGood(Checkpoint::Open(listed.path).status())) paths.insert(listed.path);
+  for (const auto& [listed, why] : best.unreadable) {
+    if (!SaysThatItIsNotGood(why)) paths.insert(listed.path);
   }
   return paths;
 }

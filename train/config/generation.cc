@@ -51,7 +51,8 @@ void ValidateGeneration(const JobConfig& job, const ModelConfig* model, Violatio
   if (vocab == 0) {
     violations.Add("validation.generate", "a model of text",
                    absl::StrCat("family ", model->family(), ", which reads no text"));
-  } else if (generate.tokenizer.empty() && !data.byte_tokens && vocab != kByteVocabulary) {
+  } else if (generate.tokenizer.empty() && !data.byte_tokens && !data.of_token_files &&
+             vocab != kByteVocabulary) {
     violations.Add(kTokenizer,
                    absl::StrCat("the tokenizer of a model with a vocabulary of ", vocab), "none");
   }

@@ -70,6 +70,7 @@ SourceFacts BlendFacts(const DataConfig& data) {
   return {.inputs = DeliveredTokens(),
           .validation_fraction = blend.validation_fraction,
           .byte_tokens = !blend.datasets.empty() && !blend.datasets[0].path.empty(),
+          .of_token_files = !blend.datasets.empty() && !blend.datasets[0].prefix.empty(),
           .reset_attention_mask = blend.reset_attention_mask};
 }
 
@@ -147,6 +148,11 @@ absl::StatusOr<DataSplits> OpenBlend(const BlendData& source, const DataOptions&
   splits.train = samples(false);
   if (source.validation_fraction > 0) splits.validation = samples(true);
   for (const SplitStream& split : streams) splits.streams.push_back(split.stream);
+  for (const BlendedDataset& dataset : source.datasets) {
+    if (dataset.prefix.empty()) continue;
+    ASSIGN_OR_RETURN(const auto tokenizer, OpenTokenizerOf(dataset.prefix, options));
+    RETURN_IF_ERROR(AddTokenizer(tokenizer, splits));
+  }
   return splits;
 }
 

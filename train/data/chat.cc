@@ -391,6 +391,7 @@ absl::StatusOr<DataSplits> OpenChat(const ChatData& source, const DataOptions& o
                     .validation = nullptr,
                     .encoding = encoding->digest(),
                     .tokenizer = encoding->tokenizer_path(),
+                    .tokenizer_sha256 = encoding->tokenizer_sha256(),
                     .padding = train.padding,
                     .reference = reference,
                     .epoch = train.epoch};

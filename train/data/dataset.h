@@ -77,8 +77,9 @@ struct DataSplits {
   int64_t held_out = 0;
   // What both are cut from, if their tokens lie in files of numbers (token_check.h).
   std::vector<std::shared_ptr<const TokenStream>> streams = {};
-  // How lines become tokens: what its digest is of, and the path of the tokenizer's file.
-  std::string encoding = {}, tokenizer = {};
+  // How texts or lines became tokens (LineEncoding): its digest, and the path and SHA-256 of the
+  // tokenizer's file. Empty: nobody knows, or the tokens are bytes.
+  std::string encoding = {}, tokenizer = {}, tokenizer_sha256 = {};
   // The share of padding in an epoch of the training data. Absent: the data are not packed.
   std::optional<double> padding = {};
   // Of pairs of answers: the log-probabilities of both answers of each pair by the reference, by

@@ -9,6 +9,7 @@
 #include "common/status_macros.h"
 #include "train/data/indexed_format.h"
 #include "train/data/token_stream.h"
+#include "train/tokenizer/tokenizer_files.h"
 
 namespace trainyard {
 namespace {
@@ -305,6 +306,7 @@ SourceFacts IndexedFacts(const DataConfig& data) {
   const IndexedData& indexed = data.As<IndexedData>();
   return {.inputs = DeliveredTokens(),
           .validation_fraction = indexed.validation_fraction,
+          .of_token_files = true,
           .reset_attention_mask = indexed.reset_attention_mask};
 }
 
@@ -317,6 +319,8 @@ absl::StatusOr<DataSplits> OpenIndexedSamples(const DataConfig& data, const Data
                              {.reset_attention_mask = indexed.reset_attention_mask,
                               .eod_mask_loss = indexed.eod_mask_loss}));
   splits.streams = {split.stream};
+  ASSIGN_OR_RETURN(const auto tokenizer, OpenTokenizerOf(indexed.prefix, options));
+  RETURN_IF_ERROR(AddTokenizer(tokenizer, splits));
   return splits;
 }
 
@@ -353,6 +357,38 @@ absl::StatusOr<SplitStream> OpenIndexed(const IndexedData& source, int64_t vocab
     ASSIGN_OR_RETURN(split, stream->DocumentStart(documents - held_out));
   }
   return SplitStream{.stream = stream, .file = source.prefix + kTokensSuffix, .split = split};
+}
+
+absl::StatusOr<std::shared_ptr<const LineEncoding>> OpenTokenizerOf(const std::string& prefix,
+                                                                    const DataOptions& options) {
+  const auto directory = options.roots.FindDirectory(prefix + kTokenizerSuffix);
+  if (absl::IsNotFound(directory.status())) return nullptr;
+  RETURN_IF_ERROR(directory.status());
+  const std::string vocabulary = FindVocabulary(*directory);
+  if (vocabulary.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(*directory, ": wanted the file of the tokenizer that made the tokens, as ",
+                     "trainyard-tokenize writes it, found none; remove the directory if nobody ",
+                     "knows the tokenizer"));
+  }
+  CHECK(options.open_lines != nullptr) << "nothing opens tokenizers";
+  return options.open_lines({.tokenizer = vocabulary,
+                             .vocab = VocabularyOf(options),
+                             .texts = true,
+                             .roots = options.roots});
+}
+
+absl::Status AddTokenizer(const std::shared_ptr<const LineEncoding>& encoding, DataSplits& splits) {
+  if (encoding == nullptr) return absl::OkStatus();
+  if (!splits.tokenizer.empty() && splits.tokenizer_sha256 != encoding->tokenizer_sha256()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        encoding->tokenizer_path(), ": wanted the tokenizer of the other datasets, as ",
+        splits.tokenizer, ", found another; make the datasets with one tokenizer"));
+  }
+  splits.encoding = encoding->digest();
+  splits.tokenizer = encoding->tokenizer_path();
+  splits.tokenizer_sha256 = encoding->tokenizer_sha256();
+  return absl::OkStatus();
 }
 
 }  // namespace trainyard

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "train/data/token_stream.h"
@@ -27,5 +28,15 @@ SourceRule PrefixRule();
 // keeps 8 bytes per 64 sequences.
 absl::StatusOr<SplitStream> OpenIndexed(const IndexedData& source, int64_t vocab,
                                         const Roots& roots);
+
+// Opens the tokenizer that PREFIX.tokenizer holds. Null: nobody has said which one made the tokens.
+// Errors name the path: INVALID_ARGUMENT if the directory has no tokenizer's file, or if the model
+// lacks some of its ids; those of DataOptions::open_lines.
+absl::StatusOr<std::shared_ptr<const LineEncoding>> OpenTokenizerOf(const std::string& prefix,
+                                                                    const DataOptions& options);
+
+// Puts what is known of it into the splits. `encoding` may be null. INVALID_ARGUMENT: another
+// dataset of the splits has another tokenizer; names both.
+absl::Status AddTokenizer(const std::shared_ptr<const LineEncoding>& encoding, DataSplits& splits);
 
 }  // namespace trainyard

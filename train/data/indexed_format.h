@@ -10,6 +10,9 @@
 //       34    4n  tokens of each sequence, int32
 //  34 + 4n    8n  byte offset of each sequence in PREFIX.bin, int64
 // 34 + 12n    8d  document boundaries as sequence numbers, int64: the first is 0, the last n
+//
+// PREFIX.tokenizer/, which Megatron does not have, holds the files of the tokenizer that made the
+// tokens (train/tokenizer/tokenizer_files.h). It may be missing.
 
 #pragma once
 
@@ -20,6 +23,7 @@ namespace trainyard {
 
 inline constexpr char kIndexSuffix[] = ".idx";
 inline constexpr char kTokensSuffix[] = ".bin";
+inline constexpr char kTokenizerSuffix[] = ".tokenizer";
 
 inline constexpr char kIndexMagic[9] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', '\0', '\0'};
 inline constexpr uint64_t kIndexVersion = 1;

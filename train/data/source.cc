@@ -81,4 +81,16 @@ std::string* TokenizerIn(DataConfig& data) {
   return source == nullptr || source->tokenizer == nullptr ? nullptr : source->tokenizer(data);
 }
 
+std::string FieldOfTokenizer(const DataConfig& data) {
+  DataConfig copy = data;
+  const std::string* const tokenizer = TokenizerIn(copy);
+  std::string name;
+  if (tokenizer == nullptr) return name;
+  copy.source()->visit(copy, [&](const SourceRule& rule, const SourceField& field) {
+    const auto* const text = std::get_if<std::string*>(&field);
+    if (text != nullptr && *text == tokenizer) name = absl::StrCat(SectionOf(data), ".", rule.name);
+  });
+  return name;
+}
+
 }  // namespace trainyard

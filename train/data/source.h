@@ -104,6 +104,7 @@ struct SourceFacts {
   // Share of the data that is held out for validation. Absent: the source can always validate.
   std::optional<double> validation_fraction = {};
   bool byte_tokens = false;            // Every token is a byte of a text.
+  bool of_token_files = false;         // Tokens lie in files, which may say their tokenizer.
   bool reset_attention_mask = false;   // Samples have the input kDocumentBegins.
   bool packs = false;                  // They always have it.
   bool ends = false;                   // DataSplits::held_out is set.
@@ -169,5 +170,7 @@ std::vector<NamedFiles> FilesOf(const DataConfig& data);
 
 // Returns the path of the tokenizer among the data's fields. Null: there is none.
 std::string* TokenizerIn(DataConfig& data);
+// Returns the field's path in a spec: "data.text.tokenizer_path". "": there is none.
+std::string FieldOfTokenizer(const DataConfig& data);
 
 }  // namespace trainyard

@@ -95,6 +95,7 @@ absl::StatusOr<DataSplits> OpenEncoded(const TextData& source, const DataOptions
   ASSIGN_OR_RETURN(DataSplits splits, CutStream(split, options.sequence));
   splits.encoding = encoding->digest();
   splits.tokenizer = encoding->tokenizer_path();
+  splits.tokenizer_sha256 = encoding->tokenizer_sha256();
   return splits;
 }
 

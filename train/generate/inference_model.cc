@@ -192,7 +192,8 @@ std::span<const float> InferenceModel::After(size_t place) const {
 }
 
 void InferenceModel::Forget(size_t place) {
-  if (growing_) growing_->Forget(place);
+  CHECK(growing_.has_value()) << "loaded to read whole windows";
+  growing_->Forget(place);
 }
 
 std::span<const float> InferenceModel::Logits(size_t i) const {

@@ -74,7 +74,7 @@ class InferenceModel {
   bool IsRead(size_t place) const { return is_read_[place]; }
   // What may follow the text at this place, if it is read.
   std::span<const float> After(size_t place) const;
-  // Says that the next text at this place is another one.
+  // Says that the next text at this place is another one. As Read.
   void Forget(size_t place);
 
  private:

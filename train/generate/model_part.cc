@@ -22,8 +22,8 @@ using Order = TensorGang::Order;
 // Memory of a GPU that is left for the scratch memory of kernels and of NVIDIA's libraries.
 constexpr size_t kLeftOnGpu = size_t{1} << 30;
 
-bool HasF64(const Checkpoint& checkpoint) {
-  const std::vector<StoredTensor>& tensors = checkpoint.manifest().tensors;
+bool HasF64(const Manifest& manifest) {
+  const std::vector<StoredTensor>& tensors = manifest.tensors;
   return std::any_of(tensors.begin(), tensors.end(), [](const StoredTensor& tensor) {
     return tensor.kind == TensorKind::kParameter && tensor.dtype == DType::kF64;
   });
@@ -69,7 +69,9 @@ absl::StatusOr<PartRecord> RecordOf(const Checkpoint& checkpoint, const PartSize
   PartRecord record = {.model = checkpoint.state().model, .options = {}};
   RecordOptions& options = record.options;
   options = {.sequence = sizes.sequence, .cache = sizes.cache, .cached_texts = sizes.texts};
-  const bool f64 = HasF64(checkpoint);
+  // An adapter that was imported in f32 may stand beside a base in f64.
+  const bool f64 =
+      HasF64(checkpoint.manifest()) || (checkpoint.base() != nullptr && HasF64(*checkpoint.base()));
   options.precision = f64 ? Precision::F64() : Precision::F32();
   options.adapter = AdapterOf(checkpoint);
   // Norms of an adapted weight are of numbers as wide as its adapter's.

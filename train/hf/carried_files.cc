@@ -11,8 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
 #include "common/json.h"
+#include "common/sha256.h"
 #include "common/status_macros.h"
 #include "train/checkpoint/lineage.h"
+#include "train/hf/special_tokens.h"
 
 namespace trainyard {
 namespace {
@@ -27,14 +29,6 @@ constexpr const char* kVocabularies[] = {
     "tokenizer.json", "tokenizer.model",         "vocab.json",   "vocab.txt"};
 constexpr const char* kTemplates[] = {"chat_template.jinja", "chat_template.json"};
 constexpr char kTokenizerConfig[] = "tokenizer_config.json";
-// What a tokenizer that a spec names may have beside it.
-constexpr const char* kBesideTokenizer[] = {"added_tokens.json", "chat_template.jinja",
-                                            "chat_template.json", "special_tokens_map.json",
-                                            kTokenizerConfig};
-// The files of tokenizers in a directory, in the order in which they are looked for
-// (train/tokenizer/format.h), and those of SentencePiece.
-constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "tekken.json", "tokenizer.model"};
-constexpr const char* kPieces[] = {"sentencepiece.bpe.model", "spiece.model", "tokenizer.model"};
 
 // Only names that are known: a directory may have anything else in it, programs too.
 constexpr const char* kCarried[] = {"added_tokens.json",
@@ -159,16 +153,11 @@ void PutInPlace(KeptFiles own, KeptFiles& files) {
   }
 }
 
-// The name under which `transformers` knows a vocabulary.
-std::string NameOfVocabulary(const std::string& path, absl::string_view text) {
-  const std::string name = std::filesystem::path(path).filename().string();
-  if (absl::EndsWith(name, kTiktoken)) return name;
-  if (absl::StartsWith(absl::StripLeadingAsciiWhitespace(text), "{")) {
-    const bool tekken = absl::StrContains(text.substr(0, 4096), "\"num_vocab_tokens\"");
-    return tekken ? "tekken.json" : "tokenizer.json";
-  }
-  const bool known = std::find(std::begin(kPieces), std::end(kPieces), name) != std::end(kPieces);
-  return known ? name : "tokenizer.model";
+// Whether the imported model's files have the vocabulary of this tokenizer.
+bool HasVocabulary(const HfOrigin& origin, const KeptFiles& tokenizer) {
+  const std::string wanted = VocabularySha256(tokenizer);
+  return std::any_of(origin.files.begin(), origin.files.end(),
+                     [&](const auto& file) { return Sha256Of(file.second) == wanted; });
 }
 
 // Goes from a checkpoint to that from which its job began, and so on, until `is_found` says so.
@@ -263,43 +252,13 @@ std::vector<std::string> CarriedOf(const KeptFiles& files) {
   return names;
 }
 
-absl::StatusOr<KeptFiles> TokenizerToKeep(const std::string& path, const Roots& roots) {
-  std::string file = path;
-  if (const auto directory = roots.FindDirectory(path); directory.ok()) {
-    for (const char* name : kTokenizerFiles) {
-      file = absl::StrCat(*directory, "/", name);
-      if (Exists(file)) break;
-    }
-  }
-  KeptFiles files;
-  ASSIGN_OR_RETURN(std::string vocabulary, ReadHfFile(file, kMaxCarriedBytes, roots));
-  const std::filesystem::path at = file;
-  const std::string parent = at.has_parent_path() ? at.parent_path().string() : std::string(".");
-  const std::string beside = roots.FindDirectory(parent).value_or(parent);
-  RETURN_IF_ERROR(ReadFiles(beside, kBesideTokenizer, roots, files));
-  const std::string name = NameOfVocabulary(file, vocabulary);
-  files[name] = std::move(vocabulary);
-  return files;
-}
-
 absl::Status WriteTokenizer(const KeptFiles& files, const std::string& checkpoint,
                             Storage& storage) {
   return WriteAll(files, absl::StrCat(checkpoint, "/", kTokenizerName), storage);
 }
 
 std::string KeptVocabulary(const std::string& checkpoint) {
-  const std::string directory = absl::StrCat(checkpoint, "/", kTokenizerName);
-  const auto names = ListDirectory(directory);
-  // Whatever copied the directory may have left files of its own there.
-  for (const std::string& name : names.value_or(std::vector<std::string>())) {
-    const auto is_name = [&](const char* known) { return name == known; };
-    const bool tiktoken = absl::EndsWith(name, kTiktoken) && !absl::StartsWith(name, ".");
-    if (tiktoken || std::any_of(std::begin(kTokenizerFiles), std::end(kTokenizerFiles), is_name) ||
-        std::any_of(std::begin(kPieces), std::end(kPieces), is_name)) {
-      return absl::StrCat(directory, "/", name);
-    }
-  }
-  return "";
+  return FindVocabulary(absl::StrCat(checkpoint, "/", kTokenizerName));
 }
 
 absl::StatusOr<std::optional<std::string>> KeeperOfTokenizer(const std::string& checkpoint) {
@@ -325,6 +284,10 @@ absl::StatusOr<std::vector<std::string>> WriteCarried(const std::string& checkpo
   ASSIGN_OR_RETURN(const std::optional<std::string> keeper, KeeperOfTokenizer(checkpoint));
   if (keeper) {
     ASSIGN_OR_RETURN(KeptFiles own, TokenizerToKeep(KeptVocabulary(*keeper)));
+    const auto generation = files.find(kGenerationConfig);
+    if (generation != files.end() && !HasVocabulary(*origin, own)) {
+      generation->second = WithSpecialTokens(own, generation->second);
+    }
     PutInPlace(std::move(own), files);
   }
   std::vector<std::string> names;
@@ -333,6 +296,15 @@ absl::StatusOr<std::vector<std::string>> WriteCarried(const std::string& checkpo
     names.push_back(name);
   }
   return names;
+}
+
+absl::StatusOr<std::optional<KeptFiles>> OtherTokenizer(const std::string& checkpoint,
+                                                        const std::optional<HfOrigin>& origin) {
+  ASSIGN_OR_RETURN(const std::optional<std::string> keeper, KeeperOfTokenizer(checkpoint));
+  if (!keeper) return std::nullopt;
+  ASSIGN_OR_RETURN(KeptFiles own, TokenizerToKeep(KeptVocabulary(*keeper)));
+  if (origin && HasVocabulary(*origin, own)) return std::nullopt;
+  return own;
 }
 
 absl::StatusOr<std::optional<HfOrigin>> FindOrigin(const std::string& checkpoint) {

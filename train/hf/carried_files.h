@@ -22,6 +22,7 @@
 #include "common/roots.h"
 #include "models/hf/model.h"
 #include "train/checkpoint/storage.h"
+#include "train/tokenizer/tokenizer_files.h"
 
 namespace trainyard {
 
@@ -40,8 +41,6 @@ absl::Status WriteFile(const std::string& path, absl::string_view text, Storage&
 
 // CHECKPOINT/hugging_face.
 std::string KeptPath(const std::string& checkpoint);
-// The files of CHECKPOINT/hugging_face, by name.
-using KeptFiles = std::map<std::string, std::string>;
 // Returns what a checkpoint of the model has to keep. Errors name a file that cannot be read.
 absl::StatusOr<KeptFiles> FilesToKeep(const HfModel& model, const Roots& roots = Roots());
 // Adds what a directory of PEFT has besides: its files of the tokenizer and of generation, with
@@ -54,13 +53,9 @@ absl::Status WriteKept(const KeptFiles& files, const std::string& checkpoint, St
 
 // CHECKPOINT/tokenizer: the tokenizer that a spec has named, with which the checkpoint's data were
 // read, and what lies beside it for chats. A checkpoint has none if the spec named the imported
-// model's, which is among the files above. The vocabulary has the name by which `transformers`
-// knows its format: tokenizer.json, tekken.json, tokenizer.model, or NAME.tiktoken as it was.
+// model's, which is among the files above.
 inline constexpr char kTokenizerName[] = "tokenizer";
 
-// Returns the files to keep of the tokenizer at `path`, a file, or a directory in which the file
-// has the name of a format. Errors name a file that cannot be read.
-absl::StatusOr<KeptFiles> TokenizerToKeep(const std::string& path, const Roots& roots = Roots());
 // Writes and syncs the files in CHECKPOINT/tokenizer.
 absl::Status WriteTokenizer(const KeptFiles& files, const std::string& checkpoint,
                             Storage& storage);
@@ -85,12 +80,16 @@ struct HfOrigin {
   KeptFiles files;
 };
 // Writes and syncs in the directory the tokenizer's and the generation's files of `origin`, the
-// checkpoint's. A tokenizer that a spec has named takes the place of the imported one. Returns the
-// files' names.
+// checkpoint's. A tokenizer that a spec has named takes the place of the imported one, and
+// generation_config.json has the ids of its tokens (special_tokens.h). Returns the files' names.
 absl::StatusOr<std::vector<std::string>> WriteCarried(const std::string& checkpoint,
                                                       const std::optional<HfOrigin>& origin,
                                                       const std::string& directory,
                                                       Storage& storage);
+// Returns the files of the checkpoint's own tokenizer, if it is another than that of the imported
+// model, which `origin` has.
+absl::StatusOr<std::optional<KeptFiles>> OtherTokenizer(const std::string& checkpoint,
+                                                        const std::optional<HfOrigin>& origin);
 // Returns what the checkpoint keeps, or else what the one keeps from which its job began
 // (init_from), and so on. Nullopt: none of them was imported, or it is no longer there.
 absl::StatusOr<std::optional<HfOrigin>> FindOrigin(const std::string& checkpoint);

@@ -64,7 +64,7 @@ class AdapterImport {
     ASSIGN_OR_RETURN(std::vector<StoredTensor> written, of_base.Finish());
     uint64_t bytes = BytesOf(written);
     ASSIGN_OR_RETURN(state.base, CommitBase(directory, state, std::move(written), storage));
-    state.adapter = adapter_.config().numbers;
+    state.adapter = adapter_.numbers();
     const std::string path = CheckpointPath(directory, kEpoch, kStep);
     RETURN_IF_ERROR(BeginCheckpoint(directory, kEpoch, kStep, storage));
     RETURN_IF_ERROR(WriteKept(kept, path, storage));
@@ -166,6 +166,7 @@ absl::StatusOr<ImportedAdapter> ImportAdapter(const ImportOptions& options, cons
   ASSIGN_OR_RETURN(KeptFiles kept, FilesToKeep(model));
   result.base = model.directory.path();
   result.config = adapter.config();
+  result.numbers = adapter.numbers();
   const std::string& called = result.config.base;
   RETURN_IF_ERROR(KeepOfAdapter(adapter.path(), called.empty() ? result.base : called, kept));
   result.trained = adapter.trained();
@@ -179,7 +180,7 @@ absl::StatusOr<ImportedAdapter> ImportAdapter(const ImportOptions& options, cons
     }
   }
   for (const PeftWeight& weight : adapter.weights()) {
-    result.trained_parameters += weight.stored.bytes / SizeOf(weight.stored.dtype);
+    result.trained_parameters += uint64_t(adapter.ElementsOf(weight));
   }
   imported.parameters += result.trained_parameters;
   const AdapterImport import(model, adapter);

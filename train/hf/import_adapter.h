@@ -24,6 +24,7 @@ namespace trainyard {
 struct ImportedAdapter {
   Imported imported;  // Of base and adapter together.
   PeftConfig config;
+  LoraNumbers numbers;              // Of all layers (PeftDirectory::numbers).
   std::string base;                 // The directory that was read.
   uint64_t trained_parameters = 0;  // Numbers of the adapter and its modules.
   std::set<std::string> trained;    // The names of their parameters.

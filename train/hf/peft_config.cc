@@ -98,13 +98,13 @@ std::optional<int64_t> LayerOf(absl::string_view name) {
 
 class ConfigReader {
  public:
-  explicit ConfigReader(const Json& json) : json_(json) {}
+  // `text` is that of `json`.
+  ConfigReader(const Json& json, absl::string_view text) : json_(json), text_(text) {}
 
   absl::StatusOr<PeftConfig> Read() {
     ReadKind();
     ReadNumbers();
-    ReadPatterns("rank_pattern", "r", double(config_.numbers.rank));
-    ReadPatterns("alpha_pattern", "lora_alpha", config_.numbers.alpha);
+    ReadRanksAndAlphas();
     ReadStart();
     ReadNames();
     ReadLayers();
@@ -192,18 +192,50 @@ class ConfigReader {
     config_.transposed = ReadBool("fan_in_fan_out");
   }
 
-  // All layers have one rank and one alpha here. Patterns that say so are harmless.
-  void ReadPatterns(const char* key, const char* of, double all) {
-    const Json* const patterns = Take(key);
-    if (patterns == nullptr) return;
-    if (!patterns->is_object()) return Refuse(key, "an object", *patterns);
-    for (const auto& [layer, value] : patterns->items()) {
-      if (value.is_number() && value.get<double>() == all) continue;
-      Refuse(absl::StrCat(key, ".", Visible(layer)),
-             absl::StrCat(all, ", the ", of, " of all layers"), value,
-             "an adapter has one rank and one alpha here; model.merge_and_unload() of PEFT writes "
-             "the whole model");
+  // Ranks or alphas of some layers. `read` takes a value. PEFT takes the first key that matches a
+  // layer, so their order counts.
+  template <typename T, typename Read>
+  void ReadPatterns(const char* key, std::vector<std::pair<PeftPattern, T>>& patterns,
+                    Read&& read) {
+    const Json* const object = Take(key);
+    if (object == nullptr) return;
+    if (!object->is_object()) return Refuse(key, "an object", *object);
+    if (object->empty()) return;
+    const auto in_order = ParseJson<nlohmann::ordered_json>(text_);
+    if (in_order.is_discarded()) {
+      return Refuse(key, "a file of which all numbers are finite", *object);
     }
+    for (const auto& [layers, value] : in_order.at(key).items()) {
+      const std::string field = absl::StrCat(key, ".", Visible(layers));
+      const std::optional<PeftPattern> pattern = PeftPattern::Parse(layers);
+      if (!pattern) {
+        Refuse(field, "the end of a layer's name, in which . and .* stand for other text", value,
+               "other regular expressions are not read");
+        continue;
+      }
+      T number = {};
+      if (read(field, Json(value), number)) patterns.push_back({*pattern, number});
+    }
+  }
+
+  void ReadRanksAndAlphas() {
+    const auto read_rank = [&](const std::string& field, const Json& value, int64_t& rank) {
+      if (ReadInteger(value, rank)) {
+        return violations_.Check(field, rank, *DeclaredAt("adapter.lora.rank").whole);
+      }
+      Refuse(field, "a whole number", value);
+      return false;
+    };
+    const auto read_alpha = [&](const std::string& field, const Json& value, double& alpha) {
+      if (value.is_number()) {
+        alpha = value.get<double>();
+        return violations_.Check(field, alpha, *DeclaredAt("adapter.lora.alpha").real);
+      }
+      Refuse(field, "a number", value);
+      return false;
+    };
+    ReadPatterns("rank_pattern", config_.ranks, read_rank);
+    ReadPatterns("alpha_pattern", config_.alphas, read_alpha);
   }
 
   void ReadStart() {
@@ -285,6 +317,7 @@ class ConfigReader {
   }
 
   const Json& json_;
+  const absl::string_view text_;
   PeftConfig config_;
   std::set<std::string> read_;
   Violations violations_;
@@ -311,6 +344,19 @@ std::string ToJson(const PeftConfigJson& config) {
   if (!config.saved.empty()) json["modules_to_save"] = config.saved;
   if (!config.parameters.empty()) json["target_parameters"] = config.parameters;
   return JsonText(json, 2) + "\n";
+}
+
+LoraNumbers PeftConfig::NumbersOf(absl::string_view name) const {
+  LoraNumbers of_layer = numbers;
+  const auto take = [&](const auto& patterns, auto& number) {
+    const auto first = std::find_if(patterns.begin(), patterns.end(), [&](const auto& pattern) {
+      return pattern.first.Matches(name);
+    });
+    if (first != patterns.end()) number = first->second;
+  };
+  take(ranks, of_layer.rank);
+  take(alphas, of_layer.alpha);
+  return of_layer;
 }
 
 bool PeftConfig::Targets(absl::string_view module) const {
@@ -349,7 +395,7 @@ absl::StatusOr<PeftConfig> ParsePeftConfig(absl::string_view text) {
   if (!json->is_object()) {
     return absl::DataLossError("wanted a JSON object, found another value");
   }
-  return ConfigReader(*json).Read();
+  return ConfigReader(*json, text).Read();
 }
 
 }  // namespace trainyard

@@ -7,11 +7,13 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "models/program/low_rank.h"
+#include "train/hf/peft_patterns.h"
 
 namespace trainyard {
 
@@ -29,7 +31,10 @@ std::string ToJson(const PeftConfigJson& config);
 
 // What a directory says. Immutable.
 struct PeftConfig {
-  LoraNumbers numbers;
+  LoraNumbers numbers;  // Of the layers that no pattern names.
+  // What layers have instead. The first pattern that matches a layer counts.
+  std::vector<std::pair<PeftPattern, int64_t>> ranks = {};
+  std::vector<std::pair<PeftPattern, double>> alphas = {};
   double dropout = 0;
   // Ends of modules' names. Absent: a regular expression, by which nothing is checked.
   std::optional<std::vector<std::string>> targets = std::vector<std::string>();
@@ -40,6 +45,8 @@ struct PeftConfig {
   bool transposed = false;
   std::string base = {};  // The directory, or its name on the Hugging Face Hub. Empty: not said.
 
+  // The numbers of the adapter of a layer, or of a parameter of experts. `name` is the whole name.
+  LoraNumbers NumbersOf(absl::string_view name) const;
   // Whether PEFT gives the layer of this name an adapter. `targets` and `excluded` must be there.
   bool Targets(absl::string_view module) const;
   // Whether PEFT gives the parameter of this name an adapter.

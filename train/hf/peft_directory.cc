@@ -1,6 +1,7 @@
 #include "train/hf/peft_directory.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -20,6 +21,7 @@
 #include "models/model.h"
 #include "models/parallel/mesh.h"
 #include "models/program/low_rank.h"
+#include "train/hf/widen_rank.h"
 
 namespace trainyard {
 namespace {
@@ -119,23 +121,26 @@ absl::Status PeftDirectory::Refuse(absl::string_view tensor, absl::string_view w
 
 // The layers that have an adapter in the file, and the modules that are there as a whole. What a
 // layer must have besides is found by the names of PeftNames::Place.
-absl::StatusOr<std::vector<TrainedParameter>> PeftDirectory::FindTrained(
-    const HfModel& base, const PeftNames& names) const {
+absl::StatusOr<std::vector<TrainedParameter>> PeftDirectory::FindTrained(const HfModel& base,
+                                                                         const PeftNames& names) {
   const SafetensorsTensors& tensors = file_.tensors();
   const auto has_adapter = [&](absl::string_view module) {
     const std::string begin = absl::StrCat(kPeftPrefix, module, ".lora_");
     const auto first = tensors.lower_bound(begin);
     return first != tensors.end() && absl::StartsWith(first->first, begin);
   };
-  std::set<std::string, std::less<>> targets;
+  std::map<std::string, LoraNumbers> by_name;  // As PEFT calls the layers.
   std::set<std::string> saved;
+  const auto add = [&](const std::string& target, const std::string& name) {
+    layers_[target] = by_name[name] = config_.NumbersOf(name);
+  };
   absl::Status status, unnamed;  // The latter: PEFT has no names for layers of this family.
   const auto find = [&](const ParameterSpec& spec) {
     const std::string target = TargetOf(AdaptedModuleOf(spec.name));
     if (spec.stacked) {
       const auto experts = names.OfExperts(target);
       const bool named = experts.ok() && config_.TargetsParameter(experts->name());
-      if (named && absl::EndsWith(spec.name, kLowRankDown)) targets.insert(target);
+      if (named && absl::EndsWith(spec.name, kLowRankDown)) add(target, experts->name());
       return;
     }
     const bool narrow = IsLowRank(spec.name);
@@ -148,14 +153,14 @@ absl::StatusOr<std::vector<TrainedParameter>> PeftDirectory::FindTrained(
     if (!layout.ok()) {
       status.Update(Refuse(kPeftPrefix + tensor, layout.status().message()));
     } else if (narrow) {
-      targets.insert(target);
+      add(target, module);
     } else {
       saved.insert(ModuleOfParameter(spec.name));
     }
   };
   ForEachSpec(base.config, OfAllLayers(config_.numbers.rank), find);
   RETURN_IF_ERROR(status);
-  if (targets.empty()) {
+  if (layers_.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         file_.path(), ": wanted adapters of layers of ", base.directory.path(), ", found none in ",
         tensors.size(), " tensors", tensors.empty() ? "" : "; the first is ",
@@ -163,18 +168,43 @@ absl::StatusOr<std::vector<TrainedParameter>> PeftDirectory::FindTrained(
         "; --base names the model that the adapter was trained beside", unnamed.ok() ? "" : "; ",
         unnamed.message()));
   }
-  const LowRank adapter{.rank = config_.numbers.rank,
-                        .magnitudes = config_.numbers.dora,
-                        .adapts = [&](absl::string_view name) { return targets.contains(name); }};
+  RETURN_IF_ERROR(JoinNumbers(by_name));
+  std::set<int64_t> ranks;
+  for (const auto& [target, numbers] : layers_) ranks.insert(numbers.rank);
   std::vector<TrainedParameter> trained;
   std::set<std::string> seen;  // Tied parameters are declared twice.
-  for (const ParameterStorage& storage : DeclareParameters(*CreateModel(base.config), adapter)) {
-    for (const ParameterBox& box : BoxesOf(storage, Mesh())) {
-      const bool trains = IsLowRank(box.name) || saved.contains(ModuleOfParameter(box.name));
-      if (trains && seen.insert(box.name).second) trained.push_back({box.name, box.global_shape});
+  for (const int64_t rank : ranks) {
+    const auto adapts = [&](absl::string_view name) {
+      const auto found = layers_.find(name);
+      return found != layers_.end() && found->second.rank == rank;
+    };
+    const LowRank adapter{.rank = rank, .magnitudes = config_.numbers.dora, .adapts = adapts};
+    for (const ParameterStorage& storage : DeclareParameters(*CreateModel(base.config), adapter)) {
+      for (const ParameterBox& box : BoxesOf(storage, Mesh())) {
+        const bool trains = IsLowRank(box.name) || saved.contains(ModuleOfParameter(box.name));
+        if (trains && seen.insert(box.name).second) trained.push_back({box.name, box.global_shape});
+      }
     }
   }
   return trained;
+}
+
+absl::Status PeftDirectory::JoinNumbers(const std::map<std::string, LoraNumbers>& layers) {
+  const auto widest =
+      std::max_element(layers.begin(), layers.end(),
+                       [](const auto& a, const auto& b) { return a.second.rank < b.second.rank; });
+  numbers_ = widest->second;
+  for (const auto& [name, numbers] : layers) {
+    int exponent = 0;
+    if (std::frexp(numbers.scale() / numbers_.scale(), &exponent) == 0.5) continue;
+    const char* const of = numbers.rslora ? "lora_alpha / sqrt(r)" : "lora_alpha / r";
+    return absl::InvalidArgumentError(absl::StrCat(
+        path_, "/", kAdapterConfigName, ":\nalpha_pattern: wanted scales (", of,
+        ") that differ by powers of two, since all layers have one scale here, which would round ",
+        "other ones; found ", numbers_.scale(), " of ", widest->first, " and ", numbers.scale(),
+        " of ", name, "; model.merge_and_unload() of PEFT writes the whole model"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status PeftDirectory::AddWeights(const HfModel& base, const PeftTensors& placed) {
@@ -194,14 +224,21 @@ absl::Status PeftDirectory::AddWeights(const HfModel& base, const PeftTensors& p
     }
     if (stored.shape != layout.shape) {
       const bool narrow = absl::StrContains(layout.tensor, ".lora_");
-      return Refuse(layout.tensor,
-                    absl::StrCat("wanted the shape ", ShapeText(layout.shape), ", by ",
-                                 narrow ? absl::StrCat("r of ", kAdapterConfigName, " and ") : "",
-                                 "the sizes of the base ", base.directory.path(), ", found ",
-                                 ShapeText(stored.shape)));
+      return Refuse(
+          layout.tensor,
+          absl::StrCat(
+              "wanted the shape ", ShapeText(layout.shape), ", by ",
+              narrow ? absl::StrCat(config_.ranks.empty() ? "r of " : "r and rank_pattern of ",
+                                    kAdapterConfigName, " and ")
+                     : "",
+              "the sizes of the base ", base.directory.path(), ", found ",
+              ShapeText(stored.shape)));
     }
     used.insert(layout.tensor);
-    weights_.push_back({.layout = layout, .dtype = *dtype, .stored = stored});
+    const std::string target = TargetOf(AdaptedModuleOf(layout.parameters.front().name));
+    const auto layer = layers_.find(target);
+    const double factor = layer == layers_.end() ? 1 : layer->second.scale() / numbers_.scale();
+    weights_.push_back({.layout = layout, .dtype = *dtype, .stored = stored, .factor = factor});
   }
   for (const auto& [name, tensor] : file_.tensors()) {
     if (used.contains(name)) continue;
@@ -260,6 +297,14 @@ absl::Status PeftDirectory::CheckLoads(const HfModel& base, const PeftNames& nam
   return status;
 }
 
+int64_t PeftDirectory::ElementsOf(const PeftWeight& weight) const {
+  int64_t elements = 0;
+  for (const HfParameter& parameter : weight.layout.parameters) {
+    elements += WidenedShape(parameter, numbers_.rank).elements();
+  }
+  return elements;
+}
+
 absl::Status PeftDirectory::ForEachParameter(const PeftWeight& weight,
                                              const UseParameter& use) const {
   const HfLayout& layout = weight.layout;
@@ -288,7 +333,15 @@ absl::Status PeftDirectory::ForEachParameter(const PeftWeight& weight,
     values.resize(size_t(parameter.shape.elements()) * element);
     TakeRows(parameter, element, tensor.data() + size_t(parameter.index.value_or(0)) * slice_bytes,
              values.data());
-    RETURN_IF_ERROR(use(parameter, values));
+    HfParameter whole = parameter;
+    if (!WidenRank({.rank = numbers_.rank, .factor = weight.factor}, weight.dtype, whole, values)) {
+      return Refuse(layout.tensor,
+                    absl::StrCat("wanted numbers that ", Name(weight.dtype), " has ", weight.factor,
+                                 " times as large, since all layers have one scale ",
+                                 "here, found others; model.merge_and_unload() of PEFT writes the ",
+                                 "whole model"));
+    }
+    RETURN_IF_ERROR(use(whole, values));
   }
   return absl::OkStatus();
 }

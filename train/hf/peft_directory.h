@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -28,6 +29,7 @@ struct PeftWeight {
   HfLayout layout;
   DType dtype = DType::kF32;  // Of the values that ForEachParameter gives: f32 for F16.
   SafetensorsTensor stored;
+  double factor = 1;  // What ForEachParameter multiplies a matrix b by.
 };
 
 // Immutable, thread-safe.
@@ -37,20 +39,27 @@ class PeftDirectory {
   // shapes, and nothing else. Reads no tensor. Errors name the file, and the tensor:
   // - NOT_FOUND: adapter_model.safetensors is not there.
   // - INVALID_ARGUMENT: the weights are in another format; a tensor is missing, left over, of
-  //   another shape or dtype; or PEFT would not load what the file has.
+  //   another shape or dtype; PEFT would not load what the file has; or layers have scales that do
+  //   not differ by powers of two.
   // - DATA_LOSS: the file is damaged.
   static absl::StatusOr<PeftDirectory> Open(const std::string& path, PeftConfig config,
                                             const HfModel& base);
 
   const std::string& path() const { return path_; }
   const PeftConfig& config() const { return config_; }
+  // The numbers of all layers: the largest rank that a layer has, with the alpha of this layer. The
+  // narrow matrices of the others become those of this rank and this scale (widen_rank.h).
+  const LoraNumbers& numbers() const { return numbers_; }
   const std::vector<PeftWeight>& weights() const { return weights_; }
+  // How many numbers ForEachParameter gives.
+  int64_t ElementsOf(const PeftWeight& weight) const;
   // The names of all parameters that the adapter trains.
   const std::set<std::string>& trained() const { return trained_; }
 
   // Reads the tensor, and calls `use` with the values of each of its parameters. `values` has room
-  // for the parameter's elements, and belongs to the callee. INVALID_ARGUMENT: names the tensor and
-  // the place of a number that is NaN or infinite. DATA_LOSS: the file became shorter.
+  // for the parameter's elements, and belongs to the callee. The parameter's shape is that of the
+  // joint rank. INVALID_ARGUMENT: names the tensor and the place of a number that is NaN or
+  // infinite, or the tensor that the joint scale would round. DATA_LOSS: the file became shorter.
   using UseParameter = std::function<absl::Status(const HfParameter&, std::vector<char>& values)>;
   absl::Status ForEachParameter(const PeftWeight& weight, const UseParameter& use) const;
 
@@ -59,7 +68,9 @@ class PeftDirectory {
       : path_(std::move(path)), config_(std::move(config)), file_(std::move(file)) {}
 
   absl::StatusOr<std::vector<TrainedParameter>> FindTrained(const HfModel& base,
-                                                            const PeftNames& names) const;
+                                                            const PeftNames& names);
+  // Chooses numbers(), for `layers`, which has the numbers of each layer by the name in PEFT.
+  absl::Status JoinNumbers(const std::map<std::string, LoraNumbers>& layers);
   absl::Status AddWeights(const HfModel& base, const PeftTensors& placed);
   absl::Status CheckLoads(const HfModel& base, const PeftNames& names, const PeftTensors& placed);
   absl::Status Refuse(absl::string_view tensor, absl::string_view what) const;
@@ -67,6 +78,8 @@ class PeftDirectory {
   std::string path_;
   PeftConfig config_;
   SafetensorsFile file_;
+  LoraNumbers numbers_;
+  std::map<std::string, LoraNumbers, std::less<>> layers_;  // By target (TargetOf).
   std::vector<PeftWeight> weights_;
   std::set<std::string> trained_;
 };

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/log.h"
+#include "common/sha256.h"
 #include "common/status_macros.h"
 #include "train/config/adapter.h"
 #include "train/config/resolved_job.h"
@@ -137,20 +138,57 @@ void StartState::KeepOf(const std::string& checkpoint) {
   kept_ = std::move(kept).value_or(KeptFiles());
 }
 
-// On rank 0. Reads the tokenizer that the spec names, if it is not that of the imported model,
-// which is kept besides. Without it, generation and exports need the file where the spec has it.
-void StartState::KeepTokenizer() {
-  std::string path = data_.splits.tokenizer;
+// Whether the imported model's files, which are kept besides, have the data's tokenizer.
+bool StartState::ImportHasTokenizerOfData() const {
+  return std::any_of(kept_.begin(), kept_.end(), [&](const auto& file) {
+    return Sha256Of(file.second) == data_.splits.tokenizer_sha256;
+  });
+}
+
+std::string StartState::TokenizerToKeepFrom() const {
   DataConfig data = job_.data;
-  const std::string* named = TokenizerIn(data);
-  if (named == nullptr && job_.validation && job_.validation->generate) {
-    named = &job_.validation->generate->tokenizer;
-    path = TokenizerOrKept(job_, *named, gang_.roots);
+  const std::string& of_data = data_.splits.tokenizer;
+  if (const std::string* const named = TokenizerIn(data); named != nullptr) {
+    return named->empty() || *named == job_.model.import_path ? "" : of_data;
   }
-  if (named == nullptr || named->empty() || *named == job_.model.import_path) return;
+  // Files of tokens have said it.
+  if (!of_data.empty()) return ImportHasTokenizerOfData() ? "" : of_data;
+  const bool prompts = job_.validation && job_.validation->generate;
+  const std::string named = prompts ? job_.validation->generate->tokenizer : "";
+  if (!named.empty() && named != job_.model.import_path) {
+    return TokenizerOrKept(job_, named, gang_.roots);
+  }
+  // The same files have said it to an earlier attempt.
+  const bool others = job_.continues && !job_.continues->allow.empty();
+  const bool lost = FactsOf(job_.data).of_token_files && !resumed_from_.empty() && !others;
+  return lost ? KeptVocabulary(resumed_from_) : "";
+}
+
+// On rank 0. Reads the tokenizer of the data or the prompts, if it is not that of the imported
+// model, which is kept besides. Where it cannot be read, generation and exports need the file where
+// the spec has it. FAILED_PRECONDITION: it is no longer the one that encoded the data.
+absl::Status StartState::KeepTokenizer() {
+  const std::string path = TokenizerToKeepFrom();
+  const std::string& of_data = data_.splits.tokenizer;
+  const std::string& encoded_by = data_.splits.tokenizer_sha256;
+  const auto changed = [](const std::string& file) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(file, ": changed after it had encoded the data; start the job again"));
+  };
+  if (path.empty()) {
+    const bool of_import = !encoded_by.empty() && !kept_.empty();
+    return of_import && !ImportHasTokenizerOfData() ? changed(of_data) : absl::OkStatus();
+  }
   absl::StatusOr<KeptFiles> files = TokenizerToKeep(path, gang_.roots);
-  if (!files.ok()) LogWarning("tokenizer_not_kept", {{"error", files.status().message()}});
-  tokenizer_ = std::move(files).value_or(KeptFiles());
+  if (!files.ok()) {
+    LogWarning("tokenizer_not_kept", {{"error", files.status().message()}});
+    return absl::OkStatus();
+  }
+  const bool of_data_changed =
+      path == of_data && !encoded_by.empty() && VocabularySha256(*files) != encoded_by;
+  if (of_data_changed) return changed(path);
+  tokenizer_ = *std::move(files);
+  return absl::OkStatus();
 }
 
 // Loads the checkpoint at which the run continues. Returns nullopt if there is none.
@@ -175,7 +213,8 @@ absl::StatusOr<std::optional<Continued>> StartState::Resume(
   base_ = state.base;
   refused_ = std::move(chosen.refused);
   if (first_rank()) {
-    KeepOf(chosen.checkpoint->path());
+    resumed_from_ = chosen.checkpoint->path();
+    KeepOf(resumed_from_);
     if (!continued_ || continued_->path() != chosen.checkpoint->path()) {
       may_continue_ = CheckContinued(*chosen.checkpoint, job_, rank_);
     }
@@ -256,8 +295,8 @@ absl::Status StartState::Load(StartPoint& start) {
   ASSIGN_OR_RETURN(const std::optional<Continued> continued, Resume(start.candidates));
   if (!continued) RETURN_IF_ERROR(Fill());
   RETURN_IF_ERROR(CheckInputs(start));
-  if (first_rank() && job_.checkpoint) KeepTokenizer();
   absl::Status written = may_continue_;
+  if (first_rank() && job_.checkpoint) written.Update(KeepTokenizer());
   if (written.ok() && first_rank() && job_.checkpoint) {
     start.job = ResolvedJobText(job_);
     written = ContinueFrom(continued, rank_, start, LocalStorage(), init_from_);

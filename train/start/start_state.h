@@ -63,7 +63,10 @@ class StartState {
   absl::Status Fill();
   absl::Status FillFromInitFrom();
   void KeepOf(const std::string& checkpoint);
-  void KeepTokenizer();
+  absl::Status KeepTokenizer();
+  // Where the tokenizer is that checkpoints must keep. "": there is none, or it is the import's.
+  std::string TokenizerToKeepFrom() const;
+  bool ImportHasTokenizerOfData() const;
   absl::Status CheckInputs(StartPoint& start);
   absl::Status CompareWith(const RecordedInputs& recorded) const;
   absl::Status CheckTokensOnce(const RecordedInputs& recorded);
@@ -86,6 +89,7 @@ class StartState {
   std::optional<InitialisedFrom> init_from_;  // Set if parameters were loaded from init_from.
   std::optional<Checkpoint> continued_;       // Of the run that was compared before the claim.
   absl::Status may_continue_;
+  std::string resumed_from_;  // On rank 0: the checkpoint at which the run continues.
   KeptFiles kept_;
   KeptFiles tokenizer_;
   std::vector<std::string> refused_;

@@ -61,9 +61,10 @@ absl::StatusOr<JobData> Open(const JobConfig& job, std::vector<InputSpec> inputs
                                           .open_lines = std::move(open_lines)}));
   ASSIGN_OR_RETURN(data.files, FingerprintsOfData(job.data, roots));
   if (!data.splits.tokenizer.empty()) {
+    std::string field = FieldOfTokenizer(job.data);
+    if (field.empty()) field = absl::StrCat(SectionOf(job.data), ".tokenizer");
     ASSIGN_OR_RETURN(data.files.emplace_back(),
-                     TakeFingerprint(absl::StrCat(SectionOf(job.data), ".tokenizer"), "",
-                                     data.splits.tokenizer, roots));
+                     TakeFingerprint(field, "", data.splits.tokenizer, roots));
     // The format counts, too, and all of the tokenizer's bytes.
     data.files.back().sha256 = data.splits.encoding;
   }

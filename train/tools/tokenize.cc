@@ -146,7 +146,7 @@ bool OnlyStateIsLeft(const std::string& prefix) {
 
 absl::Status CheckNoDataset(const std::string& prefix) {
   const bool resumes = Exists(prefix + kStateSuffix);
-  for (const char* suffix : {".idx", ".bin"}) {
+  for (const char* suffix : {kIndexSuffix, kTokensSuffix, kTokenizerSuffix}) {
     const std::string old = prefix + suffix;
     // A run that was interrupted at its very end has left a PREFIX.bin.
     if (!Exists(old) || (resumes && !Exists(prefix + ".idx"))) continue;
@@ -154,6 +154,17 @@ absl::Status CheckNoDataset(const std::string& prefix) {
         absl::StrCat(old,
                      ": wanted a prefix without files, found one; remove it first, or take "
                      "another prefix"));
+  }
+  return absl::OkStatus();
+}
+
+// Writes PREFIX.tokenizer/, by which jobs know what the tokens mean.
+absl::Status WriteTokenizerOf(const CorpusOptions& options) {
+  if (options.tokenizer_files.empty()) return absl::OkStatus();
+  const std::string directory = options.prefix + kTokenizerSuffix;
+  RETURN_IF_ERROR(MakeDirectories(directory));
+  for (const auto& [name, text] : options.tokenizer_files) {
+    RETURN_IF_ERROR(WriteFileAtomic(absl::StrCat(directory, "/", name), text));
   }
   return absl::OkStatus();
 }
@@ -276,6 +287,7 @@ absl::StatusOr<TokenizedCorpus> TokenizeCorpus(const Tokenizer& tokenizer,
       return absl::InvalidArgumentError(absl::StrCat(
           options.inputs.size() == 1 ? options.inputs[0] : "every input", " is empty"));
     }
+    RETURN_IF_ERROR(WriteTokenizerOf(options));
     RETURN_IF_ERROR(writer->Finish());
     // Another call of the same command may have removed it already.
     if (::unlink(state_path.c_str()) != 0 && errno != ENOENT)

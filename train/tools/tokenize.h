@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "train/chat/chat_encoder.h"
 #include "train/tokenizer/tokenizer.h"
+#include "train/tokenizer/tokenizer_files.h"
 #include "train/tools/document_blocks.h"
 
 namespace trainyard {
@@ -31,6 +32,9 @@ struct CorpusOptions {
   std::string before = {}, after = {};  // Tokens around each document, by their texts; empty: none.
   const ChatTokenizer* chat = nullptr;  // kChat: not null.
   std::string tokenizer = {};  // The digest of the tokenizer, so that another one is noticed.
+  // Its files, which are written to PREFIX.tokenizer/ (train/data/indexed_format.h). Empty: tokens
+  // are bytes.
+  KeptFiles tokenizer_files = {};
   int threads = 1;
   size_t block_bytes = 1 << 20;             // What a thread encodes at once.
   int64_t sync_bytes = int64_t{256} << 20;  // Bytes of input between two states on disk.
@@ -44,8 +48,8 @@ struct TokenizedCorpus {
   bool finished = true;  // False: `stop` ended the work before the end.
 };
 
-// Writes the files, and makes their directory. The tokens are uint16 if the vocabulary has less
-// than 65,500 ids, as in Megatron, and else int32. They do not depend on the number of threads.
+// Writes the files, PREFIX.idx last, and makes their directory. The tokens are uint16 if the
+// vocabulary has less than 65,500 ids, as in Megatron, and else int32, whatever `threads` is.
 //
 // While it works, PREFIX.state says how far the temporary files beside it go. If `stop` returns
 // true, which is asked after each block, or the process ends, the same call goes on from there.

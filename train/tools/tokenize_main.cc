@@ -105,6 +105,11 @@ absl::StatusOr<TokenizedCorpus> Run(CorpusOptions options, const ChatFormatChoic
   if (tokenizer_path.empty()) return TokenizeCorpus(ByteTokenizer(), options, StopSignalCame);
   ASSIGN_OR_RETURN(const OpenedTokenizer opened, OpenTokenizer(tokenizer_path));
   options.tokenizer = opened.digest;
+  ASSIGN_OR_RETURN(options.tokenizer_files, TokenizerToKeep(opened.path));
+  if (VocabularySha256(options.tokenizer_files) != opened.digest) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(opened.path, ": changed while it was read; start the command again"));
+  }
   std::unique_ptr<ChatTokenizer> chat;
   if (options.split == DocumentSplit::kChat) {
     ASSIGN_OR_RETURN(ChosenChatFormat chosen, ChooseChatFormat(choice));

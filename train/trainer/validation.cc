@@ -23,19 +23,37 @@ constexpr size_t kMeasureDigits = 16;  // Of a SHA-256. Nobody has a reason to m
 
 absl::StatusOr<std::unique_ptr<PromptCodec>> OpenCodec(const JobValidation::Options& of) {
   CHECK(of.open_prompts != nullptr) << "nothing encodes prompts";
-  const std::string& tokenizer = of.job.validation->generate->tokenizer;
-  PromptOptions options{.tokenizer = TokenizerOrKept(of.job, tokenizer, of.roots),
+  const DataSplits& data = of.data.splits;
+  const std::string& named = of.job.validation->generate->tokenizer;
+  PromptOptions options{.tokenizer = TokenizerOrKept(of.job, named, of.roots),
                         .vocab = FactsOf(of.model).vocab,
                         .roots = of.roots};
+  // Files of tokens may have another tokenizer than the imported model, which no spec has named.
+  const bool by_default = named.empty() || named == of.job.model.import_path;
+  const bool of_files = FactsOf(of.job.data).of_token_files;
+  if (of_files && by_default && !data.tokenizer.empty()) options.tokenizer = data.tokenizer;
+  if (of_files && options.tokenizer.empty() && options.vocab != kByteVocabulary) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "validation.generate.tokenizer: wanted the tokenizer of a model with a vocabulary of ",
+        options.vocab, ", since nothing beside ", of.data.field, " says it, found none"));
+  }
   if (const std::optional<ChatFacts> chat = FactsOf(of.job.data).chat) {
     options.chats = true;
     options.format = chat->format;
     options.date = chat->date;
   }
   absl::StatusOr<std::unique_ptr<PromptCodec>> codec = of.open_prompts(options);
-  if (codec.ok()) return codec;
-  return absl::Status(codec.status().code(),
-                      absl::StrCat("validation.generate.tokenizer: ", codec.status().message()));
+  if (!codec.ok()) {
+    return absl::Status(codec.status().code(),
+                        absl::StrCat("validation.generate.tokenizer: ", codec.status().message()));
+  }
+  if (!data.tokenizer_sha256.empty() && (*codec)->tokenizer_sha256() != data.tokenizer_sha256) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("validation.generate.tokenizer: ", options.tokenizer,
+                     ": wanted the tokenizer of the data, ", data.tokenizer,
+                     ", found another; without the field, the data's is taken"));
+  }
+  return codec;
 }
 
 // Without fields that say nothing, so that a release with further fields has the same measures.

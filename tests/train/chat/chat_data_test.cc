@@ -320,6 +320,7 @@ class CountedEncoding final : public LineEncoding {
   }
   const std::string& digest() const override { return digest_; }
   const std::string& tokenizer_path() const override { return encoding_->tokenizer_path(); }
+  std::string tokenizer_sha256() const override { return encoding_->tokenizer_sha256(); }
 
   mutable std::atomic<int> lines = 0;
 

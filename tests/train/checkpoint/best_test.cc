@@ -18,6 +18,7 @@ using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 void SaveWith(const std::string& directory, int64_t epoch, int64_t step, std::optional<double> loss,
               const std::string& measure = "m") {
@@ -192,6 +193,27 @@ TEST_F(Best, DamagedOneIsPassedOverWithTheReason) {
   // Retention counts it neither as the best nor as one of the newest.
   Retain(1, 1);
   EXPECT_THAT(Left(), ElementsAre("1/30"));
+}
+
+// Bug it must catch: one checkpoint that this release or this host cannot read costs all others.
+TEST_F(Best, OneThatCannotBeReadIsLeftOut) {
+  for (const int64_t step : {10, 20, 30}) SaveWith(directory_, 1, step, double(step));
+  const std::string manifest = CheckpointPath(directory_, 1, 20) + "/" + kManifestName;
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(ReadFile(manifest).value());
+  json.erase("manifest_sha256");
+  json["version"] = 99;
+  ASSERT_TRUE(WriteFileAtomic(manifest, Signed(json)).ok());
+  const auto found = FindCheckpoint(directory_ + "/best");
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_THAT(found->checkpoint->path(), EndsWith("/epoch-1/step-10"));
+  // Where nothing else has a loss, the error says which may have one.
+  for (const int64_t step : {10, 30}) {
+    std::filesystem::remove_all(CheckpointPath(directory_, 1, step));
+  }
+  const absl::Status none = FindCheckpoint(directory_ + "/best").status();
+  EXPECT_THAT(std::string(none.message()),
+              HasSubstr("/epoch-1/step-20/manifest.json: wanted version 1 to "));
+  EXPECT_THAT(std::string(none.message()), Not(HasSubstr("an older checkpoint")));
 }
 
 TEST_F(Best, ErrorNamesWhatIsMissing) {

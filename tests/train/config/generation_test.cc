@@ -63,6 +63,9 @@ TEST(Generation, TakesTheTokenizerOfTheData) {
   EXPECT_EQ(ReadGeneration("prompts: [A]", kChats, 2048).tokenizer, "tok");
   EXPECT_EQ(ReadGeneration("prompts: [A]", kSynthetic).tokenizer, "");
   EXPECT_EQ(ReadGeneration("prompts: [A], tokenizer: mine", kSynthetic, 2048).tokenizer, "mine");
+  // Files of tokens may say it to the ranks.
+  constexpr char kTokens[] = "indexed: {prefix: tokens, validation_fraction: 0.1}";
+  EXPECT_EQ(ReadGeneration("prompts: [A]", kTokens, 2048).tokenizer, "");
   EXPECT_THAT(GenerationRefusal("prompts: [A]", kSynthetic, 2048),
               HasSubstr("validation.generate.tokenizer: wanted the tokenizer of a model with a "
                         "vocabulary of 2048, found none"));

@@ -115,17 +115,32 @@ TEST_F(KeptTokenizer, TakesThePlaceOfTheImportedOne) {
   const KeptFiles imported = {{"config.json", "{}"},
                               {"import.json", R"({"version": 1, "dtype": "F32", "others": {}})"},
                               {"tokenizer.model", "another"},
-                              {"generation_config.json", "{}"}};
+                              {"generation_config.json", R"({"eos_token_id": 7, "top_k": 2})"}};
   ASSERT_TRUE(WriteKept(imported, checkpoint, LocalStorage()).ok());
   const std::string to = FreshDirectory("kept_beside_imported_out");
   ASSERT_TRUE(MakeDirectories(to).ok());
   const auto names = WriteCarried(checkpoint, FindOrigin(checkpoint).value(), to, LocalStorage());
   ASSERT_TRUE(names.ok()) << names.status();
   EXPECT_THAT(*names, UnorderedElementsAre("generation_config.json", "tokenizer.json"));
+  // Its ids are those of another tokenizer, and this one does not say how texts end.
+  EXPECT_EQ(nlohmann::json::parse(Contents(to + "/generation_config.json")),
+            (nlohmann::json{{"eos_token_id", nullptr}, {"top_k", 2}}));
   std::filesystem::remove_all(checkpoint + "/" + kTokenizerName);
   EXPECT_EQ(KeeperOfTokenizer(checkpoint).value(), std::nullopt);
   EXPECT_THAT(*WriteCarried(checkpoint, FindOrigin(checkpoint).value(), to, LocalStorage()),
               UnorderedElementsAre("generation_config.json", "tokenizer.model"));
+}
+
+// Bug it must catch: programs that read an export stop at a token of the imported tokenizer.
+TEST_F(KeptTokenizer, SaysWhereTextsEnd) {
+  const JobConfig job = Job("kept_tokenizer_ends", "chatml");
+  WriteBytes(Newest(job) + "/tokenizer/tokenizer_config.json",
+             R"({"bos_token": null, "eos_token": {"content": "<|im_end|>"}})");
+  const nlohmann::json config =
+      nlohmann::json::parse(Contents(Export(job, "kept_tokenizer_ends_out") + "/config.json"));
+  const auto opened = OpenTokenizer(job.data.As<ChatData>().tokenizer);
+  EXPECT_EQ(config.at("eos_token_id"), *opened->tokenizer->Find("<|im_end|>"));
+  EXPECT_EQ(config.at("bos_token_id"), nullptr);
 }
 
 // A text that a tokenizer encodes trains, resumes to the bit without the tokenizer's file, and the
@@ -168,6 +183,14 @@ TEST_F(KeptTokenizer, OfATextIsKeptToo) {
   const auto opened = TokenizerOf(Newest(job), 2048);
   ASSERT_TRUE(opened.ok()) << opened.status();
   EXPECT_EQ(opened->path, KeptVocabulary(Newest(job)));
+  // Another one is named by the field of the spec.
+  WriteBytes(directory + "/mine.json", OpenGoldenChat("chatml").tokenizer_json + "\n");
+  job.steps += 2;
+  RunOptions another = encodes;
+  another.epoch = 3;
+  another.resume = true;
+  EXPECT_THAT(std::string(RunJob(job, another)[0].status.message()),
+              HasSubstr("data.text.tokenizer_path: " + directory + "/mine.json is not the file"));
 }
 
 TEST_F(KeptTokenizer, AnotherPathThatIsWrongIsRefused) {

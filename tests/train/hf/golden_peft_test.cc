@@ -3,8 +3,11 @@
 // `import` makes a run of it that has PEFT's logits (1e-8), also merged; a job that begins with it,
 // on one rank or divided over four, takes PEFT's next five steps with AdamW (losses, norms and
 // adapter, 1e-7). What is exported is the directory as it was, to the bit, and what a job trained
-// comes back to the bit through export and import; magnitudes of DoRA to the last digit.
+// comes back to the bit through export and import; magnitudes of DoRA to the last digit. Adapters
+// whose layers have other ranks and scales (rank_pattern, alpha_pattern) have PEFT's logits, too,
+// and so has what is exported of them.
 
+#include <algorithm>
 #include <filesystem>
 
 #include "gmock/gmock.h"
@@ -38,7 +41,7 @@ class GoldenPeft : public ::testing::TestWithParam<const char*> {
     job.steps = kSteps;
     job.init_from = scratch_ + "/imported";
     job.adapter = AdapterConfig{
-        .lora = AdapterThatTrains(made_.imported.model, made_.config.numbers, made_.trained)};
+        .lora = AdapterThatTrains(made_.imported.model, made_.numbers, made_.trained)};
     return job;
   }
 
@@ -51,7 +54,7 @@ class GoldenPeft : public ::testing::TestWithParam<const char*> {
   }
 
   // Sums with the base's norms have another last digit than they had.
-  double Tolerance() const { return made_.config.numbers.dora ? 1e-14 : 0; }
+  double Tolerance() const { return made_.numbers.dora ? 1e-14 : 0; }
 
   void ExpectGolden(const std::vector<RankRun>& runs, const JobConfig& job) const {
     for (const RankRun& run : runs) ASSERT_TRUE(run.status.ok()) << run.status;
@@ -143,6 +146,51 @@ TEST_P(GoldenPeft, WhatAJobTrainedComesBack) {
   }
   EXPECT_LE(LargestDifference(got, wanted), Tolerance());
 }
+
+class GoldenPatterns : public GoldenPeft {
+ protected:
+  static std::vector<double> First(const std::vector<double>& values) { return {values[0]}; }
+};
+
+TEST_P(GoldenPatterns, LogitsAreThoseOfPeft) {
+  const Tensors wanted = {{"logits", ReadTensor<double>(golden_, "logits")}};
+  const Checkpoint imported = NewestOf(scratch_ + "/imported");
+  EXPECT_LE(LargestDifference({{"logits", LogitsOf(imported, tokens_)}}, wanted), 1e-8);
+  // The export says one rank and one alpha.
+  const std::string out = Export(imported, "out");
+  const nlohmann::json config = ReadJson(out + "/adapter_config.json");
+  EXPECT_EQ(config.at("r"), 4);
+  EXPECT_FALSE(config.contains("rank_pattern"));
+  const auto again = ImportAdapter({.from = out, .to = scratch_ + "/again"}, base_);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(LogitsOf(NewestOf(scratch_ + "/again"), tokens_), LogitsOf(imported, tokens_));
+  EXPECT_EQ(again->trained_parameters, made_.trained_parameters);
+}
+
+// Numbers that only fill the rank stay zero. Where all layers have one scale, the steps are PEFT's.
+TEST_P(GoldenPatterns, AJobGoesOn) {
+  JobConfig job = Job("job");
+  const RankRun run = RunJob(job)[0];
+  ASSERT_TRUE(run.status.ok()) << run.status;
+  const std::vector<double> wanted = ReadTensor<double>(golden_, "losses");
+  const bool one_scale = GetParam() == std::string("mixtral_patterns");
+  EXPECT_LE(LargestDifference({{"losses", one_scale ? LossesOf(run) : First(LossesOf(run))}},
+                              {{"losses", one_scale ? wanted : First(wanted)}}),
+            1e-7);
+  const Tensors after = ReadAdapter(Export(Newest(job.checkpoint->directory), "after") +
+                                    "/adapter_model.safetensors");
+  const char* const a = one_scale ? "model.layers.0.self_attn.q_proj.lora_A.weight"
+                                  : "model.layers.1.self_attn.q_proj.lora_A.weight";
+  const std::vector<double>& values = after.at(a);
+  ASSERT_EQ(values.size(), 4u * 12);
+  const size_t own = one_scale ? 2 * 12 : 12;
+  EXPECT_TRUE(std::all_of(values.begin(), values.begin() + own, [](double x) { return x != 0; }));
+  EXPECT_TRUE(std::all_of(values.begin() + own, values.end(), [](double x) { return x == 0; }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Peft, GoldenPatterns,
+                         ::testing::Values("llama_patterns", "mixtral_patterns"),
+                         [](const auto& info) { return std::string(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(Peft, GoldenPeft,
                          ::testing::Values("llama", "llama_dora", "llama_layer", "qwen2",

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 
 #include "common/files.h"
 #include "common/half.h"
@@ -16,6 +17,7 @@
 #include "tests/train/hf/directory.h"
 #include "train/hf/export.h"
 #include "train/hf/peft_directory.h"
+#include "train/hf/peft_patterns.h"
 
 namespace trainyard::testing {
 namespace {
@@ -131,12 +133,21 @@ TEST_F(ImportAdapterTest, RefusesByKeyWhatHasNoMeaningHere) {
       {"use_rslora", 1, "use_rslora: wanted true or false, found 1"},
       {"fan_in_fan_out", true, "fan_in_fan_out: wanted false, since the layers of"},
       {"rank_pattern",
-       {{"q_proj", 4}},
-       "rank_pattern.q_proj: wanted 3, the r of all layers, found 4; an adapter has one rank"},
+       {{"q_proj", 6}},
+       "q_proj.lora_A.weight: wanted the shape [6, 12], by r and rank_pattern of adapter_config"},
+      {"rank_pattern", {{"q_proj", 2000}}, "rank_pattern.q_proj: wanted 1 to 1024"},
+      {"rank_pattern", {{"q_proj", 1.5}}, "rank_pattern.q_proj: wanted a whole number, found 1.5"},
+      {"rank_pattern",
+       {{"(q|k)_proj", 3}},
+       "rank_pattern.(q|k)_proj: wanted the end of a layer's name, in which . and .* stand for"},
+      {"rank_pattern", {1}, "rank_pattern: wanted an object, found [1]"},
+      {"alpha_pattern", {{"v_proj", "6"}}, "alpha_pattern.v_proj: wanted a number, found \"6\""},
+      {"alpha_pattern", {{"v_proj", 0}}, "alpha_pattern.v_proj: wanted 0 < x"},
       {"alpha_pattern",
        {{"v_proj", 7.5}},
-       "alpha_pattern.v_proj: wanted 6, the lora_alpha of all layers, found 7.5"},
-      {"rank_pattern", {1}, "rank_pattern: wanted an object, found [1]"},
+       "alpha_pattern: wanted scales (lora_alpha / r) that differ by powers of two, since all "
+       "layers have one scale here, which would round other ones; found 2 of "
+       "model.layers.0.mlp.down_proj and 2.5 of model.layers.0.self_attn.v_proj"},
       {"init_lora_weights", "pissa_niter_4", "path_initial_model_for_weight_conversion"},
       {"init_lora_weights", "olora", "this start changes the base"},
       {"init_lora_weights", "corda", "this start changes the base"},
@@ -172,6 +183,63 @@ TEST_F(ImportAdapterTest, RefusesByKeyWhatHasNoMeaningHere) {
     EXPECT_THAT(message, HasSubstr(c.part));
     EXPECT_THAT(message, HasSubstr(scratch_ + "/bad/adapter_"));
   }
+}
+
+// As re.match(rf"(.*\\.)?({key})$", layer) of Python.
+TEST(PeftPatterns, MatchAsThoseOfPeft) {
+  const std::string layer = "model.layers.11.mlp.experts.gate_up_proj";
+  for (const char* key :
+       {"gate_up_proj", "experts.gate_up_proj", R"(.*\.gate_up_proj)", "gate.up.*",
+        R"(^model\.layers\.11\.mlp\.experts\.gate_up_proj)", "^.*", "^.*proj$",
+        R"(layers\.1..*\.experts\..*)", "experts.*", "mlp.*gate_up_proj"}) {
+    const auto pattern = PeftPattern::Parse(key);
+    ASSERT_TRUE(pattern) << key;
+    EXPECT_TRUE(pattern->Matches(layer)) << key;
+  }
+  for (const char* key : {"up_proj", "ate_up_proj", "experts", "^gate_up_proj", R"(.*\.up_proj)",
+                          R"(gate\.up_proj)", "layers.1.mlp.*", "", "mlp.*gate_up_pro"}) {
+    const auto pattern = PeftPattern::Parse(key);
+    ASSERT_TRUE(pattern) << key;
+    EXPECT_FALSE(pattern->Matches(layer)) << key;
+  }
+  for (const char* key :
+       {"a|b", "(a)", "[ab]", R"(\d)", "a+", "a?", "a*", ".+", ".*?", "a{2}", "a\\", "a$b", "a^"}) {
+    EXPECT_FALSE(PeftPattern::Parse(key)) << key;
+  }
+}
+
+// PEFT takes the first key of the file, whatever its letters are. Bug it must catch: an order of
+// our own gives layers the scale that another key says.
+TEST_F(ImportAdapterTest, TakesTheFirstPatternThatMatches) {
+  AdapterContent content = AdapterContent::Of("llama");
+  content.Write(scratch_ + "/in-order");
+  const auto imported = [&](const std::string& patterns) {
+    json config = content.config;
+    config.erase("alpha_pattern");
+    std::string text = config.dump();
+    text.insert(text.rfind('}'), ", \"alpha_pattern\": " + patterns);
+    WriteBytes(scratch_ + "/in-order/adapter_config.json", text);
+    return ImportAdapter({.from = scratch_ + "/in-order"}, content.base());
+  };
+  const std::string all = R"(".*": 6)", one = R"("v_proj": 7.5)";
+  EXPECT_TRUE(imported("{" + all + ", " + one + "}").ok());
+  EXPECT_FALSE(imported("{" + one + ", " + all + "}").ok());
+}
+
+// Bug it must catch: numbers of an adapter in half precision become other ones.
+TEST_F(ImportAdapterTest, RefusesNumbersThatTheJointScaleWouldRound) {
+  AdapterContent content = AdapterContent::Of("llama");
+  const std::string b = Layer("self_attn.v_proj.lora_B.weight");
+  content.config["alpha_pattern"] = {{"v_proj", 3}};
+  content.Write(scratch_ + "/good");
+  EXPECT_TRUE(ImportAdapter({.from = scratch_ + "/good"}, content.base()).ok());
+  const double least = std::numeric_limits<double>::denorm_min();
+  std::memcpy(&content.tensors[b].bytes[0], &least, sizeof(least));
+  ExpectRefused(content, "tensor " + b + ": wanted numbers that f64 has 0.5 times as large");
+  content.config["alpha_pattern"] = {{"v_proj", 12}};
+  const double most = std::numeric_limits<double>::max();
+  std::memcpy(&content.tensors[b].bytes[0], &most, sizeof(most));
+  ExpectRefused(content, "tensor " + b + ": wanted numbers that f64 has 2 times as large");
 }
 
 // Whole names in target_modules are chosen whatever layers_to_transform says. Ends of names are

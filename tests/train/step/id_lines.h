@@ -46,6 +46,7 @@ class IdLines final : public LineEncoding {
   }
   const std::string& digest() const override { return digest_; }
   const std::string& tokenizer_path() const override { return path_; }  // Any file that is there.
+  std::string tokenizer_sha256() const override { return ""; }
 
  private:
   const std::string path_;

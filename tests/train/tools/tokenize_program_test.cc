@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -66,6 +67,24 @@ TEST_F(TokenizeProgramTest, AFieldWithoutLinesOfJsonIsWrongUsage) {
   EXPECT_EQ(mixed.output, "documents=2 tokens=10 prefix=out\n");
   EXPECT_EQ(mixed.errors, "") << "it took no ten seconds";
   EXPECT_EQ(Run({"--field", "body", "--documents", "jsonl", "b.jsonl", "other"}).exit_code, 0);
+}
+
+TEST_F(TokenizeProgramTest, SaysWhichTokenizerMadeTheTokens) {
+  const std::string tokenizer = OpenGoldenChat("chatml").tokenizer_json;
+  Write("mine.json", tokenizer);
+  Write("tokenizer_config.json", "{}");
+  Write("a.txt", "words");
+  EXPECT_EQ(Run({"--tokenizer", "mine.json", "a.txt", "out"}).exit_code, 0);
+  EXPECT_EQ(ReadFile(Path("out.tokenizer/tokenizer.json")).value_or(""), tokenizer);
+  EXPECT_EQ(ReadFile(Path("out.tokenizer/tokenizer_config.json")).value_or(""), "{}");
+  EXPECT_EQ(Run({"a.txt", "bytes"}).exit_code, 0);
+  EXPECT_FALSE(Exists(Path("bytes.tokenizer")));
+  // One that is left of earlier files would say it of these.
+  for (const char* end : {".bin", ".idx"})
+    ASSERT_EQ(::unlink(Path(std::string("out") + end).c_str()), 0);
+  EXPECT_THAT(
+      Run({"a.txt", "out"}).errors,
+      HasSubstr("out.tokenizer: wanted a prefix without files, found one; remove it first"));
 }
 
 TEST_F(TokenizeProgramTest, ChatsWantATokenizerAndAFormat) {

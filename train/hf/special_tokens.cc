@@ -1,0 +1,54 @@
+#include "train/hf/special_tokens.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "common/json.h"
+
+namespace trainyard {
+namespace {
+
+using Json = nlohmann::json;
+
+Json ParseFile(const KeptFiles& files, const char* name) {
+  const auto found = files.find(name);
+  if (found == files.end()) return Json::object();
+  Json json = ParseUniqueJson(found->second).value_or(Json());
+  return json.is_object() ? json : Json::object();
+}
+
+// Returns the id of the token that tokenizer_config.json has under the key; null if nobody knows.
+Json IdOf(const Json& config, const Json& tokenizer, const char* key) {
+  Json token = config.value(key, Json());
+  if (token.is_object()) token = token.value("content", Json());
+  if (!token.is_string()) return nullptr;
+  const Json added = tokenizer.value("added_tokens", Json());
+  for (const Json& one : added.is_array() ? added : Json::array()) {
+    if (one.is_object() && one.value("content", Json()) == token) return one.value("id", Json());
+  }
+  const Json model = tokenizer.value("model", Json());
+  const Json vocabulary = model.is_object() ? model.value("vocab", Json()) : Json();
+  return vocabulary.is_object() ? vocabulary.value(token.get<std::string>(), Json()) : Json();
+}
+
+}  // namespace
+
+void SetSpecialTokens(const KeptFiles& tokenizer, bool padding, Json& object) {
+  const Json config = ParseFile(tokenizer, "tokenizer_config.json");
+  const Json vocabulary = ParseFile(tokenizer, "tokenizer.json");
+  const auto set = [&](const char* id, const char* token) {
+    if (object.contains(id)) object[id] = IdOf(config, vocabulary, token);
+  };
+  set("bos_token_id", "bos_token");
+  set("eos_token_id", "eos_token");
+  if (padding) set("pad_token_id", "pad_token");
+}
+
+std::string WithSpecialTokens(const KeptFiles& tokenizer, const std::string& generation_config) {
+  Json json = ParseUniqueJson(generation_config).value_or(Json());
+  if (!json.is_object()) return generation_config;
+  SetSpecialTokens(tokenizer, /*padding=*/true, json);
+  return JsonText(json, 2) + "\n";
+}
+
+}  // namespace trainyard

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "common/log.h"
 #include "common/status_macros.h"
 #include "train/generate/model_part.h"
 #include "worker/trainer/nccl_interface.h"
@@ -59,10 +60,11 @@ absl::StatusOr<MachineRank> LeadRanks(const MachineRanks& ranks,
                                       std::unique_ptr<FollowerProcesses>& followers) {
   const absl::StatusOr<std::vector<std::string>> gpus = GpusOf(ranks);
   if (ranks.device == "cuda") RETURN_IF_ERROR(gpus.status());
-  const bool may_be_gpu = ranks.device != "cpu" && gpus.ok();
+  const bool lacks_gpus = ranks.device == "auto" && !gpus.ok();
+  if (lacks_gpus) LogInfo("runs_on_cpu", {{"reason", gpus.status().message()}});
   // Before CUDA is used.
-  if (may_be_gpu) ::setenv(kVisible, gpus->front().c_str(), 1);
-  ASSIGN_OR_RETURN(const RankDevice device, DeviceNamed(may_be_gpu ? ranks.device : "cpu"));
+  if (ranks.device != "cpu" && gpus.ok()) ::setenv(kVisible, gpus->front().c_str(), 1);
+  ASSIGN_OR_RETURN(const RankDevice device, DeviceNamed(lacks_gpus ? "cpu" : ranks.device));
   const bool gpu = device.backend->device() == DeviceKind::kCuda;
   const auto command = [&](int rank, const std::string& directory) {
     FollowerProcesses::Command command = {

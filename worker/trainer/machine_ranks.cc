@@ -51,6 +51,7 @@ absl::StatusOr<MachineRank> Meet(int number, const MachineRanks& ranks, RankDevi
   rank.threads = std::max(1, ranks.threads / ranks.size);
   ASSIGN_OR_RETURN(rank.peers, Meet(config, device, std::move(rendezvous)));
   ASSIGN_OR_RETURN(rank.gang, TensorGang::Create(rank.peers.world()));
+  rank.gang->everyone().Barrier();
   return rank;
 }
 
@@ -77,7 +78,11 @@ absl::StatusOr<MachineRank> LeadRanks(const MachineRanks& ranks,
     return command;
   };
   ASSIGN_OR_RETURN(followers, FollowerProcesses::Start(ranks.size, command));
-  return Meet(0, ranks, device, gpu ? gpus->front() : "", followers->NewRendezvous());
+  ASSIGN_OR_RETURN(MachineRank rank,
+                   Meet(0, ranks, device, gpu ? gpus->front() : "", followers->NewRendezvous()));
+  // A command that is interrupted leaves nothing behind. NCCL needs the rendezvous later.
+  if (!rank.peers.nccl) followers->RemoveDirectory();
+  return rank;
 }
 
 void EndRanks(MachineRank rank, FollowerProcesses& followers) {

@@ -29,18 +29,17 @@ bool HasF64(const Manifest& manifest) {
   });
 }
 
-// An output of the program, as f32.
-std::vector<float> ReadOutput(const Executable& executable, const std::string& output) {
+// Reads an output of the program, as f32.
+void ReadOutput(const Executable& executable, const std::string& output,
+                std::vector<float>& logits) {
   const ValueInfo& info = executable.program().info(executable.program().outputs.at(output));
-  std::vector<float> logits(size_t(info.shape.elements()));
+  logits.resize(size_t(info.shape.elements()));
   if (info.dtype != DType::kF64) {
-    executable.ReadOutput(output, 0, logits.data(), logits.size() * sizeof(float));
-    return logits;
+    return executable.ReadOutput(output, 0, logits.data(), logits.size() * sizeof(float));
   }
   std::vector<double> wide(logits.size());
   executable.ReadOutput(output, 0, wide.data(), wide.size() * sizeof(double));
   std::transform(wide.begin(), wide.end(), logits.begin(), [](double x) { return float(x); });
-  return logits;
 }
 
 // Tokens as numbers that the gang carries, and back.
@@ -190,16 +189,15 @@ void ModelPart::ReadLogits(const std::string& output, std::span<const int64_t> r
   Tell(Order::kReadLogits, numbers);
   const size_t ranks = size_t(program().mesh.size(kTensorAxes));
   const size_t all = size_t(columns()), own = all / ranks;
-  const std::vector<float> outputs = ReadOutput(*executable_, output);
-  std::vector<float> mine;
-  for (const int64_t row : rows) {
-    const auto begin = outputs.begin() + row * int64_t(own);
-    mine.insert(mine.end(), begin, begin + int64_t(own));
+  ReadOutput(*executable_, output, logits);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    CHECK(rows[i] >= int64_t(i)) << "row " << rows[i] << " does not follow those before it";
+    if (rows[i] == int64_t(i)) continue;
+    std::copy_n(logits.begin() + rows[i] * int64_t(own), own, logits.begin() + ptrdiff_t(i * own));
   }
-  if (ranks == 1) {
-    logits = std::move(mine);
-    return;
-  }
+  logits.resize(rows.size() * own);
+  if (ranks == 1) return;
+  std::vector<float> mine = logits;
   // The parts of one rank after those of another.
   std::vector<float> parts(mine.size() * ranks);
   gang_->everyone().AllGather(ConstTensor{{mine.data(), DType::kF32, Shape{int64_t(mine.size())}}},

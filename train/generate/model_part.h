@@ -68,7 +68,8 @@ class ModelPart {
   void Run(std::span<const int32_t> tokens);
   // As ReplayTokens.
   void Replay(int chunk, std::span<const NewToken> tokens);
-  // Reads some rows of the output of this name: [rows, columns()], the parts of all ranks.
+  // Reads some rows, in ascending order, of the output of this name: [rows, columns()], the parts
+  // of all ranks.
   void ReadLogits(const std::string& output, std::span<const int64_t> rows,
                   std::vector<float>& logits);
 
@@ -91,9 +92,9 @@ class ModelPart {
   std::unique_ptr<Executable> executable_;
 };
 
-// Does on this rank what rank 0 of the gang does on its own, until rank 0 ends the gang's work
-// (TensorGang::Order::kEnd). Errors of loading that all ranks share are rank 0's to report; the
-// ranks wait for what it does next. Others are returned.
+// Does on this rank what rank 0 of the gang does on its own, and returns OK when rank 0 has ended
+// the gang's work (TensorGang::Order::kEnd). Errors of loading, on which the ranks agree, are rank
+// 0's to report: this rank then waits for what comes next. May throw DeviceError.
 absl::Status FollowLeader(TensorGang& gang, const PartDevice& device);
 
 }  // namespace trainyard

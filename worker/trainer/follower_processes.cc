@@ -128,8 +128,10 @@ FollowerProcesses::~FollowerProcesses() {
   for (const Follower& follower : followers_) {
     if (follower.pid > 0) ::waitpid(follower.pid, nullptr, 0);
   }
-  RemoveTree(directory_).IgnoreError();
+  RemoveDirectory();
 }
+
+void FollowerProcesses::RemoveDirectory() { RemoveTree(directory_).IgnoreError(); }
 
 size_t FollowerProcesses::Look() {
   size_t running = 0;

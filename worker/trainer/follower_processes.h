@@ -41,6 +41,8 @@ class FollowerProcesses {
 
   // Whose waits end if a follower has ended.
   std::unique_ptr<Rendezvous> NewRendezvous();
+  // Removes the directory, which nobody uses once all ranks have met.
+  void RemoveDirectory();
   // Waits for this time, or until a follower has ended: "rank 1 was killed by signal 9". "": none.
   std::string Ended(absl::Duration patience);
   // Waits for this time, or until all have ended.

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "common/log.h"
 #include "common/status_macros.h"
 #include "train/generate/model_part.h"
 #include "worker/trainer/nccl_interface.h"
@@ -50,6 +51,7 @@ absl::StatusOr<MachineRank> Meet(int number, const MachineRanks& ranks, RankDevi
   rank.threads = std::max(1, ranks.threads / ranks.size);
   ASSIGN_OR_RETURN(rank.peers, Meet(config, device, std::move(rendezvous)));
   ASSIGN_OR_RETURN(rank.gang, TensorGang::Create(rank.peers.world()));
+  rank.gang->everyone().Barrier();
   return rank;
 }
 
@@ -59,10 +61,11 @@ absl::StatusOr<MachineRank> LeadRanks(const MachineRanks& ranks,
                                       std::unique_ptr<FollowerProcesses>& followers) {
   const absl::StatusOr<std::vector<std::string>> gpus = GpusOf(ranks);
   if (ranks.device == "cuda") RETURN_IF_ERROR(gpus.status());
-  const bool may_be_gpu = ranks.device != "cpu" && gpus.ok();
+  const bool lacks_gpus = ranks.device == "auto" && !gpus.ok();
+  if (lacks_gpus) LogInfo("runs_on_cpu", {{"reason", gpus.status().message()}});
   // Before CUDA is used.
-  if (may_be_gpu) ::setenv(kVisible, gpus->front().c_str(), 1);
-  ASSIGN_OR_RETURN(const RankDevice device, DeviceNamed(may_be_gpu ? ranks.device : "cpu"));
+  if (ranks.device != "cpu" && gpus.ok()) ::setenv(kVisible, gpus->front().c_str(), 1);
+  ASSIGN_OR_RETURN(const RankDevice device, DeviceNamed(lacks_gpus ? "cpu" : ranks.device));
   const bool gpu = device.backend->device() == DeviceKind::kCuda;
   const auto command = [&](int rank, const std::string& directory) {
     FollowerProcesses::Command command = {
@@ -75,7 +78,11 @@ absl::StatusOr<MachineRank> LeadRanks(const MachineRanks& ranks,
     return command;
   };
   ASSIGN_OR_RETURN(followers, FollowerProcesses::Start(ranks.size, command));
-  return Meet(0, ranks, device, gpu ? gpus->front() : "", followers->NewRendezvous());
+  ASSIGN_OR_RETURN(MachineRank rank,
+                   Meet(0, ranks, device, gpu ? gpus->front() : "", followers->NewRendezvous()));
+  // A command that is interrupted leaves nothing behind. NCCL needs the rendezvous later.
+  if (!rank.peers.nccl) followers->RemoveDirectory();
+  return rank;
 }
 
 void EndRanks(MachineRank rank, FollowerProcesses& followers) {

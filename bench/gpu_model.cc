@@ -151,6 +151,25 @@ double ScanSeconds(const GpuRates& gpu, const Program& program, const Instance& 
          MemorySeconds(gpu, cost.bytes + 2 * scratch);
 }
 
+// Of a product with a weight in NF4. One part of the weight after another becomes numbers in bf16
+// and is multiplied. The numbers are written and read at the rate of memory, though the L2 cache
+// has room for most parts.
+double Nf4Seconds(const GpuRates& gpu, const MatMulShape& shape) {
+  constexpr int64_t kBytes = 2;
+  constexpr double kRead = 0.516;  // Bytes of a number in NF4.
+  const auto [m, n, k] = shape;
+  const int64_t most = Nf4ColumnsOnGpu({.rows = m, .summed = k}, kBytes);
+  double seconds = 0;
+  for (int64_t begin = 0; begin < n; begin += most) {
+    const int64_t columns = std::min(most, n - begin);
+    const double numbers = double(columns * k);
+    seconds += ProductSeconds(gpu, gpu.products, {m, columns, k},
+                              double(kBytes) * (double(m * k) + numbers + double(m * columns))) +
+               MemorySeconds(gpu, numbers * (kRead + kBytes)) + 2 * kNextKernel;
+  }
+  return seconds - kNextKernel;
+}
+
 }  // namespace
 
 absl::StatusOr<GpuRates> RatesOf(const std::string& gpu) {
@@ -192,6 +211,10 @@ OpPrediction Predict(const GpuRates& gpu, const Program& program, const Instance
   const Shape out = program.info(instance.outputs[0]).shape;
   const int64_t m = out.rows(), n = out.back();
   const auto k = int64_t(std::llround(cost.flops / (2.0 * double(m) * double(n))));
+  const bool in_nf4 = std::any_of(instance.inputs.begin(), instance.inputs.end(), [&](Value input) {
+    return program.info(input).dtype == DType::kU8;
+  });
+  if (in_nf4) return {Part::kProducts, Nf4Seconds(gpu, {m, n, k})};
   const bool narrow = IsNarrow(program.info(instance.inputs[0]).dtype);
   return {Part::kProducts,
           ProductSeconds(gpu, narrow ? gpu.narrow_products : gpu.products, {m, n, k}, cost.bytes)};

@@ -53,6 +53,8 @@ void NoteField(OrderStream& stream, const char* op, const T& field) {
     using Pointee = std::remove_pointer_t<T>;
     static_assert(std::is_same_v<std::remove_const_t<Pointee>, StepState>, "how large is it?");
     note(field, sizeof(StepState), !std::is_const_v<Pointee>);
+  } else if constexpr (std::is_same_v<T, std::span<const Nf4Run>>) {
+    // Numbers alone.
   } else if constexpr (std::is_class_v<T> && std::is_aggregate_v<T>) {
     ForEachField(field, [&](const auto& inner) { NoteField(stream, op, inner); });
   } else {

@@ -34,7 +34,7 @@ Value ColumnLinear::operator()(Recorder& recorder, Value x) const {
                                         specs.begin() + std::ptrdiff_t(end));
     };
     const std::vector<ParameterSpec> weights = those(weights_);
-    const Value weight = ops::Weight(recorder, weights, x);
+    const ops::LinearWeight weight = ops::Weight(recorder, weights);
     const Value bias = biases_.empty() ? Value{} : recorder.Parameters(those(biases_));
     products.push_back(
         AdaptedColumns(recorder, weights, x, bias, [&](Value input, Value added, ProductKind kind) {
@@ -61,7 +61,7 @@ RowLinear::RowLinear(const RowLinearOptions& options)
 }
 
 Value RowLinear::operator()(Recorder& recorder, Value x) const {
-  const Value weight = ops::Weight(recorder, {weight_}, x);
+  const ops::LinearWeight weight = ops::Weight(recorder, {weight_});
   const Value bias = bias_.empty() ? Value{} : recorder.Parameters(bias_);
   const auto product = [&](Value input, Value added, ProductKind kind) {
     if (recorder.mesh().size(kTensorAxes) == 1) {

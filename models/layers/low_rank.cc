@@ -57,7 +57,7 @@ struct Layer {
   Value up(size_t i) const { return recorder.Parameter(Up(weights[i], adapter().rank)); }
   Value WithMagnitudes(Value z) const {
     ops::AdaptedWeight of = {};
-    of.weight = ops::Weight(recorder, weights, z);
+    of.weight = ops::Weight(recorder, weights);
     of.down = recorder.Parameters(down());
     std::vector<ParameterSpec> offsets;
     for (size_t i = 0; i < weights.size(); ++i) {
@@ -69,8 +69,8 @@ struct Layer {
   }
 };
 
-// Returns the outputs of an adapted layer. `drop` returns what training leaves of x, and `add` the
-// adapter's product with it.
+// Returns the outputs of an adapted layer. `drop` returns what training leaves of x, and `add` adds
+// the adapter's product with it to outputs.
 template <typename Drop, typename Add>
 Value Adapt(const Layer& layer, Value x, const Drop& drop, const Add& add) {
   Recorder& recorder = layer.recorder;
@@ -78,15 +78,15 @@ Value Adapt(const Layer& layer, Value x, const Drop& drop, const Add& add) {
   const bool drops = layer.adapter().dropout > 0 && recorder.program().training;
   const bool bias_last = magnitudes && !drops;
   const Value y = layer.product(x, bias_last ? Value{} : layer.bias, recorder.layer_kind());
-  if (!magnitudes) return ops::Add(recorder, y, add(drop()));
+  if (!magnitudes) return add(y, drop());
   if (!drops) {
-    const Value scaled = layer.WithMagnitudes(ops::Add(recorder, y, add(x)));
+    const Value scaled = layer.WithMagnitudes(add(y, x));
     return layer.bias.valid() ? ops::AddBias(recorder, scaled, layer.bias) : scaled;
   }
   // As in PEFT, magnitudes multiply the weight's product with what is left of x.
   const Value left = drop();
   const Value of_left = layer.product(left, {}, kPlain);
-  const Value scaled = layer.WithMagnitudes(ops::Add(recorder, of_left, add(left)));
+  const Value scaled = layer.WithMagnitudes(add(of_left, left));
   return ops::Add(recorder, ops::Add(recorder, y, ops::Scale(recorder, of_left, -1)), scaled);
 }
 
@@ -100,20 +100,13 @@ Value AdaptedColumns(Recorder& recorder, const std::vector<ParameterSpec>& weigh
   const auto drop = [&] {
     return ops::Dropout(recorder, x, adapter.dropout, Down(weights[0], adapter.rank).name);
   };
-  return Adapt(layer, x, drop, [&](Value left) {
+  return Adapt(layer, x, drop, [&](Value y, Value left) {
     const Value down = recorder.Parameters(layer.down());
     const Value own_rows = ops::Linear(recorder, kPlain, left, down);
     const Value scaled = ops::Scale(recorder, own_rows, adapter.scale);
-    std::vector<Value> parts = {ops::AllGather(recorder, scaled, kTensorAxes)};
-    if (weights.size() > 1) {
-      parts =
-          ops::SplitColumns(recorder, parts[0], std::vector<int64_t>(weights.size(), adapter.rank));
-    }
-    for (size_t i = 0; i < weights.size(); ++i) {
-      const Value up = layer.up(i);
-      parts[i] = ops::Linear(recorder, kPlain, parts[i], up);
-    }
-    return ops::ConcatColumns(recorder, parts);
+    std::vector<Value> up;
+    for (size_t i = 0; i < weights.size(); ++i) up.push_back(layer.up(i));
+    return ops::AddThinProducts(recorder, y, ops::AllGather(recorder, scaled, kTensorAxes), up);
   });
 }
 
@@ -129,12 +122,12 @@ Value AdaptedRows(Recorder& recorder, const ParameterSpec& weight, Value x, Valu
     return divided ? ops::DropoutOfColumns(recorder, x, adapter.dropout, down.name)
                    : ops::Dropout(recorder, x, adapter.dropout, down.name);
   };
-  return Adapt(layer, x, drop, [&](Value left) {
+  return Adapt(layer, x, drop, [&](Value y, Value left) {
     const Value matrix = recorder.Parameter(down);
     const Value narrow = divided ? ops::LinearScatter(recorder, kPlain, left, matrix, kTensorAxes)
                                  : ops::Linear(recorder, kPlain, left, matrix);
     const Value scaled = ops::Scale(recorder, narrow, adapter.scale);
-    return ops::Linear(recorder, kPlain, scaled, layer.up(0));
+    return ops::AddThinProducts(recorder, y, scaled, {layer.up(0)});
   });
 }
 
@@ -165,7 +158,7 @@ ops::ExpertAdapter AdapterOfExperts(Recorder& recorder, const std::vector<Parame
 
 Value AdaptedLinear(Recorder& recorder, Value x, const ParameterSpec& weight, Value bias) {
   return AdaptedRows(recorder, weight, x, bias, [&](Value input, Value added, ProductKind kind) {
-    return ops::Linear(recorder, kind, input, ops::Weight(recorder, {weight}, input), added);
+    return ops::Linear(recorder, kind, input, ops::Weight(recorder, {weight}), added);
   });
 }
 

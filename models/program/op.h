@@ -85,9 +85,6 @@ class Op {
   // Whether computing the op again takes little time for the memory that its output takes: norms
   // and activation functions.
   virtual bool is_cheap() const { return false; }
-  // Whether the outputs are never kept from forward to backward, which computes them again whatever
-  // a job asks for: weights that were made of fewer bits.
-  virtual bool is_made_again() const { return false; }
   // Returns the instance that computes the cheap outputs of `instance` again. The other outputs are
   // kept.
   virtual Instance CheapPart(const Instance& instance) const { return instance; }

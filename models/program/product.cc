@@ -68,7 +68,8 @@ ProductFormat FormatOf(const Recorder& recorder, const ProductUse& use, Value a,
       use.role == ProductRole::kForward ? recorder.precision().narrow_weight : std::nullopt;
   const auto expect = [&](Value operand, const OperandFormat& wanted) {
     const DType dtype = recorder.info(operand).dtype;
-    CHECK(dtype == wanted.dtype || (operand == b && dtype == narrow))
+    const bool in_nf4 = dtype == DType::kU8 && wanted.dtype == recorder.precision().frozen;
+    CHECK(dtype == wanted.dtype || (operand == b && (dtype == narrow || in_nf4)))
         << Name(use.kind) << ' ' << Name(use.role) << ": the precision has an operand in "
         << wanted.dtype << ", found " << recorder.info(operand);
   };
@@ -96,6 +97,10 @@ void Check(const Product& p) {
   expect(!Has(epilogue.gelu_input) || (input_gradient && !grouped), "GELU's derivative");
   const bool adds = weight_gradient || (!gelu && !Has(epilogue.bias));
   expect(p.write == Write::kOverwrite || adds, "a sum as its output");
+  const bool in_nf4 = Has(p.nf4.scales);
+  const bool of_columns = !p.a_columns.all() || !p.b_columns.all() || !p.out_columns.all();
+  expect(!of_columns || !(grouped || scaled || gelu), "columns of an operand");
+  expect(!in_nf4 || !(grouped || scaled || gelu || weight_gradient), "a weight in NF4");
 }
 
 Call BindProduct(const Binder& binder, const Product& p) {
@@ -131,7 +136,13 @@ Call BindProduct(const Binder& binder, const Product& p) {
                                   .bias = epilogue.bias,
                                   .trans_a = p.role == ProductRole::kWeightGradient,
                                   .trans_b = p.role == ProductRole::kForward,
-                                  .write = p.write});
+                                  .write = p.write,
+                                  .a_columns = p.a_columns,
+                                  .b_columns = p.b_columns,
+                                  .c_columns = p.out_columns,
+                                  .nf4_scales = p.nf4.scales,
+                                  .nf4_groups = p.nf4.groups,
+                                  .nf4_runs = p.nf4.runs});
 }
 
 }  // namespace trainyard

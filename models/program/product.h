@@ -6,7 +6,9 @@
 
 #pragma once
 
+#include "kernels/device/column_range.h"
 #include "kernels/device/narrow.h"
+#include "kernels/device/nf4_operand.h"
 #include "kernels/device/tensor.h"
 #include "models/program/op.h"
 #include "models/program/precision.h"
@@ -17,7 +19,8 @@ class Recorder;
 
 // The format that the recording's precision has for the product of a and b. CHECKs that the
 // operands have the format's dtypes, because nothing is converted. So the format has no scales. The
-// weight of a forward product may be a narrow one (Recorder::Weights).
+// weight of a forward product may be a narrow one (Recorder::Weights), and a weight in NF4 becomes
+// numbers of the format's dtype.
 ProductFormat FormatOf(const Recorder& recorder, const ProductUse& use, Value a, Value b);
 
 // Applied to the result before it is written. Members without data do nothing.
@@ -49,6 +52,9 @@ struct Product {
   Tensor out = {};           // dtypes as in the kernel's header.
   Epilogue epilogue = {};
   Write write = Write::kOverwrite;
+  // Columns of a, b and out that take part. All of them for groups and for operands in 8 bits.
+  ColumnRange a_columns = {}, b_columns = {}, out_columns = {};
+  Nf4Operand nf4 = {};  // If b is the codes of a weight in NF4 (matmul.h).
 };
 
 // CHECKs that a kernel computes this product. For example, none computes GELU of groups, or adds a

@@ -144,9 +144,6 @@ class Recorder {
   // which RecordBackward adds to the history.
   std::map<std::pair<Value, Value>, Value>& amax_of_history() { return amax_of_history_; }
 
-  // The weights that were made of parts in NF4 in each block, by the first one's name.
-  std::map<std::pair<int, std::string>, Value>& dequantized() { return dequantized_; }
-
   void set_block(int block) { block_ = block; }
   void set_label(absl::string_view label) { label_ = std::string(label); }
   // The kind of the products of linear layers from here on: kPlain where a recipe leaves them wide.
@@ -184,7 +181,6 @@ class Recorder {
   std::map<std::string, std::vector<Value>> constants_;  // By op, attributes and shapes.
   std::vector<Quantized> quantized_;
   std::map<std::pair<Value, Value>, Value> amax_of_history_;
-  std::map<std::pair<int, std::string>, Value> dequantized_;
 };
 
 }  // namespace trainyard

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/language_model.h"
+#include "models/program/low_rank.h"
 #include "models/program/ops/ops.h"
 #include "models/program/passes/passes.h"
 #include "tests/models/tiny.h"
@@ -57,6 +58,31 @@ TEST(FuseTest, ABlocksFirstAddIsFusedWithItsSecondNorm) {
     EXPECT_EQ(apart.instances.size() - fused.instances.size(),
               size_t(2 * layers + 2 * gelus + 2 * head_norms));
   }
+}
+
+// The gradient of an adapted layer's input is the sum of those of the adapter and of the weight.
+// The product with the weight adds to the adapter's, which was computed before. A job without an
+// adapter adds as it did.
+TEST(FuseTest, TheFrozenWeightsProductIsAddedToTheAdaptersGradient) {
+  const ModelConfig config = TinyLlama();
+  const auto record = [&](int64_t rank, const Recorder::IsFrozen& frozen) {
+    return RecordTraining(*CreateModel(config),
+                          {.record = {.sequence = 4, .adapter = {.rank = rank}}, .frozen = frozen});
+  };
+  const Program adapted =
+      record(2, [](const ParameterSpec& spec) { return !IsLowRank(spec.name); });
+  const int layers = int(AsDecoder(config).layers);
+  // The first layer's first product has an input without a gradient.
+  EXPECT_EQ(Count(adapted, List::kBackwardInput, "matmul_input_gradient_add"), 4 * layers - 1);
+  EXPECT_EQ(Count(adapted, List::kForward, "thin_products"), 4 * layers);
+  EXPECT_EQ(Count(adapted, List::kForward, "concat_columns"), 0);
+  for (const Instance& instance : adapted.instances) {
+    if (instance.op->name() != "matmul_input_gradient_add") continue;
+    EXPECT_TRUE(instance.op->MayAlias(0, 2));
+    EXPECT_FALSE(instance.op->MayAlias(0, 0));
+  }
+  const Program whole = record(0, nullptr);
+  EXPECT_EQ(Count(whole, List::kBackwardInput, "matmul_input_gradient_add"), 0);
 }
 
 // Backward is recorded as one pass, too, and reads what forward read.

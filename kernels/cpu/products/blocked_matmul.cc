@@ -21,9 +21,8 @@ struct Operand {
 };
 
 template <typename T>
-Operand<T> View(const ConstTensor& t, bool transposed) {
-  const int64_t columns = t.shape.back();
-  return {t.as<T>(), transposed ? 1 : columns, transposed ? columns : 1};
+Operand<T> View(const ColumnsView& view, bool transposed) {
+  return {view.as<T>(), transposed ? 1 : view.stride, transposed ? view.stride : 1};
 }
 
 // to[r, c] = from[r, c] for `rows` by `columns` elements, and zeroes up to `padded` columns.
@@ -82,9 +81,11 @@ template <typename T, typename C>
 void Multiply(Exec& exec, const MatMulArgs& args) {
   using A = Accumulate<T>;
   const MatMulShape shape = ShapeOf(args);
-  const Operand<T> a = View<T>(args.a, args.trans_a), b = View<T>(args.b, args.trans_b);
+  const Operand<T> a = View<T>(ViewOfA(args), args.trans_a);
+  const Operand<T> b = View<T>(ViewOfB(args), args.trans_b);
   const T* bias = args.bias.data != nullptr ? args.bias.as<T>() : nullptr;
-  C* c = args.c.as<C>();
+  C* c = args.c.as<C>() + args.c_columns.begin;
+  const int64_t c_stride = args.c.shape.back();
   const int64_t down = (shape.m + kTileRows - 1) / kTileRows;
   const int64_t across = (shape.n + kTileColumns - 1) / kTileColumns;
   Context& context = ContextOf(exec);
@@ -98,12 +99,17 @@ void Multiply(Exec& exec, const MatMulArgs& args) {
                      {b.data + n * b.column, b.row, b.column}, {rows, columns, shape.k},
                      tile + kTileRows * kTileColumns, tile);
     for (int64_t r = 0; r < rows; ++r) {
-      C* out = c + (m + r) * shape.n + n;
-      for (int64_t i = 0; i < columns; ++i) {
-        A value = tile[r * kTileColumns + i];
-        if (bias != nullptr) value += A(bias[n + i]);
-        if (args.write == Write::kAdd) value += A(out[i]);
-        out[i] = C(value);
+      C* out = c + (m + r) * c_stride + n;
+      const A* const sums = tile + r * kTileColumns;
+      if (args.write == Write::kAdd) {
+#pragma omp simd
+        for (int64_t i = 0; i < columns; ++i) out[i] = C(sums[i] + A(out[i]));
+      } else if (bias != nullptr) {
+#pragma omp simd
+        for (int64_t i = 0; i < columns; ++i) out[i] = C(sums[i] + A(bias[n + i]));
+      } else {
+#pragma omp simd
+        for (int64_t i = 0; i < columns; ++i) out[i] = C(sums[i]);
       }
     }
   });

@@ -14,7 +14,8 @@
 namespace trainyard::cpu {
 namespace {
 
-using Key = std::tuple<int64_t, int64_t, int64_t, bool, bool, DType, DType, bool, bool, int>;
+using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, bool, bool, DType,
+                       DType, bool, bool, int>;
 
 struct Product {
   dnnl::matmul primitive;
@@ -25,9 +26,11 @@ dnnl::memory::data_type TypeOf(DType dtype) {
   return dtype == DType::kF32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
 }
 
-// A matrix of `rows` by `columns` as the product uses it; strides transpose it.
-dnnl::memory::desc Matrix(int64_t rows, int64_t columns, bool transposed, DType dtype) {
-  const dnnl::memory::dims strides = {transposed ? 1 : columns, transposed ? rows : 1};
+// A matrix of `rows` by `columns` as the product uses it; strides transpose it. `stride` is that of
+// the rows in memory.
+dnnl::memory::desc Matrix(int64_t rows, int64_t columns, bool transposed, DType dtype,
+                          int64_t stride) {
+  const dnnl::memory::dims strides = {transposed ? 1 : stride, transposed ? stride : 1};
   return {{rows, columns}, TypeOf(dtype), strides};
 }
 
@@ -39,10 +42,10 @@ struct Operands {
 
   // A dim of `shape` may be DNNL_RUNTIME_DIM_VAL.
   Operands(const MatMulArgs& args, const MatMulShape& shape)
-      : a(Matrix(shape.m, shape.k, args.trans_a, args.a.dtype)),
-        b(Matrix(shape.k, shape.n, args.trans_b, args.a.dtype)),
-        c(Matrix(shape.m, shape.n, false, args.c.dtype)) {
-    if (args.bias.data != nullptr) bias = Matrix(1, shape.n, false, args.a.dtype);
+      : a(Matrix(shape.m, shape.k, args.trans_a, args.a.dtype, ViewOfA(args).stride)),
+        b(Matrix(shape.k, shape.n, args.trans_b, args.a.dtype, ViewOfB(args).stride)),
+        c(Matrix(shape.m, shape.n, false, args.c.dtype, ViewOfC(args).stride)) {
+    if (args.bias.data != nullptr) bias = Matrix(1, shape.n, false, args.a.dtype, shape.n);
   }
 };
 
@@ -57,6 +60,9 @@ class DnnlPrimitives {
     const Key key{shape.m,
                   shape.n,
                   shape.k,
+                  ViewOfA(args).stride,
+                  ViewOfB(args).stride,
+                  ViewOfC(args).stride,
                   args.trans_a,
                   args.trans_b,
                   args.a.dtype,
@@ -132,9 +138,9 @@ bool DnnlMatMul(Exec& exec, const MatMulArgs& args, Rows rows) {
   const auto set = [&](int argument, const void* data) {
     product->arguments.at(argument).set_data_handle(const_cast<void*>(data));
   };
-  set(DNNL_ARG_SRC, args.a.data);
-  set(DNNL_ARG_WEIGHTS, args.b.data);
-  set(DNNL_ARG_DST, args.c.data);
+  set(DNNL_ARG_SRC, ViewOfA(args).data);
+  set(DNNL_ARG_WEIGHTS, ViewOfB(args).data);
+  set(DNNL_ARG_DST, ViewOfC(args).data);
   if (args.bias.data != nullptr) set(DNNL_ARG_BIAS, args.bias.data);
   const size_t scratch = product->arguments.at(DNNL_ARG_SCRATCHPAD).get_desc().get_size();
   set(DNNL_ARG_SCRATCHPAD, primitives.scratch().Reserve(scratch));

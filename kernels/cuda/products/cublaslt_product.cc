@@ -102,7 +102,7 @@ std::optional<Product> CublasLt::Prepare(const ProductCall& call) const {
   if (args.bias.data != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias.data);
   if (call.gelu_input != nullptr) {
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.gelu_input);
-    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, args.c.shape.back());
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, ViewOfC(args).stride);
   }
   const auto set_scales = [&](cublasLtMatmulDescAttributes_t mode,
                               cublasLtMatmulDescAttributes_t pointer, const ProductScales& scales) {
@@ -114,14 +114,13 @@ std::optional<Product> CublasLt::Prepare(const ProductCall& call) const {
              call.b_scales);
   set_scales(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
              call.a_scales);
-  const auto layout = [&](cublasLtMatrixLayoutOpaque_t& to, const ConstTensor& matrix) {
-    const int64_t rows = matrix.shape.rows(), columns = matrix.shape.back();
-    check(cublasLtMatrixLayoutInit(&to, TypeOf(matrix.dtype), uint64_t(columns), uint64_t(rows),
-                                   columns));
+  const auto layout = [&](cublasLtMatrixLayoutOpaque_t& to, const ColumnsView& matrix) {
+    check(cublasLtMatrixLayoutInit(&to, TypeOf(matrix.dtype), uint64_t(matrix.columns),
+                                   uint64_t(matrix.rows), matrix.stride));
   };
-  layout(product.left, args.b);
-  layout(product.right, args.a);
-  layout(product.result, args.c);
+  layout(product.left, ViewOfB(args));
+  layout(product.right, ViewOfA(args));
+  layout(product.result, ViewOfC(args));
   const auto algorithms = AlgorithmsFor(call, product, kTried);
   if (algorithms.empty()) return std::nullopt;
   product.algorithm = algorithms.front();
@@ -141,10 +140,10 @@ std::vector<cublasLtMatmulAlgo_t> CublasLt::AlgorithmsFor(const ProductCall& cal
   // Partial sums over K are added in f32 (f64), and never rounded to the result's type before.
   want(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
        uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
-  want(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, AlignmentOf(args.b.data));
-  want(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, AlignmentOf(args.a.data));
-  want(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, AlignmentOf(args.c.data));
-  want(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, AlignmentOf(args.c.data));
+  want(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, AlignmentOf(ViewOfB(args).data));
+  want(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, AlignmentOf(ViewOfA(args).data));
+  want(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, AlignmentOf(ViewOfC(args).data));
+  want(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, AlignmentOf(ViewOfC(args).data));
   std::vector<cublasLtMatmulHeuristicResult_t> results(size_t(most),
                                                        cublasLtMatmulHeuristicResult_t{});
   int found = 0;
@@ -177,9 +176,10 @@ void CublasLt::Run(Exec& exec, const ProductCall& call, Product& product) const 
   point(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, call.b_scales.data);
   point(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, call.a_scales.data);
   const Factor alpha(1), beta(args.write == Write::kAdd ? 1 : 0);
-  ThrowIfError(cublasLtMatmul(handle_, &product.operation, alpha.As(args.a.dtype), args.b.data,
-                              &product.left, args.a.data, &product.right, beta.As(args.a.dtype),
-                              args.c.data, &product.result, args.c.data, &product.result,
+  void* const c = const_cast<std::byte*>(ViewOfC(args).data);
+  ThrowIfError(cublasLtMatmul(handle_, &product.operation, alpha.As(args.a.dtype),
+                              ViewOfB(args).data, &product.left, ViewOfA(args).data, &product.right,
+                              beta.As(args.a.dtype), c, &product.result, c, &product.result,
                               &product.algorithm, Scratch(exec, kWorkspaceBytes), kWorkspaceBytes,
                               static_cast<cudaStream_t>(exec.stream)),
                call, "launch");

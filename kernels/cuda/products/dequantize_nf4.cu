@@ -35,9 +35,11 @@ struct Operands {
   const uint8_t* scales;
   const float* groups;
   T* y;
-  int count;   // Threads' pieces of kNumbers.
-  int blocks;  // Of a row here.
-  int mean;    // Its place in `groups`.
+  int count;    // Threads' pieces of kNumbers.
+  int blocks;   // Of a row of y.
+  int stored;   // Of a row of codes.
+  int skipped;  // Of these, before the first one of y.
+  int mean;     // Its place in `groups`.
   int64_t first_block, row_blocks;
 };
 
@@ -63,10 +65,11 @@ __global__ void __launch_bounds__(kThreads) DequantizeKernel(Operands<T> of, Tab
   const float mean = of.groups[of.mean];
   const int stride = int(gridDim.x) * kThreads;
   for (int i = int(blockIdx.x) * kThreads + int(threadIdx.x); i < of.count; i += stride) {
-    const uint32_t codes = of.codes[i];
     const int block = i / kPerBlock, row = block / of.blocks;
-    const int64_t number = of.first_block + row * of.row_blocks + block % of.blocks;
-    const float scale = Nf4Scale(shared.map[of.scales[block]], of.groups[number / kNf4Group], mean);
+    const int column = of.skipped + block % of.blocks, at = row * of.stored + column;
+    const uint32_t codes = of.codes[int64_t(at) * kPerBlock + i % kPerBlock];
+    const int64_t number = of.first_block + row * of.row_blocks + column;
+    const float scale = Nf4Scale(shared.map[of.scales[at]], of.groups[number / kNf4Group], mean);
     float numbers[kNumbers];
 #pragma unroll
     for (int n = 0; n < kNumbers; ++n) {
@@ -85,7 +88,8 @@ void DequantizeNf4(Exec& exec, const DequantizeNf4Args& args) {
   const int64_t count = args.y.elements() / kNumbers;
   // Loops count in 32 bits and may go one stride beyond the end.
   CHECK(count < std::numeric_limits<int>::max() - kMaxBlocks * kThreads &&
-        args.groups.elements() <= std::numeric_limits<int>::max())
+        args.groups.elements() <= std::numeric_limits<int>::max() &&
+        args.scales.elements() <= std::numeric_limits<int>::max())
       << "dequantize_nf4 y: wanted less than 2^33 numbers, got " << args.y.shape;
   CHECK(reinterpret_cast<uintptr_t>(args.codes.data) % sizeof(uint32_t) == 0 &&
         reinterpret_cast<uintptr_t>(args.y.data) % 16 == 0)
@@ -98,6 +102,8 @@ void DequantizeNf4(Exec& exec, const DequantizeNf4Args& args) {
                             .y = args.y.as<T>(),
                             .count = int(count),
                             .blocks = int(args.y.shape.back() / kNf4Block),
+                            .stored = int(args.scales.shape.back()),
+                            .skipped = int(args.column / kNf4Block),
                             .mean = int(args.groups.elements() - 1),
                             .first_block = args.first_block,
                             .row_blocks = args.row_blocks};

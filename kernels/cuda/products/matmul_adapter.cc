@@ -11,6 +11,7 @@
 #include "kernels/cuda/products/matmul_bias.h"
 #include "kernels/elementwise/gelu.h"
 #include "kernels/products/matmul_gelu.h"
+#include "kernels/products/nf4_parts.h"
 
 namespace trainyard::cuda {
 namespace {
@@ -45,16 +46,18 @@ class Products {
   }
 
  private:
-  using Key = std::tuple<int64_t, int64_t, int64_t, DType, DType, bool, bool, cublasLtEpilogue_t,
-                         uint32_t, uint32_t, uint32_t, uint32_t, uint32_t>;
+  using Key =
+      std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, DType, DType, bool, bool,
+                 cublasLtEpilogue_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t>;
 
   // Returns the product for the call. The first call for a shape, dtypes and alignment prepares it.
   std::optional<Product>& Find(const ProductCall& call) {
     const MatMulArgs& args = call.args;
     const auto [m, n, k] = ShapeOf(args);
-    const Key key(m, n, k, args.a.dtype, args.c.dtype, args.trans_a, args.trans_b, call.epilogue(),
-                  AlignmentOf(args.a.data), AlignmentOf(args.b.data), AlignmentOf(args.c.data),
-                  AlignmentOf(args.bias.data), AlignmentOf(call.gelu_input));
+    const ColumnsView a = ViewOfA(args), b = ViewOfB(args), c = ViewOfC(args);
+    const Key key(m, n, k, a.stride, b.stride, c.stride, args.a.dtype, args.c.dtype, args.trans_a,
+                  args.trans_b, call.epilogue(), AlignmentOf(a.data), AlignmentOf(b.data),
+                  AlignmentOf(c.data), AlignmentOf(args.bias.data), AlignmentOf(call.gelu_input));
     const auto found = products_.find(key);
     if (found != products_.end()) return found->second;
     return products_.emplace(key, library_.Prepare(call)).first->second;
@@ -64,9 +67,22 @@ class Products {
   std::map<Key, std::optional<Product>> products_;
 };
 
+// The part of the weight lies behind the workspace of its product.
+void MatMulNf4(Exec& exec, const MatMulArgs& args) {
+  const auto [m, n, k] = ShapeOf(args);
+  const size_t size = SizeOf(args.a.dtype);
+  const int64_t most = Nf4ColumnsOnGpu({.rows = m, .summed = k}, size);
+  const size_t bytes = size_t(PartSizesOf(args, most).elements) * size;
+  MultiplyNf4(
+      args, most, Scratch(exec, kWorkspaceBytes + bytes) + kWorkspaceBytes,
+      [&](const DequantizeNf4Args& part) { DequantizeNf4(exec, part); },
+      [&](const MatMulArgs& product) { MatMul(exec, product); });
+}
+
 }  // namespace
 
 void MatMul(Exec& exec, const MatMulArgs& args) {
+  if (IsInNf4(args)) return MatMulNf4(exec, args);
   CHECK(args.a.dtype == args.b.dtype) << "a weight in " << args.b.dtype << " on a GPU";
   if (CanAddBias(args) && Kept<Products>(exec).Run(exec, {args})) return;
   if (args.bias.data == nullptr) {

@@ -11,14 +11,19 @@ struct BiasBody {
   const T* bias;
   int64_t columns;
   C* c;
+  int64_t stride;
 
-  __device__ void operator()(int64_t i) const { c[i] = C(Accumulate<T>(bias[i % columns])); }
+  __device__ void operator()(int64_t i) const {
+    const int64_t row = i / columns, column = i % columns;
+    c[row * stride + column] = C(Accumulate<T>(bias[column]));
+  }
 };
 
 template <typename T, typename C>
 void Fill(Exec& exec, const MatMulArgs& args) {
-  const BiasBody<T, C> body = {args.bias.as<T>(), args.c.shape.back(), args.c.as<C>()};
-  ForEach(exec, args.c.elements(), body);
+  const ColumnsView c = ViewOfC(args);
+  const BiasBody<T, C> body = {args.bias.as<T>(), c.columns, const_cast<C*>(c.as<C>()), c.stride};
+  ForEach(exec, c.rows * c.columns, body);
 }
 
 }  // namespace

@@ -7,8 +7,8 @@
 
 namespace trainyard::cuda {
 
-// c[m,n] = bias[n], exactly. Uses only these two members of `args`. A following product that adds
-// to c gives the product that `args` asks for, with its sum rounded once.
+// c[m,n] = bias[n], exactly. Uses only bias, c and c_columns of `args`. A following product that
+// adds to c gives the product that `args` asks for, with its sum rounded once.
 void FillWithBias(Exec& exec, const MatMulArgs& args);
 
 }  // namespace trainyard::cuda

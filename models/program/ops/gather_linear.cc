@@ -19,6 +19,7 @@
 #include "kernels/elementwise/copy_columns.h"
 #include "kernels/sums/sum_slices.h"
 #include "models/program/binder.h"
+#include "models/program/ops/linear_weight.h"
 #include "models/program/ops/ops.h"
 #include "models/program/ops/ring.h"
 #include "models/program/product.h"
@@ -101,19 +102,25 @@ class GatherLinearOp final : public PiecewiseOp {
  public:
   enum Input { kX, kWeight, kBias, kInputs };
   enum Output { kY, kAllX, kOutputs };
-  GatherLinearOp(const ProductUse& use, AxisSet axes)
-      : PiecewiseOp(axes), kind_(use.kind), role_(use.role) {}
+  GatherLinearOp(const ProductUse& use, const WeightInputs& weight, AxisSet axes)
+      : PiecewiseOp(axes), kind_(use.kind), role_(use.role), weight_(weight) {}
   absl::string_view name() const override {
     return role_ == Role::kForward ? "gather_matmul" : "gather_matmul_input_gradient";
   }
   std::optional<OperandCounts> operand_counts() const override {
-    return OperandCounts{.inputs = kInputs, .outputs = kOutputs, .optional_inputs = 1};
+    return OperandCounts{
+        .inputs = kInputs + weight_.count(), .outputs = kOutputs, .optional_inputs = 1};
   }
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
     cost.flops = ProductFlops(program.info(instance.outputs[kY]).shape.rows(),
-                              program.info(instance.inputs[kWeight]).shape.elements());
+                              ShapeOf(program, weight_.Of(instance, kWeight)).elements());
     return cost;
+  }
+  std::optional<Kept> KeptOnGpu(const Program& program, const Instance& instance) const override {
+    const ValueInfo &x = program.info(instance.inputs[kX]), &y = program.info(instance.outputs[kY]);
+    return weight_.KeptOnGpu(program, {.rows = x.shape.rows(), .summed = x.shape.back()},
+                             y.shape.back());
   }
   std::vector<Communication> CommunicationOf(const Program& program,
                                              const Instance& instance) const override {
@@ -135,8 +142,9 @@ class GatherLinearOp final : public PiecewiseOp {
       Product piece{.role = role_,
                     .a = Piece(all, owner, rows),
                     .b = binder.tensor(instance.inputs[kWeight]),
-                    .out = Piece(y, owner, rows)};
-      if (instance.inputs.size() > kBias) {
+                    .out = Piece(y, owner, rows),
+                    .nf4 = weight_.Bind(binder, instance)};
+      if (weight_.others(instance) > kBias) {
         piece.epilogue.bias = binder.tensor(instance.inputs[kBias]);
       }
       Call product = BindProduct(binder, piece);
@@ -155,6 +163,7 @@ class GatherLinearOp final : public PiecewiseOp {
  private:
   const ProductKind kind_;
   const Role role_;
+  const WeightInputs weight_;
 };
 
 // From x [n T, K] to y [T, N]. This rank's parts from every rank [n T, N], and parts that travel to
@@ -163,19 +172,24 @@ class LinearScatterOp final : public PiecewiseOp {
  public:
   enum Input { kX, kWeight, kInputs };
   enum Output { kY, kParts, kTravelling, kOutputs };
-  LinearScatterOp(const ProductUse& use, AxisSet axes)
-      : PiecewiseOp(axes), kind_(use.kind), role_(use.role) {}
+  LinearScatterOp(const ProductUse& use, const WeightInputs& weight, AxisSet axes)
+      : PiecewiseOp(axes), kind_(use.kind), role_(use.role), weight_(weight) {}
   absl::string_view name() const override {
     return role_ == Role::kForward ? "matmul_scatter" : "matmul_scatter_input_gradient";
   }
   std::optional<OperandCounts> operand_counts() const override {
-    return OperandCounts{.inputs = kInputs, .outputs = kOutputs};
+    return OperandCounts{.inputs = kInputs + weight_.count(), .outputs = kOutputs};
   }
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
     cost.flops = ProductFlops(program.info(instance.inputs[kX]).shape.rows(),
-                              program.info(instance.inputs[kWeight]).shape.elements());
+                              ShapeOf(program, weight_.Of(instance, kWeight)).elements());
     return cost;
+  }
+  std::optional<Kept> KeptOnGpu(const Program& program, const Instance& instance) const override {
+    const ValueInfo &x = program.info(instance.inputs[kX]), &y = program.info(instance.outputs[kY]);
+    return weight_.KeptOnGpu(program, {.rows = y.shape.rows(), .summed = x.shape.back()},
+                             y.shape.back());
   }
   std::vector<Communication> CommunicationOf(const Program& program,
                                              const Instance& instance) const override {
@@ -196,7 +210,8 @@ class LinearScatterOp final : public PiecewiseOp {
       return BindProduct(binder, {.role = role_,
                                   .a = Piece(x, ring.after(turn), rows),
                                   .b = binder.tensor(instance.inputs[kWeight]),
-                                  .out = own ? Piece(parts, ring.rank, rows) : going(turn)});
+                                  .out = own ? Piece(parts, ring.rank, rows) : going(turn),
+                                  .nf4 = weight_.Bind(binder, instance)});
     };
     std::vector<Call> calls = {product(1)};
     for (int64_t turn = 1; turn < ring.ranks; ++turn) {
@@ -214,6 +229,7 @@ class LinearScatterOp final : public PiecewiseOp {
  private:
   const ProductKind kind_;
   const Role role_;
+  const WeightInputs weight_;
 };
 
 struct Sizes {
@@ -229,31 +245,41 @@ Sizes SizesOf(Recorder& recorder, Value x, AxisSet axes) {
 }
 
 // Returns y, and the gathered x.
-std::vector<Value> EmitGather(Recorder& recorder, const ProductUse& use, std::vector<Value> inputs,
+std::vector<Value> EmitGather(Recorder& recorder, const ProductUse& use, const LinearOperands& of,
                               AxisSet axes) {
-  const Value of_x = inputs[GatherLinearOp::kX], of_w = inputs[GatherLinearOp::kWeight];
-  const ValueInfo x = recorder.info(of_x), w = recorder.info(of_w);
+  const ValueInfo x = recorder.info(of.x);
+  const Shape w = ShapeOf(recorder.program(), of.weight);
   const int summed = use.role == Role::kForward ? 1 : 0;
-  const DType dtype = FormatOf(recorder, use, of_x, of_w).result;
-  CHECK(x.shape.rank() == 2 && w.shape.rank() == 2 && x.shape[1] == w.shape[summed])
-      << "gather_matmul: " << x << " with weight " << w;
-  const int64_t rows = x.shape[0] * SizesOf(recorder, of_x, axes).ranks;
-  return recorder.Emit(std::make_shared<GatherLinearOp>(use, axes), std::move(inputs),
-                       {{.shape = {rows, w.shape[1 - summed]}, .dtype = dtype, .name = "product"},
+  const DType dtype = FormatOf(recorder, use, of.x, of.weight.value).result;
+  CHECK(x.shape.rank() == 2 && w.rank() == 2 && x.shape[1] == w[summed])
+      << "gather_matmul: " << x << " with weight " << recorder.info(of.weight.value);
+  const int64_t rows = x.shape[0] * SizesOf(recorder, of.x, axes).ranks;
+  const WeightInputs weight(of.weight);
+  std::vector<Value> inputs = {of.x, of.weight.value};
+  if (of.bias.valid()) inputs.push_back(of.bias);
+  weight.Append(of.weight, inputs);
+  return recorder.Emit(std::make_shared<GatherLinearOp>(use, weight, axes), std::move(inputs),
+                       {{.shape = {rows, w[1 - summed]}, .dtype = dtype, .name = "product"},
                         Recorder::Output::Memory("gathered", {rows, x.shape[1]}, x.dtype)});
 }
 
-Value EmitScatter(Recorder& recorder, const ProductUse& use, Value x, Value weight, AxisSet axes) {
-  const ValueInfo info = recorder.info(x), w = recorder.info(weight);
+Value EmitScatter(Recorder& recorder, const ProductUse& use, Value x, const LinearWeight& of_weight,
+                  AxisSet axes) {
+  const ValueInfo info = recorder.info(x);
+  const Shape w = ShapeOf(recorder.program(), of_weight);
   const int summed = use.role == Role::kForward ? 1 : 0;
   const auto [ranks, places] = SizesOf(recorder, x, axes);
-  CHECK(info.shape.rank() == 2 && w.shape.rank() == 2 && info.shape[1] == w.shape[summed] &&
+  CHECK(info.shape.rank() == 2 && w.rank() == 2 && info.shape[1] == w[summed] &&
         info.shape[0] % ranks == 0)
-      << "matmul_scatter: " << info << " with weight " << w << ", rows for " << ranks << " ranks";
-  const int64_t rows = info.shape[0] / ranks, columns = w.shape[1 - summed];
-  const DType dtype = FormatOf(recorder, use, x, weight).result;
+      << "matmul_scatter: " << info << " with weight " << recorder.info(of_weight.value)
+      << ", rows for " << ranks << " ranks";
+  const int64_t rows = info.shape[0] / ranks, columns = w[1 - summed];
+  const DType dtype = FormatOf(recorder, use, x, of_weight.value).result;
+  const WeightInputs weight(of_weight);
+  std::vector<Value> inputs = {x, of_weight.value};
+  weight.Append(of_weight, inputs);
   return recorder.Emit(
-      std::make_shared<LinearScatterOp>(use, axes), {x, weight},
+      std::make_shared<LinearScatterOp>(use, weight, axes), std::move(inputs),
       {{.shape = {rows, columns}, .dtype = dtype, .name = "scattered"},
        Recorder::Output::Memory("parts", {ranks * rows, columns}, dtype),
        Recorder::Output::Memory("parts_on_their_way", {places * rows, columns}, dtype)})[0];
@@ -264,10 +290,11 @@ std::vector<Value> GatherLinearOp::Backward(Recorder& recorder, const Instance& 
   CHECK(role_ == Role::kForward) << name() << " has no backward";
   const Value x = instance.inputs[kX], w = instance.inputs[kWeight], dy = output_grads[kY];
   std::vector<Value> grads(instance.inputs.size());
-  if (instance.inputs.size() > kBias) BiasGradient(recorder, dy, instance.inputs[kBias]);
+  if (weight_.others(instance) > kBias) BiasGradient(recorder, dy, instance.inputs[kBias]);
   const ValueInfo info = recorder.info(x);
   if (info.differentiable) {
-    grads[kX] = EmitScatter(recorder, {kind_, Role::kInputGradient}, dy, w, axes_);
+    grads[kX] = EmitScatter(recorder, {kind_, Role::kInputGradient}, dy,
+                            weight_.Of(instance, kWeight), axes_);
   }
   if (!recorder.IsTrainable(w)) return grads;
   const int64_t places = SizesOf(recorder, x, axes_).places;
@@ -289,12 +316,15 @@ std::vector<Value> LinearScatterOp::Backward(Recorder& recorder, const Instance&
   if (!recorder.info(x).differentiable) {
     const Value dy = AllGather(recorder, output_grads[kY], axes_);
     WeightGradient(recorder, kind_, {.dy = dy, .x = x, .weight = w});
-    return {{}, {}};
+    return std::vector<Value>(instance.inputs.size());
   }
   const std::vector<Value> dx =
-      EmitGather(recorder, {kind_, Role::kInputGradient}, {output_grads[kY], w}, axes_);
+      EmitGather(recorder, {kind_, Role::kInputGradient},
+                 {output_grads[kY], weight_.Of(instance, kWeight), {}}, axes_);
   WeightGradient(recorder, kind_, {.dy = dx[GatherLinearOp::kAllX], .x = x, .weight = w});
-  return {dx[GatherLinearOp::kY], {}};
+  std::vector<Value> grads(instance.inputs.size());
+  grads[kX] = dx[GatherLinearOp::kY];
+  return grads;
 }
 
 // Whether one piece travels while the product of another is computed.
@@ -309,9 +339,7 @@ Value GatherLinear(Recorder& recorder, ProductKind kind, const LinearOperands& o
   if (!InPieces(recorder, kind, axes)) {
     return Linear(recorder, kind, AllGather(recorder, of.x, axes), of.weight, of.bias);
   }
-  std::vector<Value> inputs = {of.x, of.weight};
-  if (of.bias.valid()) inputs.push_back(of.bias);
-  return EmitGather(recorder, {kind, Role::kForward}, std::move(inputs), axes)[0];
+  return EmitGather(recorder, {kind, Role::kForward}, of, axes)[0];
 }
 
 Value GatherLogits(Recorder& recorder, Value x, Value weight, AxisSet axes) {
@@ -319,10 +347,11 @@ Value GatherLogits(Recorder& recorder, Value x, Value weight, AxisSet axes) {
   if (!InPieces(recorder, ProductKind::kHead, axes)) {
     return Linear(recorder, ProductKind::kHead, AllGather(recorder, x, axes), weight);
   }
-  return EmitGather(recorder, {ProductKind::kHead, Role::kForward}, {x, weight}, axes)[0];
+  return EmitGather(recorder, {ProductKind::kHead, Role::kForward}, {x, weight, {}}, axes)[0];
 }
 
-Value LinearScatter(Recorder& recorder, ProductKind kind, Value x, Value weight, AxisSet axes) {
+Value LinearScatter(Recorder& recorder, ProductKind kind, Value x, const LinearWeight& weight,
+                    AxisSet axes) {
   axes = axes & recorder.mesh().active();
   if (!InPieces(recorder, kind, axes)) {
     return ReduceScatter(recorder, Linear(recorder, kind, x, weight), axes);

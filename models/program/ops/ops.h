@@ -6,12 +6,14 @@
 
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "kernels/attention/attention.h"
 #include "kernels/attention/rope.h"
+#include "kernels/device/nf4_operand.h"
 #include "kernels/elementwise/swiglu.h"
 #include "kernels/experts/load_balance.h"
 #include "kernels/experts/router.h"
@@ -30,17 +32,33 @@ Instance TakingSum(const Instance& add, const Instance& instance, std::shared_pt
 // The reverse: makes `instance` read the sum that another instance wrote.
 Instance ReadingSum(const Instance& instance, std::shared_ptr<const Op> op);
 
-// The weight [N, K] with which a product multiplies x, as one matrix of all `weights`, whose rows
-// follow one another (Recorder::Weights). Weights in NF4 (Recorder::IsInNf4; all or none of them
-// are) become numbers of the precision's frozen format, which live until the last product of this
-// block that reads them; the backward pass makes them again. Weights of which the ranks would
-// divide a block of NF4 are added to the program's divided_blocks.
-Value Weight(Recorder& recorder, const std::vector<ParameterSpec>& weights, Value x);
+// The weight of a linear layer, [N, K], as products read it.
+struct LinearWeight {
+  LinearWeight() = default;
+  LinearWeight(Value of_numbers) : value(of_numbers) {}  // NOLINT: a weight is mostly one value.
+  Value value;                                           // Its numbers; in NF4, its codes.
+  // In NF4.
+  Value scales, groups;
+  std::shared_ptr<const std::vector<Nf4Run>> runs;  // Null: not in NF4.
+};
+// [N, K].
+Shape ShapeOf(const Program& program, const LinearWeight& weight);
+
+// Returns one matrix of all `weights`, whose rows follow one another (Recorder::Weights). All or
+// none of them are in NF4 (Recorder::IsInNf4). Weights of which the ranks would divide a block of
+// NF4 are added to the program's divided_blocks.
+LinearWeight Weight(Recorder& recorder, const std::vector<ParameterSpec>& weights);
 
 // Returns x weight^T + bias, [T, N], for x [T, K], weight [N, K] and bias [N] (may be invalid).
 // Without a kind: of the recorder's layer_kind().
-Value Linear(Recorder& recorder, Value x, Value weight, Value bias = {});
-Value Linear(Recorder& recorder, ProductKind kind, Value x, Value weight, Value bias = {});
+Value Linear(Recorder& recorder, Value x, const LinearWeight& weight, Value bias = {});
+Value Linear(Recorder& recorder, ProductKind kind, Value x, const LinearWeight& weight,
+             Value bias = {});
+// Returns y plus the thin products of several projections, whose columns y [T, sum of N] has one
+// after another. Each multiplies its R columns of narrow [T, number of projections times R] by its
+// matrix up [N, R]. Adds them where y lies, so that nothing of y's size is read or written besides
+// y itself.
+Value AddThinProducts(Recorder& recorder, Value y, Value narrow, const std::vector<Value>& up);
 struct WeightGradientOf {
   Value dy;  // [T, N]
   Value x;   // [T, K]
@@ -58,7 +76,7 @@ void RecordHistories(Recorder& recorder);
 struct LinearGradientsOf {
   Value dy;  // [T, N]
   Value x;   // [T, K]
-  Value weight;
+  LinearWeight weight;
   Value bias;  // May be invalid.
 };
 Value LinearGradients(Recorder& recorder, ProductKind kind, const LinearGradientsOf& of);
@@ -76,7 +94,7 @@ Value AddBias(Recorder& recorder, Value x, Value bias);
 
 // A weight [N, K] with its adapters (layers/low_rank.h).
 struct AdaptedWeight {
-  Value weight;
+  LinearWeight weight;
   Value down;             // [n R, K]: a for each of n projections, whose rows the weight has.
   std::vector<Value> up;  // For each projection b [its rows, R].
   Value offset;           // [N]: what is added to the norms of the weight's rows.
@@ -335,8 +353,9 @@ constexpr int64_t PreferenceSides(int64_t sequence) { return (sequence + 1) / 2 
 void BiasGradient(Recorder& recorder, Value dy, Value bias);
 
 // --- Fused ops.
-// Each function returns one instance that does the work of two. The first input of the second
-// instance is the only output of the first one. The table in passes/fuse.cc lists the pairs of ops.
+// Each function returns one instance that does the work of two. An input of the second instance
+// (the first one, if nothing else is said) is the only output of the first one. The table in
+// passes/fuse.cc lists the pairs of ops.
 
 // The sum is the last output.
 Instance AddRmsNorm(const Instance& add, const Instance& norm);
@@ -345,6 +364,8 @@ Instance AddLayerNorm(const Instance& add, const Instance& norm);
 Instance MatMulGelu(const Instance& product, const Instance& gelu);
 // The gradient of GELU's output is not written.
 Instance MatMulGeluBackward(const Instance& input_gradient, const Instance& gelu_backward);
+// The input's gradient is added to the other addend. Reads that in place of writing the gradient.
+Instance MatMulAdd(const Instance& input_gradient, const Instance& add);
 // The rotation must be of whole heads. What is only normalised is not written.
 Instance HeadNormRope(const Instance& norm, const Instance& rope);
 
@@ -364,13 +385,16 @@ Value ReduceScatter(Recorder& recorder, Value x, AxisSet axes);
 
 // Linear(AllGather(x)): x [T, K] on each of n ranks, weight [N, K]; returns [n T, N].
 struct LinearOperands {
-  Value x, weight, bias;  // The bias may be invalid.
+  Value x;
+  LinearWeight weight;
+  Value bias;  // May be invalid.
 };
 Value GatherLinear(Recorder& recorder, ProductKind kind, const LinearOperands& of, AxisSet axes);
 // Linear(AllGather(x)), of the head.
 Value GatherLogits(Recorder& recorder, Value x, Value weight, AxisSet axes);
 // ReduceScatter(Linear(x)): x [n T, K], weight [N, K]; returns [T, N]. Sums in rank order.
-Value LinearScatter(Recorder& recorder, ProductKind kind, Value x, Value weight, AxisSet axes);
+Value LinearScatter(Recorder& recorder, ProductKind kind, Value x, const LinearWeight& weight,
+                    AxisSet axes);
 
 // --- Ops on flat buffers and StepState.
 // The passes record them.

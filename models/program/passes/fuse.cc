@@ -11,14 +11,15 @@
 namespace trainyard {
 namespace {
 
-// A pair of ops that can be done in one pass over memory. The only output of `before` is the first
-// input of `after`.
+// A pair of ops that can be done in one pass over memory. The only output of `before` is an input
+// of `after`.
 struct Fusion {
   absl::string_view before;  // Names of ops.
   absl::string_view after;
   Instance (*fused)(const Instance& before, const Instance& after);
   // Null: all pairs of these ops can be fused.
   bool (*fits)(const Program& program, const Instance& before, const Instance& after) = nullptr;
+  bool last = false;  // The last input of `after`, in place of the first one.
 };
 
 bool RotatesWholeHeads(const Program& program, const Instance& norm, const Instance& rope) {
@@ -26,23 +27,31 @@ bool RotatesWholeHeads(const Program& program, const Instance& norm, const Insta
   return 2 * pairs == program.info(norm.inputs.back()).shape.back();    // Of a gain.
 }
 
+// No kernel computes GELU of a product with a weight in NF4.
+bool HasNumbers(const Program& program, const Instance& product, const Instance& /*gelu*/) {
+  return std::none_of(product.inputs.begin(), product.inputs.end(),
+                      [&](Value input) { return program.info(input).dtype == DType::kU8; });
+}
+
+// Beside a frozen weight there is an adapter, whose gradient is the other addend. Jobs without
+// frozen weights keep the bits that they had.
+bool IsOfFrozenWeight(const Program& program, const Instance& product, const Instance& /*add*/) {
+  return std::any_of(product.inputs.begin(), product.inputs.end(), [&](Value input) {
+    const ValueInfo& info = program.info(input);
+    return info.kind == ValueKind::kParameter && !info.differentiable;
+  });
+}
+
 // To add a fusion: a row here, a function in ops.h, and an op.
 constexpr Fusion kFusions[] = {
     {"add", "rms_norm", ops::AddRmsNorm},
     {"add", "layer_norm", ops::AddLayerNorm},
-    {"matmul", "gelu", ops::MatMulGelu},
-    {"matmul_input_gradient", "gelu_backward", ops::MatMulGeluBackward},
+    {"matmul", "gelu", ops::MatMulGelu, HasNumbers},
+    {"matmul_input_gradient", "gelu_backward", ops::MatMulGeluBackward, HasNumbers},
+    {"matmul_input_gradient", "add", ops::MatMulAdd, IsOfFrozenWeight},
+    {"matmul_input_gradient", "add", ops::MatMulAdd, IsOfFrozenWeight, /*last=*/true},
     {"head_norm", "rope", ops::HeadNormRope, RotatesWholeHeads},
 };
-
-// Returns null if the two instances are not a pair of the table.
-const Fusion* FindFusion(const Instance& before, const Instance& after) {
-  const auto found =
-      std::find_if(std::begin(kFusions), std::end(kFusions), [&](const Fusion& fusion) {
-        return fusion.before == before.op->name() && fusion.after == after.op->name();
-      });
-  return found != std::end(kFusions) ? found : nullptr;
-}
 
 // The number of readers of each value, by id. The ends of chunks and of the program count as one
 // reader each.
@@ -79,27 +88,35 @@ void Fuse(Program& program, List list, const RecomputeOptions& recompute) {
              std::count(both.outputs.begin(), both.outputs.end(), output) > 0;
     });
   };
-  // Fuses `instance` with the maker of its first input, and returns the maker's place; -1 if the
+  // Returns the place of the instance with which the fusion joins `instance`; -1: there is none.
+  const auto partner = [&](const Fusion& fusion, const Instance& instance) {
+    if (fusion.after != instance.op->name()) return -1;
+    const Value input = fusion.last ? instance.inputs.back() : instance.inputs.front();
+    const int at = maker[size_t(input.id)];
+    if (at < 0 || fusion.before != fused[size_t(at)].op->name()) return -1;
+    const Instance& before = fused[size_t(at)];
+    const bool fits = fusion.fits == nullptr || fusion.fits(program, before, instance);
+    const bool together = before.list == list && before.block == instance.block &&
+                          before.when == instance.when && !stay_apart(before, instance);
+    return fits && together ? at : -1;
+  };
+  // Fuses `instance` with the maker of one of its inputs, and returns the maker's place; -1 if the
   // two cannot be fused. The fused instance takes the maker's place, so all other inputs of
   // `instance` must be made before that place.
   const auto join = [&](const Instance& instance) {
-    const int at = instance.inputs.empty() ? -1 : maker[size_t(instance.inputs.front().id)];
-    if (at < 0) return -1;
-    Instance& before = fused[size_t(at)];
-    const Fusion* const fusion = FindFusion(before, instance);
-    if (fusion == nullptr ||
-        (fusion->fits != nullptr && !fusion->fits(program, before, instance)) ||
-        before.list != list || before.block != instance.block || before.when != instance.when ||
-        stay_apart(before, instance)) {
-      return -1;
+    for (const Fusion& fusion : kFusions) {
+      const int at = partner(fusion, instance);
+      if (at < 0) continue;
+      Instance& before = fused[size_t(at)];
+      const bool last = std::all_of(instance.inputs.begin(), instance.inputs.end(),
+                                    [&](Value other) { return maker[size_t(other.id)] <= at; });
+      Instance both = fusion.fused(before, instance);
+      CheckOperands(both);
+      if (!last || !keeps(both, before)) continue;
+      before = std::move(both);
+      return at;
     }
-    const bool last = std::all_of(instance.inputs.begin(), instance.inputs.end(),
-                                  [&](Value other) { return maker[size_t(other.id)] <= at; });
-    Instance both = fusion->fused(before, instance);
-    CheckOperands(both);
-    if (!last || !keeps(both, before)) return -1;
-    before = std::move(both);
-    return at;
+    return -1;
   };
   for (Instance& instance : program.instances) {
     int at = instance.list == list ? join(instance) : -1;

@@ -47,8 +47,7 @@ void RemoveDead(Program& program);
 void KeepStage(Program& program, const std::vector<int>& stages);
 
 // Makes the backward lists read values that are computed again, so that the values that `options`
-// name need not be kept after forward, nor those of ops that are always computed again
-// (Op::is_made_again). Each instance is computed again at most once, by a copy in
+// name need not be kept after forward. Each instance is computed again at most once, by a copy in
 // list kBackwardInput right before the first instance that reads its output. This also holds for
 // collectives, which are at the same place on all ranks. Two kinds of values are always kept: the
 // residual from which each block starts, and the outputs of ops that have an effect, because a loss

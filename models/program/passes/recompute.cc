@@ -67,7 +67,7 @@ class Recomputation {
   bool Recomputes(const Instance& instance) const {
     // A loss that is computed again would be counted again.
     if (instance.op->is_loss() || instance.op->has_effect()) return false;
-    return instance.op->is_made_again() || whole_[size_t(instance.block)] ||
+    return whole_[size_t(instance.block)] ||
            (options_.norms_and_activations && instance.op->is_cheap());
   }
 
@@ -80,7 +80,7 @@ class Recomputation {
     if (again_[size_t(value.id)].valid()) return again_[size_t(value.id)];
     Instance instance = program_.instances[size_t(maker)];
     if (!Recomputes(instance)) return value;
-    if (!whole_[size_t(instance.block)] && !instance.op->is_made_again()) {
+    if (!whole_[size_t(instance.block)]) {
       instance = instance.op->CheapPart(instance);
       CheckOperands(instance);
       if (std::count(instance.outputs.begin(), instance.outputs.end(), value) == 0) return value;
@@ -108,10 +108,7 @@ class Recomputation {
 }  // namespace
 
 void Recompute(Program& program, const RecomputeOptions& options) {
-  const bool any =
-      std::any_of(program.instances.begin(), program.instances.end(),
-                  [](const Instance& instance) { return instance.op->is_made_again(); });
-  if (options.blocks == 0 && !options.norms_and_activations && !any) return;
+  if (options.blocks == 0 && !options.norms_and_activations) return;
   Recomputation(program, options).Run();
   RemoveDead(program);
 }

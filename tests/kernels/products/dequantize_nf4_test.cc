@@ -1,5 +1,5 @@
 // Proves kernels/products/dequantize_nf4.h against its formula, to the bit and on each backend, for
-// whole tensors and for parts of their rows and columns.
+// whole tensors, for parts of their rows and columns, and for some columns of such a part.
 
 #include "kernels/products/dequantize_nf4.h"
 
@@ -67,6 +67,21 @@ void ExpectIsTheFormula(const Packed& of, const Part& part) {
        3);
   EXPECT_EQ(std::memcmp(y.v.data(), want.v.data(), want.v.size() * sizeof(T)), 0)
       << DTypeOf<T>::value << " of row " << part.row << ", column " << part.column;
+  // The last block of each row alone.
+  const int64_t skipped = part.columns - kNf4Block;
+  auto last = Poison<T>({part.rows, kNf4Block});
+  Call(DequantizeNf4Args{.codes = codes,
+                         .scales = scales,
+                         .groups = of.groups,
+                         .first_block = part.row * of.row_blocks() + part.column / kNf4Block,
+                         .row_blocks = of.row_blocks(),
+                         .y = last,
+                         .column = skipped},
+       3);
+  for (int64_t i = 0; i < part.rows * kNf4Block; ++i) {
+    const int64_t at = i / kNf4Block * part.columns + skipped + i % kNf4Block;
+    ASSERT_EQ(std::memcmp(&last.v[size_t(i)], &want.v[size_t(at)], sizeof(T)), 0) << i;
+  }
 }
 
 class DequantizeNf4Test : public ::testing::TestWithParam<Part> {};
@@ -96,8 +111,11 @@ TEST(DequantizeNf4DeathTest, NamesTheArgumentOfWrongShape) {
   EXPECT_DEATH(Call(args), "dequantize_nf4 groups: wanted one for block 256, got 1 groups of 256");
   args.row_blocks = 1;
   EXPECT_DEATH(Call(args), "dequantize_nf4: 2 blocks of a row of 1, from 253");
+  args.column = 64;
+  EXPECT_DEATH(Call(args), "dequantize_nf4 codes: wanted columns 64 to 192, got 128");
+  args.column = 0;
   args.codes = of.scales;
-  EXPECT_DEATH(Call(args), "dequantize_nf4 codes: wanted u8 \\[2, 64\\], got u8 \\[2, 2\\]");
+  EXPECT_DEATH(Call(args), "dequantize_nf4 codes: wanted columns 0 to 128, got 4");
 }
 
 }  // namespace

@@ -30,11 +30,14 @@ void Set(T& to, const void* value, size_t bytes) {
   std::memcpy(&to, value, bytes);
 }
 
-// Columns of theirs are rows of ours.
+// Columns of theirs are rows of ours, which may be a part of longer ones.
 trainyard::Shape ShapeOf(const cublasLtMatrixLayoutOpaque_t& layout) {
-  CHECK(layout.stride == int64_t(layout.rows))
+  CHECK(layout.stride >= int64_t(layout.rows))
       << "columns of " << layout.rows << " rows are " << layout.stride << " elements apart";
-  return {int64_t(layout.columns), int64_t(layout.rows)};
+  return {int64_t(layout.columns), layout.stride};
+}
+trainyard::ColumnRange ColumnsOf(const cublasLtMatrixLayoutOpaque_t& layout) {
+  return {.begin = 0, .count = int64_t(layout.rows)};
 }
 
 double Scalar(const cublasLtMatmulDescOpaque_t& product, const void* value) {
@@ -45,11 +48,13 @@ double Scalar(const cublasLtMatmulDescOpaque_t& product, const void* value) {
 // The product and GELU of it, or its gradient, from sums that nobody rounded before.
 void ApplyGelu(trainyard::Exec& host, trainyard::MatMulArgs args, bool gradient, void* gelu_input) {
   using trainyard::Tensor;
+  CHECK(args.c_columns.count == args.c.shape.back()) << "GELU of some columns";
   const Tensor result = args.c, rounded{{gelu_input, result.dtype, result.shape}};
   std::vector<float> sums(size_t(result.elements())), inputs = sums;
   const Tensor f32{{sums.data(), DType::kF32, result.shape}};
   const Tensor x{{inputs.data(), DType::kF32, result.shape}};
   args.c = f32;
+  args.c_columns = {};
   trainyard::cpu::MatMul(host, args);
   if (gradient) {
     trainyard::cpu::Cast(host, {.x = rounded, .y = x});
@@ -226,7 +231,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, const cublasLtMatmulDescO
       .c = trainyard::Tensor{{d, DTypeOf(d_layout->type), ShapeOf(*d_layout)}},
       .trans_a = product->operation_b == CUBLAS_OP_T,
       .trans_b = product->operation_a == CUBLAS_OP_T,
-      .write = factor == 1 ? trainyard::Write::kAdd : trainyard::Write::kOverwrite};
+      .write = factor == 1 ? trainyard::Write::kAdd : trainyard::Write::kOverwrite,
+      .a_columns = ColumnsOf(*b_layout),
+      .b_columns = ColumnsOf(*a_layout),
+      .c_columns = ColumnsOf(*d_layout)};
   constexpr int kAux = 128;
   const bool gelu = product->epilogue & kAux,
              gradient = product->epilogue == CUBLASLT_EPILOGUE_DGELU;

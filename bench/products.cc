@@ -65,13 +65,19 @@ void Count(const Program& program, const Instance& instance, Counts& counts) {
   const auto in = [&](size_t i) -> const ValueInfo& { return program.info(instance.inputs[i]); };
   if (name == "linear_cross_entropy_backward") return CountHead(program, instance, counts);
   if (!absl::StartsWith(name, "matmul")) return;
+  // The kernel chooses the sizes of products with a weight in NF4, part by part.
+  for (const Value input : instance.inputs) {
+    if (program.info(input).dtype == DType::kU8) return;
+  }
   const int64_t rows = in(0).shape.rows();
   const ValueInfo& out = program.info(instance.outputs[0]);
   StepProduct product;
   if (name == "matmul_weight_gradient") {
     product = WeightGradient(out.shape, rows, in(0).dtype, out.dtype, false);
-  } else if (name == "matmul_input_gradient" || name == "matmul_gelu_backward") {
+  } else if (name == "matmul_input_gradient" || name == "matmul_input_gradient_add" ||
+             name == "matmul_gelu_backward") {
     product = InputGradient(in(1), rows);
+    product.add = name == "matmul_input_gradient_add";
     if (name == "matmul_gelu_backward") product.gelu = StepProduct::Gelu::kBackward;
   } else {
     CHECK(name == "matmul" || name == "matmul_gelu") << "a product of another kind: " << name;

@@ -37,13 +37,15 @@ struct Nf4Product {
 // whose numbers have `size` bytes. The part should stay in the second-level cache, so it takes 32
 // of its 50 MiB, and its numbers need not travel to memory and back. But it has whole waves of
 // columns, at least one: a wave gives each of the 132 multiprocessors of an H200 one tile of 128 by
-// 256. A product with a part of a wave would leave some of them idle.
+// 256. A product with a part of a wave would leave some of them idle. Of a product with few rows, a
+// wave may be the whole weight, so a part has at most four times that memory, or one tile.
 inline int64_t Nf4ColumnsOnGpu(const Nf4Product& of, size_t size) {
   constexpr int64_t kCache = int64_t{32} << 20, kMultiprocessors = 132;
   constexpr int64_t kTileRows = 128, kTileColumns = 256;
   const int64_t down = (of.rows + kTileRows - 1) / kTileRows;
-  const int64_t wave = std::max(kMultiprocessors / down, int64_t{1}) * kTileColumns;
   const int64_t in_cache = kCache / (of.summed * int64_t(size));
+  const int64_t most = std::max(4 * in_cache / kTileColumns, int64_t{1});  // Tiles.
+  const int64_t wave = std::clamp(kMultiprocessors / down, int64_t{1}, most) * kTileColumns;
   return std::max(in_cache / wave, int64_t{1}) * wave;
 }
 

@@ -1,6 +1,6 @@
 // Weights in NF4 (kernels/device/nf4.h). A program has such a weight as three frozen parameters, of
-// whole bytes, which are placed, divided, gathered, saved and loaded as any others. An op makes
-// numbers of them before a product (ops/dequantize_nf4.cc).
+// whole bytes, which are placed, divided, gathered, saved and loaded as any others. A
+// product makes numbers of them, part by part (kernels/products/nf4_parts.h).
 //
 // The scales' mean and groups are those of the whole tensor, so a tensor is quantised as a whole,
 // on the host, when it is loaded. Each rank then keeps its part of the codes and scales, and all

@@ -109,6 +109,10 @@ absl::StatusOr<RecordedInputs> ParseInputs(const std::string& text) {
   }
   RecordedInputs inputs;
   RETURN_IF_ERROR(ReadFields(json, inputs));
+  for (InputFingerprint& file : inputs.files) {
+    // Earlier releases recorded the field by a name that no spec has.
+    if (file.field == "data.text.tokenizer") file.field = "data.text.tokenizer_path";
+  }
   return inputs;
 }
 

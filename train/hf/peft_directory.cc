@@ -199,7 +199,7 @@ absl::Status PeftDirectory::JoinNumbers(const std::map<std::string, LoraNumbers>
     if (std::frexp(numbers.scale() / numbers_.scale(), &exponent) == 0.5) continue;
     const char* const of = numbers.rslora ? "lora_alpha / sqrt(r)" : "lora_alpha / r";
     return absl::InvalidArgumentError(absl::StrCat(
-        path_, "/", kAdapterConfigName, ":\nalpha_pattern: wanted scales (", of,
+        path_, "/", kAdapterConfigName, ":\nrank_pattern and alpha_pattern: wanted scales (", of,
         ") that differ by powers of two, since all layers have one scale here, which would round ",
         "other ones; found ", numbers_.scale(), " of ", widest->first, " and ", numbers.scale(),
         " of ", name, "; model.merge_and_unload() of PEFT writes the whole model"));

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "absl/strings/numbers.h"
 #include "common/json.h"
 
 namespace trainyard {
@@ -25,6 +26,14 @@ Json IdOf(const Json& config, const Json& tokenizer, const char* key) {
   const Json added = tokenizer.value("added_tokens", Json());
   for (const Json& one : added.is_array() ? added : Json::array()) {
     if (one.is_object() && one.value("content", Json()) == token) return one.value("id", Json());
+  }
+  // Of tokenizers without a tokenizer.json: {"2": {"content": "</s>", ...}, ...}.
+  const Json decoder = config.value("added_tokens_decoder", Json());
+  for (const auto& [id, one] : (decoder.is_object() ? decoder : Json::object()).items()) {
+    int64_t number = 0;
+    if (one.is_object() && one.value("content", Json()) == token && absl::SimpleAtoi(id, &number)) {
+      return number;
+    }
   }
   const Json model = tokenizer.value("model", Json());
   const Json vocabulary = model.is_object() ? model.value("vocab", Json()) : Json();

@@ -9,6 +9,7 @@
 #include "common/sha256.h"
 #include "common/status_macros.h"
 #include "train/config/adapter.h"
+#include "train/config/continued_run.h"
 #include "train/config/resolved_job.h"
 #include "train/data/source.h"
 #include "train/data/token_check.h"
@@ -149,7 +150,10 @@ std::string StartState::TokenizerToKeepFrom() const {
   DataConfig data = job_.data;
   const std::string& of_data = data_.splits.tokenizer;
   if (const std::string* const named = TokenizerIn(data); named != nullptr) {
-    return named->empty() || *named == job_.model.import_path ? "" : of_data;
+    const bool of_import = named->empty() || *named == job_.model.import_path;
+    // What an earlier attempt kept of the import may be older than what this one reads.
+    const bool older = !resumed_from_.empty() && !kept_.empty() && !ImportHasTokenizerOfData();
+    return of_import && !(older && !of_data.empty()) ? "" : of_data;
   }
   // Files of tokens have said it.
   if (!of_data.empty()) return ImportHasTokenizerOfData() ? "" : of_data;
@@ -159,7 +163,8 @@ std::string StartState::TokenizerToKeepFrom() const {
     return TokenizerOrKept(job_, named, gang_.roots);
   }
   // The same files have said it to an earlier attempt.
-  const bool others = job_.continues && !job_.continues->allow.empty();
+  const std::string field = absl::StrCat(SectionOf(job_.data), ".tokenizer");
+  const bool others = job_.continues && IsAllowed(job_.continues->allow, field);
   const bool lost = FactsOf(job_.data).of_token_files && !resumed_from_.empty() && !others;
   return lost ? KeptVocabulary(resumed_from_) : "";
 }

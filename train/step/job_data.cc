@@ -106,6 +106,16 @@ std::string TokenizerOrKept(const JobConfig& job, const std::string& tokenizer,
   return tokenizer;
 }
 
+std::string NewestKeptTokenizer(const JobConfig& job, const Roots& roots) {
+  if (!job.checkpoint) return "";
+  const auto directory = roots.FindDirectory(job.checkpoint->directory);
+  if (!directory.ok()) return "";
+  const auto checkpoints = LoadableCheckpoints(*directory);
+  if (!checkpoints.ok() || checkpoints->empty()) return "";
+  const std::string kept = KeptVocabulary(checkpoints->front().path);
+  return Exists(kept) ? kept : "";
+}
+
 absl::StatusOr<JobData> OpenJobData(const JobConfig& job, std::vector<InputSpec> inputs,
                                     const Roots& roots, OpenLineEncoding open_lines) {
   absl::StatusOr<JobData> data = Open(job, std::move(inputs), roots, std::move(open_lines));

@@ -31,6 +31,10 @@ absl::StatusOr<JobData> OpenJobData(const JobConfig& job, std::vector<InputSpec>
 // which the job's checkpoints keep, if they keep it under the same name.
 std::string TokenizerOrKept(const JobConfig& job, const std::string& tokenizer, const Roots& roots);
 
+// Returns the path of the tokenizer that the newest checkpoint of the job keeps beside that of the
+// imported model. "": there is none.
+std::string NewestKeptTokenizer(const JobConfig& job, const Roots& roots);
+
 // The global batches of a validation, which the job must have.
 int64_t ValidationBatches(const JobConfig& job, const DataSplits& splits);
 

@@ -43,7 +43,8 @@ std::vector<std::string> Advice(const MemoryPlan& plan, size_t limit_bytes, cons
   const bool activations_over = plan.activation_bytes() > limit_bytes;
   std::vector<std::string> advice;
   // Otherwise that memory is not attention's for one order.
-  const bool ordered = job.deterministic && plan.workspace_bytes > plan.total_bytes() / 100;
+  const bool ordered =
+      job.deterministic && !IsBaseInNf4(job) && plan.workspace_bytes > plan.total_bytes() / 100;
   if (ordered) advice.push_back("deterministic false");
   if (activations_over || !parameters_over) {
     if (job.batch.micro > 1) {

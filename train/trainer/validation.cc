@@ -31,7 +31,12 @@ absl::StatusOr<std::unique_ptr<PromptCodec>> OpenCodec(const JobValidation::Opti
   // Files of tokens may have another tokenizer than the imported model, which no spec has named.
   const bool by_default = named.empty() || named == of.job.model.import_path;
   const bool of_files = FactsOf(of.job.data).of_token_files;
-  if (of_files && by_default && !data.tokenizer.empty()) options.tokenizer = data.tokenizer;
+  if (of_files && by_default) {
+    // Files that no longer say it have said it to an earlier attempt.
+    const std::string of_data =
+        data.tokenizer.empty() ? NewestKeptTokenizer(of.job, of.roots) : data.tokenizer;
+    if (!of_data.empty()) options.tokenizer = of_data;
+  }
   if (of_files && options.tokenizer.empty() && options.vocab != kByteVocabulary) {
     return absl::InvalidArgumentError(absl::StrCat(
         "validation.generate.tokenizer: wanted the tokenizer of a model with a vocabulary of ",

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <system_error>
@@ -25,6 +26,7 @@ namespace trainyard {
 namespace {
 
 constexpr absl::Duration kBetweenLooks = absl::Milliseconds(1);  // There is no event to wait for.
+constexpr absl::Duration kBetweenLooksOfWatch = absl::Milliseconds(20);
 
 class OfDirectory final : public Rendezvous {
  public:
@@ -94,6 +96,8 @@ absl::StatusOr<std::unique_ptr<FollowerProcesses>> FollowerProcesses::Start(
   if (::mkdtemp(directory.data()) == nullptr) {
     return ErrnoStatus(errno, "make a directory like", directory);
   }
+  // Where the parent has left this as SIG_IGN, nobody could wait for a child.
+  ::signal(SIGCHLD, SIG_DFL);
   std::unique_ptr<FollowerProcesses> processes(new FollowerProcesses(directory));
   for (int rank = 1; rank < size; ++rank) {
     RETURN_IF_ERROR(processes->StartOne(rank, command(rank, directory)));
@@ -165,6 +169,22 @@ std::string FollowerProcesses::Ended(absl::Duration patience) {
     if (RealClock().Monotonic() >= deadline) return "";
     absl::SleepFor(kBetweenLooks);
   }
+}
+
+std::jthread FollowerProcesses::Watch(std::function<void()> lost) const {
+  std::vector<pid_t> pids;
+  for (const Follower& follower : followers_) pids.push_back(follower.pid);
+  return std::jthread([pids, lost = std::move(lost)](const std::stop_token& stop) {
+    const auto has_ended = [](pid_t pid) {
+      siginfo_t info = {};  // The process is left for Look().
+      return ::waitid(P_PID, id_t(pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+             info.si_pid == pid;
+    };
+    while (!stop.stop_requested()) {
+      if (std::any_of(pids.begin(), pids.end(), has_ended)) return lost();
+      absl::SleepFor(kBetweenLooksOfWatch);
+    }
+  });
 }
 
 void FollowerProcesses::WaitForAll(absl::Duration patience) {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -45,6 +46,9 @@ class FollowerProcesses {
   void RemoveDirectory();
   // Waits for this time, or until a follower has ended: "rank 1 was killed by signal 9". "": none.
   std::string Ended(absl::Duration patience);
+  // Calls `lost` once on the thread that is returned, as soon as a follower has ended, unless the
+  // thread is asked to stop before.
+  std::jthread Watch(std::function<void()> lost) const;
   // Waits for this time, or until all have ended.
   void WaitForAll(absl::Duration patience);
 

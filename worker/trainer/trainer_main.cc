@@ -212,7 +212,11 @@ int LeadAndUse(Flags& flags, std::unique_ptr<FollowerProcesses>& followers,
   if (!rank.ok()) return Fail(rank.status());
   flags.model.gang = flags.text.model.gang = rank->gang.get();
   flags.model.threads = flags.text.model.threads = rank->threads;
+  // NCCL does not notice that a peer has ended, and nobody else watches these ranks.
+  std::jthread watch = followers->Watch([&world = rank->peers.world()] { world.Abort(); });
   const int code = use(flags, *rank->device.backend);
+  watch.request_stop();
+  watch.join();
   EndRanks(*std::move(rank), *followers);
   return code;
 }

@@ -1,5 +1,6 @@
 #include "kernels/products/matmul.h"
 
+#include "common/check.h"
 #include "kernels/cpu/context.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/parallel.h"
@@ -92,7 +93,10 @@ bool MatMulOfColumns(Exec& exec, const MatMulArgs& args) {
     product.c = Tensor{{apart, dtype, {some.c.shape[0], shape.n}}};
     product.c_columns = {};
     product.write = Write::kOverwrite;
-    if (!DnnlMatMul(exec, product)) return false;  // Of the first rows, if of any.
+    if (!DnnlMatMul(exec, product)) {
+      CHECK(row == 0) << "oneDNN has computed the first rows, and not those from " << row;
+      return false;
+    }
     DispatchFloat(args.c.dtype, [&](auto scalar) {
       using C = decltype(scalar);
       if (add) return WriteColumns<float, C>(exec, product.c.as<float>(), some);

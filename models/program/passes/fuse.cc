@@ -33,8 +33,8 @@ bool HasNumbers(const Program& program, const Instance& product, const Instance&
                       [&](Value input) { return program.info(input).dtype == DType::kU8; });
 }
 
-// Beside a frozen weight there is an adapter, whose gradient is the other addend. Jobs without
-// frozen weights keep the bits that they had.
+// Beside a frozen weight there is mostly an adapter, whose gradient is the other addend. Jobs
+// without frozen weights keep the bits that they had.
 bool IsOfFrozenWeight(const Program& program, const Instance& product, const Instance& /*add*/) {
   return std::any_of(product.inputs.begin(), product.inputs.end(), [&](Value input) {
     const ValueInfo& info = program.info(input);

@@ -1,6 +1,5 @@
-// Proves products with a weight in NF4 (kernels/products/matmul.h): each is to the bit the product
-// with the numbers that the weight stands for, where the whole weight is one part, and within
-// rounding where there are several; in both roles, for a weight of several tensors of which a rank
+// Proves products with a weight in NF4 (kernels/products/matmul.h): each is, within rounding, the
+// product with the numbers that the weight stands for, in one part and in several; in both roles, for a weight of several tensors of which a rank
 // has some columns. And products of some columns of their operands, against the same product of
 // matrices that stand alone.
 #include <cstring>
@@ -121,6 +120,7 @@ TEST(MatMulNf4, PartsOnAGpuFillItOrItsCache) {
   EXPECT_EQ(Nf4ColumnsOnGpu({.rows = 2048, .summed = 28672}, 2), 2048) << "16 by 8 tiles";
   EXPECT_EQ(Nf4ColumnsOnGpu({.rows = 2048, .summed = 5120}, 2), 2048) << "not a wave and a half";
   EXPECT_EQ(Nf4ColumnsOnGpu({.rows = int64_t{1} << 20, .summed = 1 << 20}, 2), 256);
+  EXPECT_EQ(Nf4ColumnsOnGpu({.rows = 512, .summed = 28672}, 2), 2304) << "126 MiB, no wave";
 }
 
 TEST(MatMulNf4DeathTest, NamesTheArgumentOfWrongShape) {

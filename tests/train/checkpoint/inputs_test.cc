@@ -95,6 +95,16 @@ TEST(RecordedInputs, AreReadAsTheyWereWritten) {
   EXPECT_TRUE(absl::IsUnimplemented(ParseInputs(R"({"version": 2})").status()));
 }
 
+// The last release recorded the tokenizer of a text by another name.
+TEST(RecordedInputs, OfAnEarlierReleaseAreCompared) {
+  const RecordedInputs earlier{7, {File("data.text.tokenizer", "", 1, "ab")}};
+  const auto read = ParseInputs(ToJson(earlier));
+  ASSERT_TRUE(read.ok()) << read.status();
+  const std::string field = "data.text.tokenizer_path";
+  EXPECT_TRUE(CompareInputs({File(field, "", 1, "ab")}, *read, "attempt 7").ok());
+  EXPECT_FALSE(CompareInputs({File(field, "", 1, "cd")}, *read, "attempt 7").ok());
+}
+
 TEST(RecordedInputs, OfAFieldAreComparedWithThoseOfTheField) {
   const std::vector<InputFingerprint> files = {File("a", "", 1, "11"), File("b", "/x", 2, "22"),
                                                File("b", "/y", 3, "33")};

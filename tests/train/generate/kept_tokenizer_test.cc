@@ -11,6 +11,7 @@
 #include "train/generate/tokenizer_of.h"
 #include "train/hf/carried_files.h"
 #include "train/hf/export.h"
+#include "train/hf/special_tokens.h"
 
 namespace trainyard::testing {
 namespace {
@@ -141,6 +142,16 @@ TEST_F(KeptTokenizer, SaysWhereTextsEnd) {
   const auto opened = OpenTokenizer(job.data.As<ChatData>().tokenizer);
   EXPECT_EQ(config.at("eos_token_id"), *opened->tokenizer->Find("<|im_end|>"));
   EXPECT_EQ(config.at("bos_token_id"), nullptr);
+}
+
+// As of SentencePiece, which has no tokenizer.json.
+TEST(SpecialTokens, AreFoundInTheConfigAlone) {
+  const KeptFiles files = {{"tokenizer_config.json", R"({
+    "bos_token": {"content": "<s>"}, "eos_token": "</s>",
+    "added_tokens_decoder": {"1": {"content": "<s>"}, "2": {"content": "</s>"}}})"}};
+  nlohmann::json config = {{"bos_token_id", 7}, {"eos_token_id", 7}};
+  SetSpecialTokens(files, /*padding=*/false, config);
+  EXPECT_EQ(config.dump(), R"({"bos_token_id":1,"eos_token_id":2})");
 }
 
 // A text that a tokenizer encodes trains, resumes to the bit without the tokenizer's file, and the

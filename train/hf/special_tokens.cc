@@ -28,8 +28,9 @@ Json IdOf(const Json& config, const Json& tokenizer, const char* key) {
     if (one.is_object() && one.value("content", Json()) == token) return one.value("id", Json());
   }
   // Of tokenizers without a tokenizer.json: {"2": {"content": "</s>", ...}, ...}.
-  const Json decoder = config.value("added_tokens_decoder", Json());
-  for (const auto& [id, one] : (decoder.is_object() ? decoder : Json::object()).items()) {
+  Json decoder = config.value("added_tokens_decoder", Json());
+  if (!decoder.is_object()) decoder = Json::object();
+  for (const auto& [id, one] : decoder.items()) {
     int64_t number = 0;
     if (one.is_object() && one.value("content", Json()) == token && absl::SimpleAtoi(id, &number)) {
       return number;

@@ -1,7 +1,7 @@
 // Proves products with a weight in NF4 (kernels/products/matmul.h): each is, within rounding, the
-// product with the numbers that the weight stands for, in one part and in several; in both roles, for a weight of several tensors of which a rank
-// has some columns. And products of some columns of their operands, against the same product of
-// matrices that stand alone.
+// product with the numbers that the weight stands for, in one part and in several; in both roles,
+// for a weight of several tensors of which a rank has some columns. And products of some columns of
+// their operands, against the same product of matrices that stand alone.
 #include <cstring>
 #include <numeric>
 

@@ -7,10 +7,14 @@
 
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <fstream>
+#include <future>
+#include <thread>
 
 #include "absl/strings/str_replace.h"
 #include "tests/worker/trainer/trainer_process.h"
+#include "worker/trainer/follower_processes.h"
 
 namespace trainyard {
 namespace {
@@ -132,6 +136,20 @@ TEST(FollowerProcesses, AWaitForARankThatHasEndedSaysHow) {
               HasSubstr("rank 1 exited with 0"));
   ASSERT_TRUE(rendezvous->Set("a/b", "value").ok());
   EXPECT_EQ(*rendezvous->Get("a/b", absl::Minutes(1)), "value");
+}
+
+// On GPUs nothing else notices this. The follower is this program, which lists its tests and ends.
+TEST(FollowerProcesses, AWatchNoticesThatOneHasEnded) {
+  const auto lists = [](int, const std::string&) {
+    return FollowerProcesses::Command{.arguments = {"--gtest_list_tests"}, .variables = {}};
+  };
+  const auto followers = FollowerProcesses::Start(3, lists);
+  ASSERT_TRUE(followers.ok()) << followers.status();
+  std::promise<void> noticed;
+  const std::jthread watch = (*followers)->Watch([&] { noticed.set_value(); });
+  EXPECT_EQ(noticed.get_future().wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  EXPECT_THAT((*followers)->Ended(absl::ZeroDuration()), HasSubstr("exited with 0"))
+      << "the watch leaves the process for who asks how it ended";
 }
 
 }  // namespace

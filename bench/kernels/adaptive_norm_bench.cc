@@ -1,8 +1,7 @@
 #include "bench/kernels/bench.h"
 #include "kernels/norms/adaptive_norm.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::adaptive_norm {
 
 // The sizes of DiT-XL/2, with 256 tokens a sample.
 constexpr int64_t kSamples = 16, kT = kSamples * 256, kD = 1152;
@@ -43,5 +42,4 @@ void AdaptiveNormBackward(benchmark::State& state) {
 }
 BENCHMARK(AdaptiveNormBackward)->Apply(Trained);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::adaptive_norm

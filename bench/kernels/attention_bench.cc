@@ -7,8 +7,7 @@
 #include "bench/kernels/bench.h"
 #include "kernels/attention/attention.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::attention {
 
 // Views of the heads of a packed projection.
 template <typename View, typename AnyTensor>
@@ -91,5 +90,4 @@ void Shapes(benchmark::internal::Benchmark* benchmark) {
 BENCHMARK(AttentionForward)->Apply(Shapes);
 BENCHMARK(AttentionBackward)->Apply(Shapes);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::attention

@@ -6,8 +6,7 @@
 #include "bench/kernels/bench.h"
 #include "kernels/attention/attention_part.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::attention_part {
 
 // Arguments: dtype, rows L, query heads, key heads, head dim.
 struct Problem {
@@ -84,5 +83,4 @@ void Shapes(benchmark::internal::Benchmark* benchmark) {
 BENCHMARK(AttentionPartForward)->Apply(Shapes);
 BENCHMARK(AttentionPartBackward)->Apply(Shapes);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::attention_part

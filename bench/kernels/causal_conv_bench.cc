@@ -3,8 +3,7 @@
 #include "bench/kernels/bench.h"
 #include "kernels/state_space/causal_conv.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::causal_conv {
 
 constexpr int64_t kT = 4096, kChannels = 6144, kTaps = 4;
 
@@ -41,5 +40,4 @@ void CausalConvBackward(benchmark::State& state) {
 }
 BENCHMARK(CausalConvBackward)->Apply(Trained);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::causal_conv

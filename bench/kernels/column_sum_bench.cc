@@ -1,8 +1,7 @@
 #include "bench/kernels/bench.h"
 #include "kernels/sums/column_sum.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::column_sum {
 
 void ColumnSum(benchmark::State& state) {
   const DType dtype = DTypeArg(state);
@@ -14,5 +13,4 @@ void ColumnSum(benchmark::State& state) {
 }
 BENCHMARK(ColumnSum)->Apply(Trained);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::column_sum

@@ -3,8 +3,7 @@
 #include "bench/kernels/bench.h"
 #include "kernels/loss/cross_entropy.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::cross_entropy {
 
 constexpr int64_t kT = 512, kV = 32000;
 
@@ -78,5 +77,4 @@ void CrossEntropyBackward(benchmark::State& state) {
 }
 BENCHMARK(CrossEntropyBackward)->Apply(Trained);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::cross_entropy

@@ -5,8 +5,7 @@
 #include "kernels/products/dequantize_nf4.h"
 #include "kernels/products/matmul.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::dequantize_nf4 {
 
 // Argument: dtype.
 void DequantizeNf4(benchmark::State& state) {
@@ -65,5 +64,4 @@ BENCHMARK(MatMulNf4)
     ->Args({int64_t(DType::kBF16), 1, 1024, 2048, 768})
     ->Args({int64_t(DType::kBF16), 0, 4096, 4096, 4096});
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::dequantize_nf4

@@ -11,8 +11,7 @@
 #include "kernels/elementwise/scale.h"
 #include "kernels/sums/sum_slices.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::elementwise {
 
 constexpr int64_t kElements = 4096 * 768;
 
@@ -93,5 +92,4 @@ void SumSlices(benchmark::State& state) {
 }
 BENCHMARK(SumSlices)->Apply(Trained);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::elementwise

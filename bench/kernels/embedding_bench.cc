@@ -4,8 +4,7 @@
 #include "bench/kernels/bench.h"
 #include "kernels/embeddings/embedding.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::embedding {
 
 constexpr int64_t kT = 4096, kV = 32000, kD = 768;
 
@@ -42,5 +41,4 @@ BENCHMARK(EmbeddingBackward)->Apply(Trained);
 void EmbeddingBackwardOfPadding(benchmark::State& state) { MeasureBackward(state, true); }
 BENCHMARK(EmbeddingBackwardOfPadding)->Apply(Trained);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::embedding

@@ -1,8 +1,7 @@
 #include "bench/kernels/bench.h"
 #include "kernels/elementwise/gated_add.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::gated_add {
 
 // The sizes of DiT-XL/2, with 256 tokens a sample.
 constexpr int64_t kSamples = 16, kT = kSamples * 256, kD = 1152;
@@ -37,5 +36,4 @@ void GatedAddBackward(benchmark::State& state) {
 }
 BENCHMARK(GatedAddBackward)->Apply(Trained);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::gated_add

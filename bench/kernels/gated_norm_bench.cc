@@ -3,8 +3,7 @@
 #include "bench/kernels/bench.h"
 #include "kernels/norms/gated_norm.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::gated_norm {
 
 constexpr int64_t kT = 4096, kD = 4096, kGroups = 8;
 
@@ -43,5 +42,4 @@ void GatedNormBackward(benchmark::State& state) {
 }
 BENCHMARK(GatedNormBackward)->Apply(Trained);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::gated_norm

@@ -4,8 +4,7 @@
 #include "kernels/experts/expert_order.h"
 #include "kernels/experts/gather_rows.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::gather_rows {
 
 constexpr int64_t kT = 4096, kK = 8, kE = 128, kD = 768;
 
@@ -62,5 +61,4 @@ void ScatterRows(benchmark::State& state) {
 }
 BENCHMARK(ScatterRows)->Apply(Trained);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::gather_rows

@@ -1,8 +1,7 @@
 #include "bench/kernels/bench.h"
 #include "kernels/elementwise/gelu.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::gelu {
 
 void GeluForward(benchmark::State& state) {
   const DType dtype = DTypeArg(state);
@@ -23,5 +22,4 @@ void GeluBackward(benchmark::State& state) {
 }
 BENCHMARK(GeluBackward)->Apply(Trained);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::gelu

@@ -1,8 +1,7 @@
 #include "bench/kernels/bench.h"
 #include "kernels/experts/grouped_bias.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::grouped_bias {
 
 constexpr int64_t kR = 4096, kN = 2880, kGroups = 32;
 
@@ -51,5 +50,4 @@ void GroupedBiasFactorGradient(benchmark::State& state) {
 }
 BENCHMARK(GroupedBiasFactorGradient)->Apply(Trained);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::grouped_bias

@@ -4,8 +4,7 @@
 #include "bench/kernels/bench.h"
 #include "kernels/products/grouped_matmul.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::grouped_matmul {
 
 constexpr int64_t kR = 8192, kK = 768, kN = 512;
 
@@ -66,5 +65,4 @@ BENCHMARK(GroupedMatMulForward)->Apply(Groups);
 BENCHMARK(GroupedMatMulInputGradient)->Apply(Groups);
 BENCHMARK(GroupedMatMulWeightGradient)->Apply(Groups);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::grouped_matmul

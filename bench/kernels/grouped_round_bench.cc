@@ -4,8 +4,7 @@
 #include "bench/kernels/bench.h"
 #include "kernels/products/grouped_round.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::grouped_round {
 
 constexpr int64_t kGroups = 16, kR = 8192, kC = 4096, kOutputs = 1536;
 
@@ -53,5 +52,4 @@ void Shapes(benchmark::internal::Benchmark* benchmark) {
 BENCHMARK(GroupedAmax)->Apply(Shapes);
 BENCHMARK(GroupedRound)->Apply(Shapes);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::grouped_round

@@ -3,8 +3,7 @@
 #include "bench/kernels/bench.h"
 #include "kernels/norms/head_norm.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::head_norm {
 
 constexpr int64_t kT = 4096, kA = 8, kG = 2, kD = 128, kWidth = (kA + 2 * kG) * kD;
 
@@ -45,5 +44,4 @@ void HeadNormBackward(benchmark::State& state) {
 }
 BENCHMARK(HeadNormBackward)->Apply(Trained);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::head_norm

@@ -4,8 +4,7 @@
 #include "bench/kernels/bench.h"
 #include "kernels/state_space/kept_state.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::kept_state {
 
 constexpr StateDims kDims = {.heads = 64, .groups = 8, .head_dim = 64, .state = 128, .sequence = 1};
 constexpr int64_t kTaps = 4, kTextRows = 1024;
@@ -52,5 +51,4 @@ void KeptConv(benchmark::State& state) {
 }
 BENCHMARK(KeptConv)->Arg(1)->Arg(32);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::kept_state

@@ -3,8 +3,7 @@
 #include "bench/kernels/bench.h"
 #include "kernels/attention/latent_heads.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::latent_heads {
 
 constexpr int64_t kT = 4096, kA = 16, kN = 128, kR = 64, kE = 128;
 
@@ -49,5 +48,4 @@ void LatentHeadsBackward(benchmark::State& state) {
 }
 BENCHMARK(LatentHeadsBackward)->Apply(Trained);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::latent_heads

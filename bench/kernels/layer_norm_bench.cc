@@ -1,8 +1,7 @@
 #include "bench/kernels/bench.h"
 #include "kernels/norms/layer_norm.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::layer_norm {
 
 constexpr int64_t kT = 4096, kD = 768;
 
@@ -79,5 +78,4 @@ void AddLayerNormBackward(benchmark::State& state) {
 }
 BENCHMARK(AddLayerNormBackward)->Apply(Trained);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::layer_norm

@@ -3,8 +3,7 @@
 #include "bench/kernels/bench.h"
 #include "kernels/experts/load_balance.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::load_balance {
 
 constexpr int64_t kT = 4096, kE = 128, kK = 8;
 
@@ -50,5 +49,4 @@ void LoadBalanceBackward(benchmark::State& state) {
 }
 BENCHMARK(LoadBalanceBackward)->Apply(Trained);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::load_balance

@@ -4,8 +4,7 @@
 #include "kernels/norms/magnitude.h"
 #include "kernels/products/low_rank_squares.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::magnitude {
 
 constexpr int64_t kT = 4096, kN = 4096, kK = 4096, kR = 16;
 
@@ -50,5 +49,4 @@ void MagnitudeBackward(benchmark::State& state) {
 }
 BENCHMARK(MagnitudeBackward)->Apply(Trained);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::magnitude

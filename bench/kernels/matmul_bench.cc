@@ -5,8 +5,7 @@
 #include "kernels/products/matmul.h"
 #include "kernels/products/matmul_gelu.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::matmul {
 
 enum Product : int64_t { kForward, kInputGradient, kWeightGradient };
 
@@ -74,5 +73,4 @@ void MatMulGeluBackward(benchmark::State& state) {
 }
 BENCHMARK(MatMulGeluBackward)->Apply(Trained);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::matmul

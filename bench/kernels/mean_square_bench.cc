@@ -1,8 +1,7 @@
 #include "bench/kernels/bench.h"
 #include "kernels/loss/mean_square.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::mean_square {
 
 void MeanSquare(benchmark::State& state) {
   const DType dtype = DTypeArg(state);
@@ -17,5 +16,4 @@ void MeanSquare(benchmark::State& state) {
 }
 BENCHMARK(MeanSquare)->Apply(Trained);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::mean_square

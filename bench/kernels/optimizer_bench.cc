@@ -10,8 +10,7 @@
 #include "kernels/sums/sum_squares.h"
 #include "kernels/sums/sum_words.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::optimizer {
 
 constexpr int64_t kParameters = 16 << 20;
 
@@ -122,5 +121,4 @@ void NewtonSchulz(benchmark::State& state) {
 }
 BENCHMARK(NewtonSchulz)->Apply(Trained);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::optimizer

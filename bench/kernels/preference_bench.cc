@@ -3,8 +3,7 @@
 #include "bench/kernels/bench.h"
 #include "kernels/loss/preference.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::preference {
 
 constexpr int64_t kT = 8192, kPairs = 16;
 
@@ -40,5 +39,4 @@ void PreferenceLoss(benchmark::State& state) {
 }
 BENCHMARK(PreferenceLoss)->UseManualTime()->Unit(benchmark::kMicrosecond);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::preference

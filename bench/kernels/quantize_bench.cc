@@ -3,8 +3,7 @@
 #include "bench/kernels/bench.h"
 #include "kernels/products/quantize.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::quantize {
 
 constexpr ScaleBlock kBlocks[] = {
     {}, {.rows = 1}, {.columns = 1}, {.rows = 1, .columns = 128}, {.rows = 128, .columns = 128}};
@@ -52,5 +51,4 @@ void Shapes(benchmark::internal::Benchmark* benchmark, bool copies) {
 BENCHMARK(Quantize)->Apply([](auto* benchmark) { Shapes(benchmark, true); });
 BENCHMARK(Amax)->Apply([](auto* benchmark) { Shapes(benchmark, false); });
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::quantize

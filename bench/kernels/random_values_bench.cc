@@ -1,8 +1,7 @@
 #include "bench/kernels/bench.h"
 #include "kernels/elementwise/random_values.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::random_values {
 
 void RandomValues(benchmark::State& state) {
   Operands o;
@@ -15,5 +14,4 @@ void RandomValues(benchmark::State& state) {
 }
 BENCHMARK(RandomValues)->UseManualTime()->Unit(benchmark::kMicrosecond);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::random_values

@@ -1,8 +1,7 @@
 #include "bench/kernels/bench.h"
 #include "kernels/norms/rms_norm.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::rms_norm {
 
 constexpr int64_t kT = 4096, kD = 768;
 
@@ -71,5 +70,4 @@ void AddRmsNormBackward(benchmark::State& state) {
 }
 BENCHMARK(AddRmsNormBackward)->Apply(Trained);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::rms_norm

@@ -1,8 +1,7 @@
 #include "bench/kernels/bench.h"
 #include "kernels/attention/rope.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::rope {
 
 void Rope(benchmark::State& state) {
   const DType dtype = DTypeArg(state);
@@ -47,5 +46,4 @@ void RopeTable(benchmark::State& state) {
 }
 BENCHMARK(RopeTable)->UseManualTime()->Unit(benchmark::kMicrosecond);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::rope

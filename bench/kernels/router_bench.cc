@@ -3,8 +3,7 @@
 #include "bench/kernels/bench.h"
 #include "kernels/experts/router.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::router {
 
 constexpr int64_t kT = 4096, kE = 128;
 constexpr RouterOptions kOptions = {.top_k = 8, .normalize = true};
@@ -40,5 +39,4 @@ void RouterBackward(benchmark::State& state) {
 }
 BENCHMARK(RouterBackward)->Apply(Trained);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::router

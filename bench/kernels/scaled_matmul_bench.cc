@@ -5,8 +5,7 @@
 #include "kernels/products/quantize.h"
 #include "kernels/products/scaled_matmul.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::scaled_matmul {
 
 struct Blocks {
   ScaleBlock a, b;
@@ -61,5 +60,4 @@ void Shapes(benchmark::internal::Benchmark* benchmark) {
 }
 BENCHMARK(ScaledMatMul)->Apply(Shapes);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::scaled_matmul

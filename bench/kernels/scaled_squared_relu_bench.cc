@@ -1,8 +1,7 @@
 #include "bench/kernels/bench.h"
 #include "kernels/elementwise/scaled_squared_relu.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::scaled_squared_relu {
 
 constexpr int64_t kR = 4096, kF = 2048;
 
@@ -36,5 +35,4 @@ void ScaledSquaredReluBackward(benchmark::State& state) {
 }
 BENCHMARK(ScaledSquaredReluBackward)->Apply(Trained);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::scaled_squared_relu

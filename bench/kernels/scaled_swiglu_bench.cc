@@ -1,8 +1,7 @@
 #include "bench/kernels/bench.h"
 #include "kernels/elementwise/scaled_swiglu.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::scaled_swiglu {
 
 constexpr int64_t kR = 4096, kF = 2048;
 
@@ -35,5 +34,4 @@ void ScaledSwiGluBackward(benchmark::State& state) {
 }
 BENCHMARK(ScaledSwiGluBackward)->Apply(Trained);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::scaled_swiglu

@@ -1,8 +1,7 @@
 #include "bench/kernels/bench.h"
 #include "kernels/elementwise/silu.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::silu {
 
 void SiluForward(benchmark::State& state) {
   const DType dtype = DTypeArg(state);
@@ -23,5 +22,4 @@ void SiluBackward(benchmark::State& state) {
 }
 BENCHMARK(SiluBackward)->Apply(Trained);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::silu

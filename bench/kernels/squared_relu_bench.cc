@@ -1,8 +1,7 @@
 #include "bench/kernels/bench.h"
 #include "kernels/elementwise/squared_relu.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::squared_relu {
 
 void SquaredReluForward(benchmark::State& state) {
   const DType dtype = DTypeArg(state);
@@ -22,5 +21,4 @@ void SquaredReluBackward(benchmark::State& state) {
 }
 BENCHMARK(SquaredReluBackward)->Apply(Trained);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::squared_relu

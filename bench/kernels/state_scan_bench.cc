@@ -7,8 +7,7 @@
 #include "kernels/state_space/state_init.h"
 #include "kernels/state_space/state_scan.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::state_scan {
 
 constexpr int64_t kT = 4096;
 constexpr StateDims kDims = {
@@ -143,5 +142,4 @@ void StateInit(benchmark::State& state) {
 }
 BENCHMARK(StateInit)->UseManualTime()->Unit(benchmark::kMicrosecond);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::state_scan

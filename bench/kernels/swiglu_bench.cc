@@ -1,8 +1,7 @@
 #include "bench/kernels/bench.h"
 #include "kernels/elementwise/swiglu.h"
 
-namespace trainyard::bench {
-namespace {
+namespace trainyard::bench::swiglu {
 
 constexpr int64_t kT = 4096, kF = 2048;
 
@@ -26,5 +25,4 @@ void Backward(benchmark::State& state, GateActivation gate) {
 BENCHMARK_CAPTURE(Backward, swiglu, GateActivation::kSilu)->Apply(Trained);
 BENCHMARK_CAPTURE(Backward, geglu, GateActivation::kGelu)->Apply(Trained);
 
-}  // namespace
-}  // namespace trainyard::bench
+}  // namespace trainyard::bench::swiglu

@@ -5,7 +5,7 @@ import dataclasses
 from typing import Callable
 
 import faults
-from cluster import wait_until
+from cluster import CALL_PERIOD, wait_until
 from jobs import Kind
 
 # Long enough that what happens at its beginning is over before its end: some 15 s alone on one core.
@@ -77,7 +77,7 @@ def full_at_the_end(run, job_id):
     full = faults.DiskFull(run)
     full.begin()
     # What is left of the first attempt comes before them: most of a minute on two busy cores.
-    wait_until(lambda: run.job(job_id)["restarts"] >= 3, 240, "attempts that find no space")
+    wait_until(lambda: run.job(job_id)["restarts"] >= 3, 240, "attempts that find no space", CALL_PERIOD)
     full.end()
     run.wait_for_end(job_id)
     return []

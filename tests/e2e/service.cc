@@ -1,5 +1,6 @@
 #include "tests/e2e/service.h"
 
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -18,12 +19,12 @@
 #include "absl/strings/strip.h"
 #include "common/check.h"
 #include "common/files.h"
+#include "trainyard/v1/job.grpc.pb.h"
 
 namespace trainyard::testing {
 namespace {
 
-// Between two looks at a job. Each starts a program, whose start takes as long as a step.
-constexpr absl::Duration kPause = absl::Milliseconds(100);
+constexpr absl::Duration kPause = absl::Milliseconds(20);  // Between two looks at a job.
 
 std::string FreshDirectory() {
   // Without a doubled slash: processes are found by this path in their command lines.
@@ -37,6 +38,10 @@ std::string Value(const std::string& line, const std::string& key) {
     if (absl::ConsumePrefix(&word, key)) return std::string(word);
   }
   return "";
+}
+
+std::string StateOf(const v1::Job& job) {
+  return std::string(absl::StripPrefix(v1::JobState_Name(job.state()), "JOB_STATE_"));
 }
 
 }  // namespace
@@ -209,29 +214,41 @@ nlohmann::json Service::Job(const std::string& id) {
   return job.is_object() ? job : nlohmann::json::object();
 }
 
-std::string Service::State(const std::string& id) {
-  return std::string(absl::StripPrefix(Job(id).value("state", ""), "JOB_STATE_"));
+v1::Job Service::Look(const std::string& id) const {
+  grpc::ClientContext context;
+  context.set_wait_for_ready(true);  // A controller may be about to start.
+  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(20)));
+  v1::GetJobRequest request;
+  request.set_job_id(id);
+  v1::GetJobResponse response;
+  const auto channel = grpc::CreateChannel(address_, grpc::InsecureChannelCredentials());
+  const auto jobs = v1::JobService::NewStub(channel);
+  const grpc::Status status = jobs->GetJob(&context, request, &response);
+  EXPECT_TRUE(status.ok()) << id << ": " << status.error_message();
+  return response.job();
 }
 
-uint64_t Service::Step(const std::string& id) {
-  return Job(id).value("/progress/step"_json_pointer, uint64_t(0));
-}
+std::string Service::State(const std::string& id) { return StateOf(Look(id)); }
+
+uint64_t Service::Step(const std::string& id) { return Look(id).progress().step(); }
 
 std::string Service::WaitForEnd(const std::string& id) {
-  std::string state;
+  v1::Job job;
   EXPECT_TRUE(WaitUntil(
       [&] {
-        state = State(id);
-        return state.empty() || state == "SUCCEEDED" || state == "FAILED" || state == "CANCELLED";
+        job = Look(id);
+        const std::string state = StateOf(job);
+        return job.id().empty() || state == "SUCCEEDED" || state == "FAILED" ||
+               state == "CANCELLED";
       },
       absl::Seconds(100), kPause))
-      << id << " is " << state;
-  std::cerr << id << " " << state << " " << Job(id).value("state_reason", "") << "\n";
-  return state;
+      << id << " is " << StateOf(job);
+  std::cerr << id << " " << StateOf(job) << " " << job.state_reason() << "\n";
+  return StateOf(job);
 }
 
 bool Service::WaitForStep(const std::string& id, uint64_t step) {
-  return WaitUntil([&] { return Step(id) >= step; }, absl::Seconds(60), kPause / 5);
+  return WaitUntil([&] { return Step(id) >= step; }, absl::Seconds(60), kPause);
 }
 
 std::vector<nlohmann::json> Service::Steps(const std::string& id) {

@@ -13,8 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::attention_forms {
 
 // What the probability of a query and a key is multiplied by.
 double DropoutFactor(const Form& form, const Bounds& bounds, int64_t row, int64_t head, int64_t j) {
@@ -279,5 +278,4 @@ TEST(AttentionFormDeathTest, NamesTheArgumentThatIsWrong) {
   EXPECT_DEATH(Call(backward), "attention dsinks: without sinks");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::attention_forms

@@ -15,8 +15,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::attention_part {
 
 // Sequences of 2 ranks * chunk tokens; rank r holds chunks r and 2 ranks - 1 - r of each.
 struct Problem {
@@ -467,5 +466,4 @@ TEST(AttentionPart, KeysMayHaveAnotherNumberOfRowsThanQueries) {
   EXPECT_EQ(out.v.back(), 0);
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::attention_part

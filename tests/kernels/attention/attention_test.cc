@@ -10,8 +10,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::attention {
 
 struct Size {
   int64_t batch, sequence, heads, kv_heads, head_dim;
@@ -234,5 +233,4 @@ TEST(AttentionDeathTest, NamesTheArgumentThatIsWrong) {
   EXPECT_DEATH(run(), "attention soft_cap: -2, legal are 0");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::attention

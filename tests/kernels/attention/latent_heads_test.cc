@@ -9,8 +9,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::latent_heads {
 
 struct Size {
   int64_t batch, sequence, a, n, r, e;
@@ -184,5 +183,4 @@ TEST(LatentHeadsDeathTest, NamesTheArgumentOfWrongShape) {
   EXPECT_DEATH(Pack<double>(in, size), "latent_heads k_rope: wanted an even width");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::latent_heads

@@ -10,8 +10,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::rope {
 
 struct Size {
   int64_t batch, sequence, heads, kv_heads, head_dim;
@@ -275,5 +274,4 @@ TEST(RopeDeathTest, NamesTheArgumentOfWrongShape) {
   EXPECT_DEATH(Call(args(x, 5, 4)), "rope head_dim: 4 with a table of 3 pairs");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::rope

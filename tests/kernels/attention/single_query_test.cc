@@ -11,8 +11,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::single_query {
 
 constexpr int64_t kBatch = 3, kKeyRows = 150;
 
@@ -120,5 +119,4 @@ INSTANTIATE_TEST_SUITE_P(
         std::pair("sinks_alone", Form{4, 2, 16, 16, 0, true, kFull, {{0, 0}, {5, 5}, {0, 9}}})),
     [](const auto& info) { return std::string(info.param.first); });
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::single_query

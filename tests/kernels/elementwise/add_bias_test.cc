@@ -5,8 +5,7 @@
 #include "tests/kernels/call.h"
 #include "tests/testing/numeric_grad.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::add_bias {
 
 template <typename T>
 void ExpectAddsToEachRow(int64_t rows, int64_t columns) {
@@ -39,5 +38,4 @@ TEST(AddBiasDeathTest, NamesTheArgumentOfWrongShape) {
                "add_bias y: wanted f32 \\[3, 4\\]");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::add_bias

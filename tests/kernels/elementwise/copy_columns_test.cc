@@ -6,8 +6,7 @@
 #include "tests/kernels/call.h"
 #include "tests/testing/numeric_grad.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::copy_columns {
 
 constexpr int64_t kRows = 1001, kFromColumns = 37, kToColumns = 29;
 
@@ -61,5 +60,4 @@ TEST(CopyColumnsDeathTest, NamesTheRangeThatLeavesItsMatrix) {
                "copy_columns y: wanted f32 \\[3, 3\\]");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::copy_columns

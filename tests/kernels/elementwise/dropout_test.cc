@@ -9,8 +9,7 @@
 #include "tests/kernels/call.h"
 #include "tests/testing/numeric_grad.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::dropout {
 
 constexpr DropoutPlace kPlace = {.probability = 0.3, .stream = 11};
 constexpr StepState kState{.step = 4, .seed = 9};
@@ -178,5 +177,4 @@ TEST(DropoutDeathTest, NamesWhatDoesNotFit) {
                "dropout probability: 1, legal are 0 <= p < 1");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::dropout

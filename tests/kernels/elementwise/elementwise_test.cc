@@ -10,8 +10,7 @@
 #include "tests/kernels/call.h"
 #include "tests/testing/numeric_grad.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::elementwise {
 
 template <typename T>
 void ExpectAdds() {
@@ -174,5 +173,4 @@ TEST(Positions, OfAContextRankAreThoseOfItsTwoChunks) {
   EXPECT_DEATH(Call(PositionsArgs{.y = y, .part = {.rows = 3, .ranks = 2}}), "rows 3");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::elementwise

@@ -7,8 +7,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::gated_add {
 
 struct Size {
   int64_t t, samples, d;
@@ -135,5 +134,4 @@ TEST(GatedAddDeathTest, NamesTheArgumentOfWrongShape) {
   EXPECT_DEATH(Compute<double>(other, {.per_sample = 3}), "gated_add h: wanted f64 .6, 8.");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::gated_add

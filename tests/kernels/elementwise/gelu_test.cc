@@ -7,8 +7,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::gelu {
 
 template <typename T>
 struct Outputs {
@@ -84,5 +83,4 @@ TEST(GeluDeathTest, NamesTheArgumentOfWrongShape) {
   EXPECT_DEATH(Call(GeluBackwardArgs{.dy = y, .x = x, .dx = x}), "gelu dy");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::gelu

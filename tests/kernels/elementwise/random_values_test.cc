@@ -10,8 +10,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::random_values {
 
 constexpr uint64_t kStream = HashName("model.layers.0.mlp.up_proj.weight");
 
@@ -135,5 +134,4 @@ TEST(RandomValuesDeathTest, RejectsABoxOutsideTheWhole) {
                "random_values global_columns: 40, box of 30 columns from 20");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::random_values

@@ -6,8 +6,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::scale {
 
 template <typename T>
 void ExpectProducts(Shape shape) {
@@ -35,5 +34,4 @@ TEST(ScaleDeathTest, NamesTheArgumentOfWrongShape) {
                "scale y: wanted f32 with 30 elements");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::scale

@@ -11,8 +11,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::scaled_squared_relu {
 
 struct Size {
   int64_t r, f;
@@ -133,5 +132,4 @@ TEST(ScaledSquaredReluDeathTest, NamesTheArgumentThatDoesNotFit) {
   EXPECT_DEATH(Compute<double>(in, 3), "scaled_squared_relu w: wanted f64 with 3 elements");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::scaled_squared_relu

@@ -12,8 +12,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::scaled_swiglu {
 
 struct Size {
   int64_t r, f;
@@ -183,5 +182,4 @@ TEST(ScaledSwiGluDeathTest, NamesTheArgumentThatDoesNotFit) {
   EXPECT_DEATH(Compute<double>(in, 3), "scaled_swiglu w: wanted f64 with 3 elements");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::scaled_swiglu

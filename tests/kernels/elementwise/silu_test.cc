@@ -7,8 +7,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::silu {
 
 template <typename T>
 struct Outputs {
@@ -84,5 +83,4 @@ TEST(SiluDeathTest, NamesTheArgumentOfWrongShape) {
   EXPECT_DEATH(Call(SiluBackwardArgs{.dy = y, .x = x, .dx = x}), "silu dy");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::silu

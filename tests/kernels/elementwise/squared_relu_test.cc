@@ -9,8 +9,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::squared_relu {
 
 template <typename T>
 struct Outputs {
@@ -88,5 +87,4 @@ TEST(SquaredReluDeathTest, NamesTheArgumentOfWrongShape) {
   EXPECT_DEATH(Call(SquaredReluBackwardArgs{.dy = y, .x = x, .dx = x}), "squared_relu dy");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::squared_relu

@@ -8,8 +8,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::swiglu {
 
 struct Size {
   int64_t t, f;
@@ -107,5 +106,4 @@ TEST(SwiGluDeathTest, NamesTheArgumentOfWrongShape) {
   EXPECT_DEATH(Call(SwiGluBackwardArgs{.dy = y, .x = x, .dx = x}), "swiglu dy");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::swiglu

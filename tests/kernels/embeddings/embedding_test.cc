@@ -6,8 +6,7 @@
 #include "tests/kernels/call.h"
 #include "tests/testing/numeric_grad.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::embedding {
 
 constexpr int64_t kVocab = 11, kTokens = 300;
 
@@ -251,5 +250,4 @@ TEST(EmbeddingDeathTest, NamesTheArgumentOfWrongShape) {
                "embedding y: wanted f32 \\[3, 4\\]");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::embedding

@@ -10,8 +10,7 @@
 #include "tests/testing/array.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::grid_positions {
 
 // Of the patch in (row, column).
 double Formula(int64_t row, int64_t column, int64_t width, int64_t d) {
@@ -58,5 +57,4 @@ TEST(GridPositionsDeathTest, NamesTheArgumentOfWrongShape) {
                "grid_positions columns: 0");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::grid_positions

@@ -9,8 +9,7 @@
 #include "tests/testing/array.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::time_embedding {
 
 template <typename T>
 void ExpectFormula(int64_t width) {
@@ -48,5 +47,4 @@ TEST(TimeEmbeddingDeathTest, NamesTheArgumentOfWrongShape) {
                "time_embedding time: wanted i32 with 2 elements");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::time_embedding

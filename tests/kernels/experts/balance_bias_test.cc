@@ -8,8 +8,7 @@
 #include "tests/kernels/call.h"
 #include "tests/testing/array.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::balance_bias {
 
 TEST(BalanceBias, GradientIsTheDeviationTimesTheNumberOfExperts) {
   const Array<int32_t> experts = {{3, 2}, {1, 3, 3, 0, 3, 1}};  // The mean is 6 / 5.
@@ -106,5 +105,4 @@ TEST(BalanceBiasDeathTest, NamesWhatDoesNotFit) {
       "balance_bias rate: -1");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::balance_bias

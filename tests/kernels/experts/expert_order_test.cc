@@ -8,8 +8,7 @@
 #include "tests/kernels/call.h"
 #include "tests/testing/array.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::expert_order {
 
 struct Size {
   int64_t t, k, e;
@@ -63,5 +62,4 @@ TEST(ExpertOrderDeathTest, NamesAnExpertOutOfRangeAndAWrongShape) {
   EXPECT_DEATH(run({{1, 3}, {0, 0, 0}}), "expert_order order: wanted i32 with 3 elements");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::expert_order

@@ -9,8 +9,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::gather_rows {
 
 template <typename T>
 void ExpectCopiesCountedRows(int64_t d, int64_t divisor, int32_t count, int64_t bound = 40) {
@@ -165,5 +164,4 @@ TEST(GatherRowsDeathTest, NamesTheArgumentOfWrongShape) {
                "gather_sum y: wanted f32 \\[1, 4\\]");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::gather_rows

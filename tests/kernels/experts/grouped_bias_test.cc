@@ -8,8 +8,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::grouped_bias {
 
 struct Case {
   int64_t n;
@@ -179,5 +178,4 @@ TEST(GroupedBiasDeathTest, NamesTheArgumentOfWrongShape) {
                "grouped_bias dbias: wanted f32, got f64");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::grouped_bias

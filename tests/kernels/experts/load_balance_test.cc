@@ -8,8 +8,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::load_balance {
 
 constexpr double kScale = 0.125, kCoefficient = 0.75;
 
@@ -264,5 +263,4 @@ TEST(LoadBalanceDeathTest, NamesWhatDoesNotFit) {
                "load_balance experts: expert 3 at 1 of 3");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::load_balance

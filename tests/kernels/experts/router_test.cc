@@ -11,8 +11,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::router {
 
 struct Gate {
   int64_t t, e;
@@ -330,5 +329,4 @@ TEST(RouterDeathTest, NamesTheArgumentOfWrongShape) {
   EXPECT_DEATH(Call(args), "router bias: wanted f64 with 6 elements");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::router

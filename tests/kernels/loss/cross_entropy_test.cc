@@ -10,8 +10,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::cross_entropy {
 
 constexpr double kScale = 0.125;
 
@@ -482,5 +481,4 @@ TEST(CrossEntropyDeathTest, HasNoGradientOfLogProbabilitiesYet) {
                "dlogits: that of log-probabilities is not known before they are");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::cross_entropy

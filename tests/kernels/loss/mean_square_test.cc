@@ -7,8 +7,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::mean_square {
 
 constexpr double kScale = 0.25;  // StepState.loss_scale
 
@@ -90,5 +89,4 @@ TEST(MeanSquareDeathTest, NamesTheArgumentOfWrongShape) {
   EXPECT_DEATH(Call(MeanSquareArgs{.x = x, .target = x, .state = nullptr}), "mean_square state");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::mean_square

@@ -10,8 +10,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::preference {
 
 constexpr double kScale = 0.25, kAnswerScale = 0.125, kBeta = 0.7;
 constexpr int64_t kSides = 6;
@@ -216,5 +215,4 @@ TEST(PreferenceDeathTest, NamesASideThatASampleCannotHave) {
                "preference sides: side 6 at 5, a sample has 6");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::preference

@@ -9,8 +9,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::adaptive_norm {
 
 constexpr double kEps = 1e-6;
 
@@ -188,5 +187,4 @@ TEST(AdaptiveNormDeathTest, NamesTheArgumentOfWrongShape) {
   EXPECT_DEATH(Compute<double>(other, {.per_sample = 3}), "adaptive_norm scale: wanted f64 .2, 8.");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::adaptive_norm

@@ -9,8 +9,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::gated_norm {
 
 constexpr double kEps = 1e-3;
 
@@ -160,5 +159,4 @@ TEST(GatedNormDeathTest, NamesTheArgumentOfWrongShape) {
   EXPECT_DEATH(Compute<double>(in, 3), "gated_norm groups: 3 of 10 columns");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::gated_norm

@@ -11,8 +11,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::head_norm {
 
 struct Size {
   int64_t t, a, g, d;
@@ -333,5 +332,4 @@ TEST(HeadNormDeathTest, NamesTheArgumentOfWrongShape) {
   EXPECT_DEATH(Compute<double>(in, size), "head_norm k_gain: wanted f64 with 8 elements");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::head_norm

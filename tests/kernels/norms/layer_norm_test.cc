@@ -10,8 +10,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::layer_norm {
 
 struct Size {
   int64_t t, d;
@@ -313,5 +312,4 @@ TEST(LayerNormDeathTest, NamesTheArgumentOfWrongShape) {
                "layer_norm rstd: wanted f64 with 2 elements");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::layer_norm

@@ -9,8 +9,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::magnitude {
 
 struct Size {
   int64_t t, n;
@@ -159,5 +158,4 @@ TEST(MagnitudeDeathTest, NamesTheArgumentOfWrongShape) {
   EXPECT_DEATH(Compute<double>(in), "magnitude offset: wanted f64 with 10 elements");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::magnitude

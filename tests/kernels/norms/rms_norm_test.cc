@@ -10,8 +10,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::rms_norm {
 
 struct Size {
   int64_t t, d;
@@ -272,5 +271,4 @@ TEST(RmsNormDeathTest, NamesTheArgumentOfWrongShape) {
                "rms_norm dgain");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::rms_norm

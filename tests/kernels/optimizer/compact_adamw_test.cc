@@ -13,8 +13,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::compact_adamw {
 
 constexpr uint64_t kStream = HashName("model.layers.0.mlp.up_proj.weight.moments");
 
@@ -314,5 +313,4 @@ TEST(CompactAdamWDeathTest, NamesTheArgumentThatIsWrong) {
   EXPECT_DEATH(Call(args), "compact_adamw global_columns: 9001, box of 9001 columns from 1");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::compact_adamw

@@ -9,8 +9,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::lion {
 
 template <typename A>
 struct LionWeights {
@@ -161,5 +160,4 @@ TEST(LionDeathTest, NamesTheArgumentThatIsWrong) {
   EXPECT_DEATH(Call(w.Args(state)), "lion m: wanted f32 with 9001 elements");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::lion

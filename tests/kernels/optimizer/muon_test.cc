@@ -14,8 +14,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::muon {
 
 StepState MuonStep() {
   StepState state{.step = 3, .learning_rate = 0.01};
@@ -237,5 +236,4 @@ TEST(MuonDeathTest, NamesTheArgumentThatIsWrong) {
                "muon momentum: 1");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::muon

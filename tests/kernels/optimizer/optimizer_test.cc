@@ -13,8 +13,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::optimizer {
 
 template <typename T>
 void ExpectSumOfSquares(int64_t n) {
@@ -296,5 +295,4 @@ TEST(AdamWDeathTest, NamesTheArgumentThatIsWrong) {
   EXPECT_DEATH(Call(args), "adamw beta2: 1");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::optimizer

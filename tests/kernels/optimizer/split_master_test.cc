@@ -10,8 +10,7 @@
 #include "tests/testing/array.h"
 #include "tests/testing/numeric_grad.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::split_master {
 
 float FloatOf(uint32_t bits) { return std::bit_cast<float>(bits); }
 uint32_t BitsOf(float x) { return std::bit_cast<uint32_t>(x); }
@@ -113,5 +112,4 @@ TEST(SplitMaster, TakesAnyRange) {
   for (size_t i = 1; i + 1 < back.v.size(); ++i) ASSERT_EQ(back.v[i], masters.v[i]);
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::split_master

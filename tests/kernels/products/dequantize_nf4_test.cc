@@ -8,8 +8,7 @@
 #include "tests/kernels/call.h"
 #include "tests/testing/array.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::dequantize_nf4 {
 
 // A whole tensor of bytes and groups that are functions of the seed.
 struct Packed {
@@ -118,5 +117,4 @@ TEST(DequantizeNf4DeathTest, NamesTheArgumentOfWrongShape) {
   EXPECT_DEATH(Call(args), "dequantize_nf4 codes: wanted columns 0 to 128, got 4");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::dequantize_nf4

@@ -8,8 +8,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::grouped_matmul {
 
 struct Case {
   int64_t k, n;
@@ -208,5 +207,4 @@ TEST(GroupedMatMulDeathTest, NamesTheArgumentOfWrongShape) {
       "grouped_matmul dweight: wanted f32, got f64");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::grouped_matmul

@@ -17,8 +17,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::grouped_round {
 
 constexpr DType kFormats[] = {DType::kE4M3, DType::kE5M2};
 
@@ -282,5 +281,4 @@ TEST(GroupedRoundDeathTest, NamesOffsetsThatFallOrLeaveTheRows) {
   EXPECT_DEATH(run({0, 3, 5}), "grouped_round offsets: group 1 has rows 3 to 5 of 4");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::grouped_round

@@ -7,8 +7,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::low_rank_squares {
 
 constexpr double kScale = 1.5;
 
@@ -85,5 +84,4 @@ TEST(LowRankSquaresDeathTest, NamesTheArgumentOfWrongShape) {
                "low_rank_squares a: wanted f64 \\[2, 6\\], got f64 \\[2, 5\\]");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::low_rank_squares

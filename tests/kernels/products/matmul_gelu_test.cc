@@ -10,8 +10,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::matmul_gelu {
 
 struct Case {
   int64_t t, k, n;
@@ -185,5 +184,4 @@ TEST(MatMulGeluDeathTest, NamesTheArgumentOfWrongShape) {
   EXPECT_DEATH(Call(MatMulGeluBackwardArgs{.dy = y, .w = w, .x = x, .dx = y}), "matmul_gelu dx");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::matmul_gelu

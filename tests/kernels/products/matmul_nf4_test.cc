@@ -12,8 +12,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::matmul_nf4 {
 
 // A rank's `columns` of several tensors, whose rows follow one another. The first column is within
 // a row of each tensor.
@@ -222,5 +221,4 @@ TEST(MatMulColumnsDeathTest, NamesColumnsThatAreNotThere) {
   EXPECT_DEATH(Call(args), "matmul c: wanted f32 \\[2, 3\\], got 2 columns of f32 \\[2, 5\\]");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::matmul_nf4

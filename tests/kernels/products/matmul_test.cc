@@ -9,8 +9,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::matmul {
 
 enum class Path { kBackend, kBlocked };
 
@@ -195,5 +194,4 @@ TEST(MatMulDeathTest, NamesTheArgumentOfWrongShape) {
   EXPECT_DEATH(Call(MatMulArgs{.a = a, .b = right, .c = doubles}), "matmul c: wanted f32, got f64");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::matmul

@@ -19,8 +19,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::quantize {
 
 constexpr ScaleBlock kBlocks[] = {{},
                                   {.rows = 1},
@@ -449,5 +448,4 @@ TEST(AmaxHistory, EndsWithTheGreatestOfAStepThatIsFinite) {
   }
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::quantize

@@ -8,8 +8,7 @@
 #include "gtest/gtest.h"
 #include "tests/kernels/call.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::measured_operand {
 
 // Bug it must catch: a GPU's rate of equal numbers, which no model's products reach (on an H200 894
 // TFLOP/s of zeroes, 788 of random numbers).
@@ -30,5 +29,4 @@ TEST(MeasuredOperand, IsRandomOnAGpu) {
   }
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::measured_operand

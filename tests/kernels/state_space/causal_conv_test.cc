@@ -11,8 +11,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::causal_conv {
 
 struct Size {
   int64_t parts, sequence, channels, taps;
@@ -232,5 +231,4 @@ TEST(CausalConvDeathTest, NamesTheArgumentOfWrongShape) {
                "causal_conv document_positions: wanted i32 with 4 elements");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::causal_conv

@@ -12,8 +12,7 @@
 #include "tests/testing/printed_seed.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::kept_state {
 
 constexpr int64_t kTexts = 3, kTextRows = 40;
 // Wider than a block of the kernels, and than a vector.
@@ -163,5 +162,4 @@ TEST(KeptState, ScansOfPiecesAreThoseOfTheWhole) {
   ExpectScan<bf16>(seed);
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::kept_state

@@ -8,8 +8,7 @@
 
 #include "tests/kernels/state_space/state_space.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::state_ends {
 
 template <typename T>
 Array<Accumulate<T>> Ends(const StateInputs& in, const StateSize& size, int threads = 2) {
@@ -296,5 +295,4 @@ TEST(StateEnds, ThreadsDoNotChangeBits) {
   EXPECT_EQ(one.a_log.v, three.a_log.v);
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::state_ends

@@ -8,8 +8,7 @@
 #include "tests/kernels/call.h"
 #include "tests/testing/numeric_grad.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::state_init {
 
 Array<double> Decays(int64_t count, int64_t first) {
   auto y = Poison<double>({count});
@@ -55,5 +54,4 @@ TEST(StateInit, PartsHaveTheValuesOfTheWhole) {
   EXPECT_EQ(std::vector<double>(whole.v.begin() + 6, whole.v.end()), part.v);
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::state_init

@@ -6,8 +6,7 @@
 
 #include "tests/kernels/state_space/state_space.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::state_scan {
 
 class StateScanTest : public ::testing::TestWithParam<StateSize> {
  protected:
@@ -206,5 +205,4 @@ TEST(StateScanDeathTest, NamesTheArgumentOfWrongShape) {
   EXPECT_DEATH(Scan<double>(in, wrong), "state_scan sequence: 3 of 4 tokens");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::state_scan

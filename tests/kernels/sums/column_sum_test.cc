@@ -6,8 +6,7 @@
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
-namespace trainyard::testing {
-namespace {
+namespace trainyard::testing::column_sum {
 
 template <typename T>
 void ExpectSums(int64_t rows, int64_t columns) {
@@ -56,5 +55,4 @@ TEST(ColumnSumDeathTest, NamesTheArgumentOfWrongShape) {
                "column_sum y: wanted f32 with 10 elements, got bf16 \\[10\\]");
 }
 
-}  // namespace
-}  // namespace trainyard::testing
+}  // namespace trainyard::testing::column_sum

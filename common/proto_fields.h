@@ -75,6 +75,7 @@ class MessageVisitor {
   void Later(const char* name, T& value) {
     (*this)(name, value);
   }
+  void Whole(const char* name, auto& value) { (*this)(name, value); }
   void ZeroIfAbsent(const char* name, auto& value) { (*this)(name, value); }
   template <typename T>
   void Seldom(const char* name, T& value) {

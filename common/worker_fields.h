@@ -75,9 +75,8 @@ void VisitFields(auto& v, RankPlacement& m) {
   v("rank", m.rank), v("worker_id", m.worker_id), v("device", m.device);
 }
 void VisitFields(auto& v, StartOrder& m) {
-  v("job_id", m.job_id), v("epoch", m.epoch), v("world", m.world), v("ranks", m.ranks);
-  v("job_config", m.job_config), v("claimed", m.claimed), v("recorded_step", m.recorded_step);
-  v("history_after", m.history_after), v("recorded_epoch", m.recorded_epoch), v("roots", m.roots);
+  VisitFields(v, static_cast<AttemptFacts&>(m)), v("ranks", m.ranks);
+  v("job_config", m.job_config);
 }
 void VisitFields(auto& v, StopOrder& m) {
   v("job_id", m.job_id), v("epoch", m.epoch), v("mode", m.mode);

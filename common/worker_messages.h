@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/rank_config.h"
 #include "common/rank_records.h"
 
 namespace trainyard {
@@ -92,18 +93,9 @@ struct RankPlacement {
   std::string worker_id = {};
 };
 
-struct StartOrder {
-  std::string job_id;
-  uint64_t epoch = 0;
-  uint32_t world = 0;
+struct StartOrder : AttemptFacts {   // Its roots narrow the daemon's own; empty: they do not.
   std::vector<RankPlacement> ranks;  // The ranks on this worker.
   std::string job_config;  // The trainers' `job`, as JSON. Resolved unless an old job is not.
-  // The record of earlier attempts (common/rank_config.h).
-  bool claimed = false;
-  uint64_t recorded_step = 0;
-  uint64_t history_after = 0;
-  uint64_t recorded_epoch = 0;
-  std::vector<std::string> roots = {};  // They narrow the daemon's own roots; empty: they do not.
   // Not sent. The submitted spec, of which the controller makes what the last release reads.
   std::string submitted = {};
 };

@@ -401,19 +401,19 @@ void Coordinator::Tell(const std::string& worker_id, const Snapshot& job) {
     worker->link->Send(StopOrder{job->id, job->epoch, job->stop_mode});
     return;
   }
-  StartOrder message = {.job_id = job->id,
-                        .epoch = job->epoch,
-                        .world = uint32_t(job->ranks.size()),
-                        .ranks = {},
-                        .job_config = job->spec->config,
-                        .claimed = job->claimed,
-                        .recorded_step = job->furthest_checkpoint,
-                        .history_after = book_.HistoryUpTo(job->id),
-                        .recorded_epoch = job->resumes.empty() ? 0 : job->resumes.back().epoch,
-                        .roots = RootsOf(*job),
-                        .submitted = job->spec->bytes};
+  StartOrder message;
+  message.job_id = job->id;
+  message.epoch = int64_t(job->epoch);
+  message.world = int64_t(job->ranks.size());
+  message.roots = RootsOf(*job);
+  message.claimed = job->claimed;
+  message.recorded_step = int64_t(job->furthest_checkpoint);
+  message.history_after = int64_t(book_.HistoryUpTo(job->id));
+  message.recorded_epoch = job->resumes.empty() ? 0 : int64_t(job->resumes.back().epoch);
+  message.job_config = job->spec->config;
+  message.submitted = job->spec->bytes;
   bool any_ordered = false;
-  for (uint32_t i = 0; i < message.world; ++i) {
+  for (uint32_t i = 0; i < job->ranks.size(); ++i) {
     const Rank& rank = job->ranks[i];
     if (rank.worker_id != worker_id || IsGone(rank.phase)) continue;
     message.ranks.push_back({i, rank.device, rank.worker_id});

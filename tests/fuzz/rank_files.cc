@@ -45,7 +45,7 @@ void CheckOrder(absl::string_view bytes) {
   DaemonOptions options;
   options.devices.resize(1);
   for (const RankPlacement& rank : order.ranks) {
-    Read(TrainerConfigText(options, order, {rank.rank, 0}, order.roots, directory));
+    Read(TrainerConfigText(options, order, {rank.rank, 0}, directory));
   }
 }
 

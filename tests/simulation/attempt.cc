@@ -103,13 +103,7 @@ std::string Attempt::Short(const std::string& text) const {
 
 void Attempt::Begin() {
   if (plan_.saves) {
-    rank_.job_id = order_.job_id;
-    rank_.epoch = int64_t(order_.epoch);
-    rank_.world = plan_.ranks;
-    rank_.claimed = order_.claimed;
-    rank_.recorded_step = int64_t(order_.recorded_step);
-    rank_.history_after = int64_t(order_.history_after);
-    rank_.recorded_epoch = int64_t(order_.recorded_epoch);
+    static_cast<AttemptFacts&>(rank_) = order_;
     const bool absent = order_.claimed && !ranks_[0]->machine().mounted;
     const std::string directory =
         absl::StrCat(absent ? world_.nowhere : world_.share, "/", plan_.directory);

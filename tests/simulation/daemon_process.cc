@@ -53,9 +53,9 @@ RankStatus DaemonProcess::StatusOf(const RankId& id) const {
 }
 
 void DaemonProcess::StartRanks(const StartOrder& order) {
-  if (order.epoch > 0) StopRanks({order.job_id, order.epoch - 1, StopMode::kKill});
+  if (order.epoch > 0) StopRanks({order.job_id, uint64_t(order.epoch - 1), StopMode::kKill});
   for (const RankPlacement& wanted : order.ranks) {
-    const RankId id = {order.job_id, order.epoch, wanted.rank};
+    const RankId id = {order.job_id, uint64_t(order.epoch), wanted.rank};
     if (ranks_.contains(id)) {
       outbox_.Add(StatusOf(id));  // Said again: the controller may not know.
       continue;

@@ -380,7 +380,6 @@ absl::StatusOr<TrainingResult> RankTrainer::RunSteps() {
     // After the step's own record: whoever resumes from the checkpoint must know all steps before.
     if (saved && callbacks_.checkpoint) callbacks_.checkpoint(*saved);
     result.step = step_;
-    result.loss = record.loss;
     if (record.skipped) {
       result.outcome = Outcome::kNotFinite;
       result.message =

@@ -63,7 +63,6 @@ enum class Outcome {
 struct TrainingResult {
   Outcome outcome = Outcome::kCompleted;
   int64_t step = 0;     // Finished steps.
-  double loss = 0;      // The last step's in this run.
   std::string message;  // For people.
 };
 

@@ -152,7 +152,7 @@ absl::Status Daemon::Check(const StartOrder& order, const RankPlacement& rank) c
   }
   if (draining_) return absl::UnavailableError("the worker is draining");
   for (const auto& [id, other] : ranks_) {
-    if (id.job_id == order.job_id && id.epoch > order.epoch) {
+    if (id.job_id == order.job_id && id.epoch > uint64_t(order.epoch)) {
       return absl::AbortedError(
           absl::StrCat("epoch ", order.epoch, " is superseded by ", id.epoch));
     }
@@ -180,9 +180,9 @@ void Daemon::StartRanks(const StartOrder& order) {
     LogError("start_refused", {{"job", order.job_id}, {"reason", "this is not a legal job id"}});
     return;
   }
-  if (order.epoch > 0) StopLocked({order.job_id, order.epoch - 1, StopMode::kKill});
+  if (order.epoch > 0) StopLocked({order.job_id, uint64_t(order.epoch - 1), StopMode::kKill});
   for (const RankPlacement& wanted : order.ranks) {
-    const RankId id = {order.job_id, order.epoch, wanted.rank};
+    const RankId id = {order.job_id, uint64_t(order.epoch), wanted.rank};
     if (const auto it = ranks_.find(id); it != ranks_.end()) {
       outbox_.Add(it->second.Status());  // Repeated, because the controller may not know it.
       continue;
@@ -206,13 +206,10 @@ void Daemon::StartRanks(const StartOrder& order) {
       Refuse(id, wanted.device, roots.status());
       continue;
     }
-    const auto config = TrainerConfigText(options_, order, wanted, *roots, directory);
-    if (!config.ok()) {
-      Refuse(id, wanted.device, config.status());
-      continue;
-    }
+    StartOrder within = order;
+    within.roots = *roots;
     ranks_.try_emplace(id, Rank::Shared{options_, outbox_, metrics_, clock_}, id, wanted.device,
-                       RankOrder{*config, *roots, DirectoriesOf(order)});
+                       std::move(within));
   }
   LaunchWaiting();
 }

@@ -11,6 +11,7 @@
 #include "common/roots.h"
 #include "worker/daemon/environment.h"
 #include "worker/daemon/rank.h"
+#include "worker/daemon/rank_config.h"
 
 namespace trainyard {
 namespace {
@@ -35,7 +36,7 @@ std::optional<std::string> MissingBelow(const std::vector<std::string>& roots,
 }
 
 std::optional<Sandbox> SandboxFor(const DaemonOptions& options, const RankDirectory& directory,
-                                  const RankOrder& order) {
+                                  const StartOrder& order) {
   if (!options.sandbox) return std::nullopt;
   Sandbox sandbox{.user = options.sandbox->user,
                   .writable = order.roots,
@@ -68,7 +69,7 @@ std::optional<Sandbox> SandboxFor(const DaemonOptions& options, const RankDirect
       sandbox.readable.push_back(WithoutLinks(std::string(path)));
     }
   }
-  for (const std::string& path : order.directories) {
+  for (const std::string& path : DirectoriesOf(order)) {
     if (const auto missing = MissingBelow(order.roots, path, sandbox.hidden)) {
       sandbox.made.push_back(*missing);
     }
@@ -79,7 +80,7 @@ std::optional<Sandbox> SandboxFor(const DaemonOptions& options, const RankDirect
 }  // namespace
 
 Launch LaunchOf(const DaemonOptions& options, uint32_t device, const RankDirectory& directory,
-                const RankOrder& order) {
+                const StartOrder& order) {
   std::vector<std::string> environment = options.environment;
   for (std::string& entry : DeviceEnvironment(options.devices[device])) {
     environment.push_back(std::move(entry));

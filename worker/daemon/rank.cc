@@ -21,6 +21,7 @@
 #include "common/status_macros.h"
 #include "worker/channel/exit_cause.h"
 #include "worker/daemon/environment.h"
+#include "worker/daemon/rank_config.h"
 #include "worker/daemon/supervisor.h"
 
 namespace trainyard {
@@ -61,7 +62,7 @@ uint64_t ReadPosition(const std::string& path, absl::Duration& left) {
 
 }  // namespace
 
-Rank::Rank(Shared shared, RankId id, std::optional<uint32_t> device, RankOrder order)
+Rank::Rank(Shared shared, RankId id, std::optional<uint32_t> device, StartOrder order)
     : shared_(shared),
       id_(std::move(id)),
       device_(device.value_or(0)),
@@ -87,9 +88,11 @@ RankStatus Rank::Status() const {
 
 absl::Status Rank::Prepare(const struct Launch& launch) {
   const std::string trainers = directory_.File("trainer");
+  ASSIGN_OR_RETURN(const std::string text,
+                   TrainerConfigText(shared_.options, order_, {id_.rank, device_}, directory_));
   RETURN_IF_ERROR(MakeDirectories(trainers));
   const std::string config = directory_.File("config.json");
-  RETURN_IF_ERROR(WriteText(config, order_.config));
+  RETURN_IF_ERROR(WriteText(config, text));
   RETURN_IF_ERROR(ReserveRoomForReport(directory_.File("exit_report.json")));
   const std::optional<Sandbox>& sandbox = launch.sandbox;
   // The trainer's user may pass through the directory. Files that the trainer does not read are

@@ -28,13 +28,6 @@
 
 namespace trainyard {
 
-// The job's part of what a rank is started with.
-struct RankOrder {
-  std::string config;
-  std::vector<std::string> roots;        // Of the rank's job.
-  std::vector<std::string> directories;  // Made below the roots if they are missing.
-};
-
 struct DaemonOptions {
   std::string state_directory;           // Absolute. The daemon holds its lock.
   std::string supervisor;                // Path of trainyard-worker.
@@ -61,7 +54,7 @@ struct DaemonOptions {
 // sandbox depends on the order. The program, its arguments and its environment are the same for all
 // jobs (launch_test).
 Launch LaunchOf(const DaemonOptions& options, uint32_t device, const RankDirectory& directory,
-                const RankOrder& order);
+                const StartOrder& order);
 
 // Not thread-safe: the daemon's lock guards it. The thread of the rank's channel takes this lock
 // first.
@@ -83,8 +76,8 @@ class Rank {
   };
 
   // No device: an earlier daemon's rank, and nobody knows on which device it runs. Such a rank has
-  // no order either.
-  Rank(Shared shared, RankId id, std::optional<uint32_t> device, RankOrder order = {});
+  // no order either. The roots of an order are those that the daemon and the job share.
+  Rank(Shared shared, RankId id, std::optional<uint32_t> device, StartOrder order = {});
 
   const RankId& id() const { return id_; }
   uint32_t device() const { return device_; }
@@ -167,7 +160,7 @@ class Rank {
   const RankId id_;
   const uint32_t device_;
   const bool device_unknown_;
-  const RankOrder order_;
+  const StartOrder order_;
   bool exit_lost_ = false;  // exit_report.json is, and the trainer's own report is there.
   const RankDirectory directory_;
   Phase phase_ = Phase::kWaiting;

@@ -24,34 +24,25 @@ std::vector<std::string> DirectoriesOf(const StartOrder& order) {
 
 absl::StatusOr<std::string> TrainerConfigText(const DaemonOptions& options, const StartOrder& order,
                                               const RankPlacement& rank,
-                                              const std::vector<std::string>& roots,
                                               const RankDirectory& directory) {
   json job = ParseJson(order.job_config);
   if (!job.is_object()) {
     return absl::InvalidArgumentError("the order's job config is not a JSON object");
   }
   const Device& device = options.devices[rank.device];
-  RankConfig config = {.job_id = order.job_id,
-                       .epoch = int64_t(order.epoch),
-                       .rank = rank.rank,
-                       .world = order.world,
-                       .device_kind = device.gpu ? DeviceKind::kCuda : DeviceKind::kCpu,
-                       .device = rank.device,
-                       .device_uuid = device.gpu ? device.gpu->uuid : "",
-                       .threads = device.threads,
-                       .processors = {device.processors.begin(), device.processors.end()},
-                       .interface = options.interface,
-                       .roots = roots,
-                       .socket = directory.File("socket"),
-                       .exit_report = directory.File("trainer/trainer_exit.json"),
-                       .claimed = order.claimed,
-                       .recorded_step = int64_t(order.recorded_step),
-                       .history_after = int64_t(order.history_after),
-                       .recorded_epoch = int64_t(order.recorded_epoch),
-                       .memory_bytes = int64_t(device.memory_bytes),
-                       .peak_flops_by_dtype = {},
-                       .peak_flops = {},
-                       .patience_seconds = absl::ToDoubleSeconds(options.patience.step())};
+  RankConfig config;
+  static_cast<AttemptFacts&>(config) = order;
+  config.rank = rank.rank;
+  config.device_kind = device.gpu ? DeviceKind::kCuda : DeviceKind::kCpu;
+  config.device = rank.device;
+  config.device_uuid = device.gpu ? device.gpu->uuid : "";
+  config.threads = device.threads;
+  config.processors = {device.processors.begin(), device.processors.end()};
+  config.interface = options.interface;
+  config.socket = directory.File("socket");
+  config.exit_report = directory.File("trainer/trainer_exit.json");
+  config.memory_bytes = int64_t(device.memory_bytes);
+  config.patience_seconds = absl::ToDoubleSeconds(options.patience.step());
   for (const PeakRate& peak : device.peaks) config.peak_flops_by_dtype[peak.dtype] = peak.flops;
   json whole = {{"version", kTrainerConfigVersion}, {"job", std::move(job)}};
   WriteFields(whole["rank"], config);

@@ -61,17 +61,12 @@ TEST(ConvertWorker, EveryFieldOfWhatBothSidesHoldSurvives) {
 }
 
 TEST(ConvertWorker, EveryFieldOfAnOrderIsSaid) {
-  const StartOrder start_order = {
-      .job_id = "j-1",
-      .epoch = 2,
-      .world = 2,
-      .ranks = {{1, 6, "w"}},
-      .job_config = absl::StrCat(R"({"format": )", kResolvedJobFormat, "}"),
-      .claimed = true,
-      .recorded_step = 5,
-      .history_after = 4,
-      .recorded_epoch = 1,
-      .roots = {"/data"}};
+  StartOrder start_order;
+  start_order.job_id = "j-1", start_order.epoch = 2, start_order.world = 2;
+  start_order.ranks = {{1, 6, "w"}};
+  start_order.job_config = absl::StrCat(R"({"format": )", kResolvedJobFormat, "}");
+  start_order.claimed = true, start_order.recorded_step = 5, start_order.history_after = 4;
+  start_order.recorded_epoch = 1, start_order.roots = {"/data"};
   const std::vector<Order> orders = {
       Registered{absl::Seconds(1), absl::Seconds(2)},
       start_order,

@@ -120,7 +120,7 @@ TEST(FrozenTraining, TrainsWhatIsLeftAndKeepsTheRest) {
   job.checkpoint->keep = 10;
   const auto runs = RunJob(job);
   ASSERT_TRUE(runs[0].status.ok()) << runs[0].status;
-  EXPECT_LT(runs[0].result.loss, runs[0].records.front().loss);
+  EXPECT_LT(runs[0].records.back().loss, runs[0].records.front().loss);
   // The same numbers that training begins with where nothing is frozen.
   JobConfig all = FrozenJob(FreshDirectory("frozen_nothing"));
   all.frozen.clear();

@@ -120,13 +120,11 @@ class LaunchTest : public ::testing::Test {
 
   // As the daemon makes the launch. With `read_back`, as the supervisor reads it from launch.json.
   Launch Launched(const std::string& job_config, bool read_back) {
-    const StartOrder order = {
-        .job_id = "j-1", .epoch = 3, .world = 1, .ranks = {{0, 0}}, .job_config = job_config};
-    const auto config =
-        TrainerConfigText(options_, order, order.ranks[0], options_.roots, directory_);
-    const RankOrder started = {config.value_or(""), options_.roots, DirectoriesOf(order)};
-    num_directories_ += started.directories.size();
-    const Launch launch = LaunchOf(options_, 0, directory_, started);
+    StartOrder order;
+    order.job_id = "j-1", order.epoch = 3, order.roots = options_.roots;
+    order.ranks = {{0, 0}}, order.job_config = job_config;
+    num_directories_ += DirectoriesOf(order).size();
+    const Launch launch = LaunchOf(options_, 0, directory_, order);
     if (!read_back) return launch;
     EXPECT_TRUE(WriteLaunch(directory_, launch).ok());
     auto read = ReadLaunch(directory_.File("launch.json"));

@@ -104,12 +104,12 @@ TEST(RankDirectoryTest, ReportsOfAnotherVersionOrFormAreErrors) {
 }
 
 // Returns the config of rank 0 of the order on this device.
-nlohmann::json ConfigOn(const Device& device, const StartOrder& order,
-                        const RankDirectory& directory) {
+nlohmann::json ConfigOn(const Device& device, StartOrder order, const RankDirectory& directory) {
   DaemonOptions options = TestOptions(directory.path());
   options.interface = "eth0";
   options.devices.assign(device.index + 1, device);
-  const auto text = TrainerConfigText(options, order, {0, device.index}, {"/data"}, directory);
+  order.roots = {"/data"};
+  const auto text = TrainerConfigText(options, order, {0, device.index}, directory);
   EXPECT_TRUE(text.ok()) << text.status();
   return nlohmann::json::parse(text.value_or("{}"));
 }

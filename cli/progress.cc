@@ -134,6 +134,18 @@ void ProgressPrinter::ShowProgress(const v1::Job& job) {
   shown_step_ = progress.step();
 }
 
+std::string BestText(const v1::Job& job) {
+  if (!job.has_best_checkpoint()) return "";
+  const v1::BestCheckpoint& best = job.best_checkpoint();
+  std::string path;  // Stays empty if the job lists newer checkpoints alone.
+  for (const v1::Checkpoint& one : job.checkpoints()) {
+    if (one.step() == best.step() && one.epoch() == best.epoch()) path = one.path();
+  }
+  const std::string words = absl::StrCat("step ", best.step(), ", validation loss ",
+                                         FormatNumber(best.validation_loss(), 6));
+  return path.empty() ? words : absl::StrCat(path, " (", words, ")");
+}
+
 void ProgressPrinter::ShowEnd(const v1::Job& job) {
   if (job.progress().step() != 0 && job.progress().step() != shown_step_) {
     output_.Line(ProgressLine(job));
@@ -142,6 +154,7 @@ void ProgressPrinter::ShowEnd(const v1::Job& job) {
   if (job.checkpoints_size() != 0) {
     output_.Line(absl::StrCat("checkpoint ", job.checkpoints(job.checkpoints_size() - 1).path()));
   }
+  if (job.has_best_checkpoint()) output_.Line(absl::StrCat("best ", BestText(job)));
 }
 
 }  // namespace trainyard::cli

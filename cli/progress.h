@@ -19,6 +19,8 @@ std::string ShortState(v1::JobState state);  // "RUNNING"
 // 1m20s".
 // While no attempt trains, the line says what the step is instead of how fast it was.
 std::string ProgressLine(const v1::Job& job);
+// Returns the job's best checkpoint with its validation loss. "": none is known.
+std::string BestText(const v1::Job& job);
 // Whether the job waits for its next attempt to train.
 bool WaitsForAttempt(v1::JobState state);
 

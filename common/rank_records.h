@@ -90,6 +90,14 @@ struct CheckpointId {
   uint64_t step = 0;
 };
 
+// The checkpoint with the lowest validation loss, of those that exist.
+struct BestCheckpoint {
+  uint64_t epoch = 0;
+  uint64_t step = 0;
+  double validation_loss = 0;  // Of the state that the checkpoint has.
+  bool operator==(const BestCheckpoint&) const = default;
+};
+
 // A checkpoint was committed, or saving it failed. Sent by rank 0.
 struct CheckpointRecord {
   uint64_t step = 0;
@@ -100,6 +108,7 @@ struct CheckpointRecord {
   std::vector<CheckpointId> retained = {};
   // Why saving failed. If set, only the step is set besides.
   std::optional<std::string> error = {};
+  std::optional<BestCheckpoint> best = {};  // Only with checkpoint.keep_best.
 };
 
 // A checkpoint of the job's directory that the next attempt may load.
@@ -117,13 +126,14 @@ struct AttemptStart {
 };
 
 // The rank has loaded everything and begins its first step. `step` is the same on every rank; rank
-// 0 alone sets the three lists.
+// 0 alone sets the rest.
 struct StartRecord {
   uint64_t step = 0;                              // Of the checkpoint that was loaded; 0: none.
   std::vector<std::string> refused = {};          // Why newer checkpoints could not be loaded.
   std::vector<LoadableCheckpoint> loadable = {};  // Newest first, at most 64.
   // The attempts that this one continues and that the controller may not know of, oldest first.
   std::vector<AttemptStart> earlier_starts = {};
+  std::optional<BestCheckpoint> best = {};  // Only with checkpoint.keep_best.
 };
 
 }  // namespace trainyard

@@ -37,9 +37,12 @@ void VisitStepMessage(auto& v, StepRecord& m) {
   v("gpu_throttle_reasons", m.gpu.throttle_reasons);
 }
 void VisitFields(auto& v, CheckpointId& m) { v.Pair("epoch", m.epoch, "step", m.step); }
+void VisitFields(auto& v, BestCheckpoint& m) {
+  v("epoch", m.epoch), v("step", m.step), v("validation_loss", m.validation_loss);
+}
 void VisitFields(auto& v, CheckpointRecord& m) {
   v("step", m.step), v("path", m.path), v("size_bytes", m.size_bytes), v("seconds", m.seconds);
-  v("retained", m.retained), v("error", m.error);
+  v("retained", m.retained), v("error", m.error), v("best", m.best);
 }
 void VisitFields(auto& v, LoadableCheckpoint& m) {
   v("epoch", m.epoch), v("step", m.step), v("path", m.path), v("size_bytes", m.size_bytes);
@@ -47,7 +50,7 @@ void VisitFields(auto& v, LoadableCheckpoint& m) {
 void VisitFields(auto& v, AttemptStart& m) { v("epoch", m.epoch), v("step", m.step); }
 void VisitFields(auto& v, StartRecord& m) {
   v("step", m.step), v("refused", m.refused), v.Later("loadable", m.loadable);
-  v.Later("earlier_starts", m.earlier_starts);
+  v.Later("earlier_starts", m.earlier_starts), v("best", m.best);
 }
 void VisitFields(auto& v, RankId& m) {
   v("job_id", m.job_id), v("epoch", m.epoch), v("rank", m.rank);

@@ -77,6 +77,7 @@ void PrintJob(const v1::Job& job, Output& output) {
     line("checkpoint", absl::StrCat(checkpoint.path(), " (step ", checkpoint.step(), ", ",
                                     FormatBytes(double(checkpoint.size_bytes())), ")"));
   }
+  line("best", BestText(job));
 }
 
 // Prints what the model wrote after the newest validation.

@@ -176,6 +176,7 @@ struct Job {
   std::vector<BatchFrom> earlier_batches;
   // Checkpoints that were recorded and not removed since; oldest first, at most kMaxCheckpoints.
   std::vector<Checkpoint> checkpoints;
+  std::optional<BestCheckpoint> best_checkpoint;  // As rank 0 last reported it.
 
   // These describe an attempt that is ending (kRecovering, kStopping).
   StopMode stop_mode = StopMode::kKill;

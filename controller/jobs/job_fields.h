@@ -62,6 +62,7 @@ void VisitFields(auto& v, Job& job) {
   v.Later("strikes", job.strikes), v.Seldom("earlier_workers", job.earlier_workers);
   v.Seldom("continued_by", job.continued_by);
   v.Seldom("earlier_batches", job.earlier_batches);
+  v("best_checkpoint", job.best_checkpoint);
   v.Version(1);
 }
 

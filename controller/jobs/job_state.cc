@@ -1,6 +1,7 @@
 #include "controller/jobs/job_state.h"
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <cstring>
 #include <string>
@@ -290,6 +291,14 @@ void NoteProgress(Job& job, uint64_t checkpoint_step) {
   job.storage_faults = 0;
 }
 
+// Workers may report anything. What cannot be is left out.
+void NoteBest(Job& job, const std::optional<BestCheckpoint>& best) {
+  job.best_checkpoint = best;
+  if (best && (best->epoch > job.epoch || !std::isfinite(best->validation_loss))) {
+    job.best_checkpoint.reset();
+  }
+}
+
 void NoteResume(Job& job, const Resume& resume) {
   std::erase_if(job.resumes, [&](const Resume& earlier) {
     return earlier.step >= resume.step || earlier.epoch >= resume.epoch;
@@ -313,6 +322,7 @@ void TakeStock(Job& job, const StartRecord& resumed, absl::Time time) {
   NoteProgress(job, step);
   if (job.spec->facts.checkpoint_directory.empty()) return;
   job.claimed = true;
+  NoteBest(job, resumed.best);
   if (resumed.loadable.empty()) return;
   std::vector<Checkpoint> listed;
   for (auto c = resumed.loadable.rbegin(); c != resumed.loadable.rend(); ++c) {
@@ -398,6 +408,7 @@ absl::Status On(Job& job, const CheckpointCommitted& committed, absl::Time) {
     return absl::AlreadyExistsError(absl::StrCat("checkpoint ", c.path, " was recorded"));
   }
   NoteProgress(job, c.step);
+  NoteBest(job, committed.best);
   job.claimed = true;
   // Compares attempt and step, because machines may spell the path of a checkpoint differently.
   const auto removed = [&](const Checkpoint& known) {

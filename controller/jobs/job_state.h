@@ -67,6 +67,7 @@ struct CheckpointCommitted {
   // The job's checkpoints that exist. If there are any, checkpoints that are not among them are
   // forgotten.
   std::vector<CheckpointId> retained;
+  std::optional<BestCheckpoint> best = {};  // Of the job's checkpoints, this one included.
 };
 
 struct CancelRequested {

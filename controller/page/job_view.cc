@@ -132,7 +132,13 @@ Html Ranks(const Job& job) {
 Html Checkpoints(const Job& job, const Reader& reader) {
   Html html;
   if (job.checkpoints.empty()) return html;
-  html << "<section><h2>Checkpoints</h2><div class=\"scroll tall\"><table><thead><tr><th>Step"_html
+  html << "<section><h2>Checkpoints</h2>"_html;
+  if (job.best_checkpoint) {
+    html << "<p class=\"note\">The best one by validation loss is that of step "_html
+         << job.best_checkpoint->step << ": "_html
+         << NumberWords(job.best_checkpoint->validation_loss) << "</p>"_html;
+  }
+  html << "<div class=\"scroll tall\"><table><thead><tr><th>Step"_html
        << "<th>Attempt<th>Size<th>Made<th>Path</tr></thead><tbody>"_html;
   for (auto one = job.checkpoints.rbegin(); one != job.checkpoints.rend(); ++one) {
     html << "<tr><td>"_html << one->step << "</td><td>"_html << one->epoch << "</td><td>"_html

@@ -290,9 +290,10 @@ void Coordinator::OnCheckpoint(const Session& session, CheckpointReport report, 
   }
   const Checkpoint checkpoint = {saved.step, report.id.epoch, saved.path, saved.size_bytes,
                                  report.time};
-  const absl::StatusOr<Snapshot> applied = book_.Apply(
-      job_id, Event(CheckpointCommitted{checkpoint, session.worker_id, std::move(saved.retained)}),
-      std::move(durable));
+  CheckpointCommitted committed = {checkpoint, session.worker_id, std::move(saved.retained),
+                                   saved.best};
+  const absl::StatusOr<Snapshot> applied =
+      book_.Apply(job_id, Event(std::move(committed)), std::move(durable));
   if (applied.ok()) {
     book_.RecordCheckpointDuration(job_id, checkpoint, absl::Seconds(saved.seconds));
   }

@@ -218,6 +218,25 @@ TEST_F(FollowTest, GetShowsWhatWasChangedOfThePreset) {
   EXPECT_THAT(out_.str(), ::testing::HasSubstr(" gpt3 with hidden 64\n"));
 }
 
+TEST_F(FollowTest, GetShowsTheBestCheckpointBesideTheNewest) {
+  for (const uint64_t step : {40, 60}) {
+    v1::Checkpoint& checkpoint = *controller_->job.add_checkpoints();
+    checkpoint.set_step(step);
+    checkpoint.set_path(absl::StrCat("runs/a/epoch-1/step-", step));
+  }
+  EXPECT_EQ(Trainyard({"get", "j-1"}), 0);
+  EXPECT_THAT(out_.str(), ::testing::Not(::testing::HasSubstr("best")));
+  controller_->job.mutable_best_checkpoint()->set_step(40);
+  controller_->job.mutable_best_checkpoint()->set_validation_loss(1.25);
+  EXPECT_EQ(Trainyard({"get", "j-1"}), 0);
+  EXPECT_THAT(out_.str(),
+              ::testing::HasSubstr(
+                  "best          runs/a/epoch-1/step-40 (step 40, validation loss 1.25)\n"));
+  controller_->job.clear_checkpoints();
+  EXPECT_EQ(Trainyard({"get", "j-1"}), 0);
+  EXPECT_THAT(out_.str(), ::testing::HasSubstr("best          step 40, validation loss 1.25\n"));
+}
+
 TEST_F(FollowTest, ListShowsNoLossThatIsNotKnown) {
   controller_->list = [](const v1::ListJobsRequest&, v1::ListJobsResponse& response) {
     v1::Job& job = *response.add_jobs();

@@ -156,6 +156,11 @@ TEST_F(ProgressTest, TheEndShowsTheLastStepTheTimeAndTheCheckpoint) {
             "step 100/100  loss 2.5  val 2.75  12.3k tok/s  MFU 34.5%\n"
             "j-1 SUCCEEDED (42s)\n"
             "checkpoint runs/a/epoch-1/step-100\n");
+  out_.str("");
+  end.mutable_best_checkpoint()->set_step(60);
+  end.mutable_best_checkpoint()->set_validation_loss(2.5);
+  ProgressPrinter(clock_, output).Show(end);
+  EXPECT_THAT(out_.str(), ::testing::EndsWith("step-100\nbest step 60, validation loss 2.5\n"));
 }
 
 TEST_F(ProgressTest, AFailureIsLeftToTheOutcome) {

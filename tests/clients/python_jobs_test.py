@@ -130,6 +130,12 @@ class Jobs(unittest.TestCase):
         message.progress.loss = 0
         self.assertEqual(records.job(message).loss, 0)
 
+    def test_the_best_checkpoint_is_a_record_or_none(self):
+        message = job_pb2.Job()
+        self.assertIsNone(records.job(message).best_checkpoint)
+        message.best_checkpoint.CopyFrom(job_pb2.BestCheckpoint(step=40, epoch=2, validation_loss=1.25))
+        self.assertEqual(records.job(message).best_checkpoint, trainyard.BestCheckpoint(40, 2, 1.25))
+
     def test_a_repeated_submit_is_one_job(self):
         job = client.submit({**SPEC, "steps": 1}, request_id="the-same")
         self.assertEqual(client.submit({**SPEC, "steps": 1}, request_id="the-same").id, job.id)

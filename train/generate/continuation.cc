@@ -19,6 +19,9 @@ Continuation::Continuation(const Tokenizer& tokenizer, EncodedPrompt prompt,
       stop_(options_.stop) {}
 
 absl::Status Continuation::Add(std::span<const float> logits) {
+  if (options_.cancelled && options_.cancelled()) {
+    return absl::CancelledError("nobody wants the text any more");
+  }
   const uint64_t place = (options_.number << 32) + uint64_t(tokens_);
   const double u = Uniform(options_.seed, HashName("generate"), place);
   const auto next = int32_t(SampleToken(logits.first(vocab_), options_.sampling, u));

@@ -34,6 +34,8 @@ struct ContinuationOptions {
   std::vector<std::string> stop = {};  // The text ends before the first of these.
   uint64_t seed = 1;
   uint64_t number = 0;  // Of the prompt: each has draws of its own.
+  // Asked before each token. True: nobody wants the text any more. May be null.
+  std::function<bool()> cancelled = nullptr;
 };
 
 class Continuation {
@@ -51,7 +53,8 @@ class Continuation {
   Ending ending() const { return ending_; }
 
   // Draws the next token of a text that has not ended. `logits` are of the model's vocabulary,
-  // which may have more ids than the tokenizer. Errors: those of Tokenizer::Decode.
+  // which may have more ids than the tokenizer. Errors: those of Tokenizer::Decode. CANCELLED:
+  // ContinuationOptions::cancelled said so.
   absl::Status Add(std::span<const float> logits);
 
   // Ends a text of no tokens.

@@ -57,7 +57,8 @@ ContinuationOptions ContinuationOf(const GenerateOptions& options) {
           .sampling = options.sampling,
           .stop = options.stop,
           .seed = options.seed,
-          .number = 0};
+          .number = 0,
+          .cancelled = options.cancelled};
 }
 
 // Loads a model that goes on with so many prompts.

@@ -33,6 +33,7 @@ struct GenerateOptions {
   // Of several prompts, how many the model goes on with at once; 0: kDefaultBatch, or as many as
   // the machine has memory for.
   int64_t batch = 0;
+  std::function<bool()> cancelled = nullptr;  // As ContinuationOptions::cancelled.
 };
 
 // Texts of which the model reads a token each at once, if nobody says how many.
@@ -42,7 +43,7 @@ inline constexpr int64_t kDefaultBatch = 16;
 // written as '?', so the output is UTF-8. At most `tokens` tokens are sampled. An answer ends
 // before the token that ends answers in its format. Errors: those of InferenceModel::Load, and,
 // with a question, of ChatTokenizerOf. INVALID_ARGUMENT: a setting is out of range, or a question
-// of a model that was trained on segments and has no format.
+// of a model that was trained on segments and has no format. CANCELLED: options.cancelled said so.
 absl::Status Generate(const GenerateOptions& options, const Backend& backend,
                       const std::function<void(absl::string_view)>& write);
 

@@ -197,15 +197,18 @@ void ModelPart::ReadLogits(const std::string& output, std::span<const int64_t> r
   }
   logits.resize(rows.size() * own);
   if (ranks == 1) return;
-  std::vector<float> mine = logits;
-  // The parts of one rank after those of another.
-  std::vector<float> parts(mine.size() * ranks);
-  gang_->everyone().AllGather(ConstTensor{{mine.data(), DType::kF32, Shape{int64_t(mine.size())}}},
-                              Tensor{{parts.data(), DType::kF32, Shape{int64_t(parts.size())}}});
-  logits.resize(parts.size());
+  const Shape shape = {int64_t(logits.size())};
+  Collective& everyone = gang_->everyone();
+  if (!gang_->leads()) {
+    everyone.WaitSend(everyone.PostSend(ConstTensor{{logits.data(), DType::kF32, shape}}, 0));
+    return;
+  }
+  std::vector<float> part = std::move(logits);
+  logits.resize(rows.size() * all);
   for (size_t rank = 0; rank < ranks; ++rank) {
+    if (rank > 0) everyone.Receive(Tensor{{part.data(), DType::kF32, shape}}, int(rank));
     for (size_t row = 0; row < rows.size(); ++row) {
-      std::copy_n(parts.begin() + ptrdiff_t((rank * rows.size() + row) * own), own,
+      std::copy_n(part.begin() + ptrdiff_t(row * own), own,
                   logits.begin() + ptrdiff_t(row * all + rank * own));
     }
   }

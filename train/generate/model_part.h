@@ -69,7 +69,7 @@ class ModelPart {
   // As ReplayTokens.
   void Replay(int chunk, std::span<const NewToken> tokens);
   // Reads some rows, in ascending order, of the output of this name: [rows, columns()], the parts
-  // of all ranks.
+  // of all ranks. Ranks other than 0 send their part to rank 0, and keep that part alone.
   void ReadLogits(const std::string& output, std::span<const int64_t> rows,
                   std::vector<float>& logits);
 

@@ -153,11 +153,15 @@ void PutInPlace(KeptFiles own, KeptFiles& files) {
   }
 }
 
-// Whether the imported model's files have the vocabulary of this tokenizer.
-bool HasVocabulary(const HfOrigin& origin, const KeptFiles& tokenizer) {
+// Returns the imported model's files if they have the vocabulary of this tokenizer, and null if
+// not.
+const KeptFiles* OfSameVocabulary(const std::optional<HfOrigin>& origin,
+                                  const KeptFiles& tokenizer) {
+  if (!origin) return nullptr;
   const std::string wanted = VocabularySha256(tokenizer);
-  return std::any_of(origin.files.begin(), origin.files.end(),
-                     [&](const auto& file) { return Sha256Of(file.second) == wanted; });
+  const bool same = std::any_of(origin->files.begin(), origin->files.end(),
+                                [&](const auto& file) { return Sha256Of(file.second) == wanted; });
+  return same ? &origin->files : nullptr;
 }
 
 // Goes from a checkpoint to that from which its job began, and so on, until `is_found` says so.
@@ -285,8 +289,9 @@ absl::StatusOr<std::vector<std::string>> WriteCarried(const std::string& checkpo
   if (keeper) {
     ASSIGN_OR_RETURN(KeptFiles own, TokenizerToKeep(KeptVocabulary(*keeper)));
     const auto generation = files.find(kGenerationConfig);
-    if (generation != files.end() && !HasVocabulary(*origin, own)) {
-      generation->second = WithSpecialTokens(own, generation->second);
+    if (generation != files.end()) {
+      generation->second =
+          WithSpecialTokens(own, OfSameVocabulary(origin, own), generation->second);
     }
     PutInPlace(std::move(own), files);
   }
@@ -298,13 +303,13 @@ absl::StatusOr<std::vector<std::string>> WriteCarried(const std::string& checkpo
   return names;
 }
 
-absl::StatusOr<std::optional<KeptFiles>> OtherTokenizer(const std::string& checkpoint,
-                                                        const std::optional<HfOrigin>& origin) {
+absl::Status SetTokensOfTokenizer(const std::string& checkpoint,
+                                  const std::optional<HfOrigin>& origin, Json& config) {
   ASSIGN_OR_RETURN(const std::optional<std::string> keeper, KeeperOfTokenizer(checkpoint));
-  if (!keeper) return std::nullopt;
-  ASSIGN_OR_RETURN(KeptFiles own, TokenizerToKeep(KeptVocabulary(*keeper)));
-  if (origin && HasVocabulary(*origin, own)) return std::nullopt;
-  return own;
+  if (!keeper) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const KeptFiles own, TokenizerToKeep(KeptVocabulary(*keeper)));
+  SetSpecialTokens(own, OfSameVocabulary(origin, own), /*padding=*/false, config);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<HfOrigin>> FindOrigin(const std::string& checkpoint) {

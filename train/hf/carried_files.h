@@ -86,10 +86,10 @@ absl::StatusOr<std::vector<std::string>> WriteCarried(const std::string& checkpo
                                                       const std::optional<HfOrigin>& origin,
                                                       const std::string& directory,
                                                       Storage& storage);
-// Returns the files of the checkpoint's own tokenizer, if it is another than that of the imported
-// model, which `origin` has.
-absl::StatusOr<std::optional<KeptFiles>> OtherTokenizer(const std::string& checkpoint,
-                                                        const std::optional<HfOrigin>& origin);
+// Sets the ids in config.json to those of the tokenizer that a spec has named, if one has
+// (special_tokens.h).
+absl::Status SetTokensOfTokenizer(const std::string& checkpoint,
+                                  const std::optional<HfOrigin>& origin, nlohmann::json& config);
 // Returns what the checkpoint keeps, or else what the one keeps from which its job began
 // (init_from), and so on. Nullopt: none of them was imported, or it is no longer there.
 absl::StatusOr<std::optional<HfOrigin>> FindOrigin(const std::string& checkpoint);

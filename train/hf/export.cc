@@ -16,7 +16,6 @@
 #include "train/hf/carried_files.h"
 #include "train/hf/export_adapter.h"
 #include "train/hf/pending_directory.h"
-#include "train/hf/special_tokens.h"
 #include "train/hf/tensor_writer.h"
 
 namespace trainyard {
@@ -139,8 +138,7 @@ absl::StatusOr<Exported> ExportHf(const Checkpoint& checkpoint, const ExportOpti
   for (const ExportTensor& tensor : tensors) dtypes[tensor.layout.tensor] = tensor.dtype;
   exported.dtype = MostAndOthers(dtypes).most;
   SetDType(exported.dtype, origin.has_value(), config);
-  ASSIGN_OR_RETURN(const auto tokenizer, OtherTokenizer(checkpoint.path(), origin));
-  if (tokenizer) SetSpecialTokens(*tokenizer, /*padding=*/false, config);
+  RETURN_IF_ERROR(SetTokensOfTokenizer(checkpoint.path(), origin, config));
   if (origin) exported.changed_keys = ChangedKeys(origin->config, config);
   ASSIGN_OR_RETURN(PendingDirectory pending, PendingDirectory::Create(options.to, storage));
   RETURN_IF_ERROR(WriteShards(pending.path(), tensors,

@@ -192,10 +192,10 @@ class ConfigReader {
     config_.transposed = ReadBool("fan_in_fan_out");
   }
 
-  // Ranks or alphas of some layers. `read` takes a value. PEFT takes the first key that matches a
-  // layer, so their order counts.
+  // Ranks or alphas of some layers, where others have `otherwise`. `read` takes a value. PEFT takes
+  // the first key that matches a layer, so their order counts.
   template <typename T, typename Read>
-  void ReadPatterns(const char* key, std::vector<std::pair<PeftPattern, T>>& patterns,
+  void ReadPatterns(const char* key, T otherwise, std::vector<std::pair<PeftPattern, T>>& patterns,
                     Read&& read) {
     const Json* const object = Take(key);
     if (object == nullptr) return;
@@ -205,16 +205,26 @@ class ConfigReader {
     if (in_order.is_discarded()) {
       return Refuse(key, "a file of which all numbers are finite", *object);
     }
+    struct Row {
+      std::string field, expression;
+      T number = {};
+    };
+    std::vector<Row> rows;
     for (const auto& [layers, value] : in_order.at(key).items()) {
-      const std::string field = absl::StrCat(key, ".", Visible(layers));
-      const std::optional<PeftPattern> pattern = PeftPattern::Parse(layers);
-      if (!pattern) {
-        Refuse(field, "the end of a layer's name, in which . and .* stand for other text", value,
-               "other regular expressions are not read");
+      Row row = {absl::StrCat(key, ".", Visible(layers)), layers};
+      if (read(row.field, Json(value), row.number)) rows.push_back(std::move(row));
+    }
+    // Whatever the last ones match, they say what holds without them.
+    while (!rows.empty() && rows.back().number == otherwise) rows.pop_back();
+    for (const Row& row : rows) {
+      const std::optional<PeftPattern> pattern = PeftPattern::OfEnds(row.expression);
+      if (pattern) {
+        patterns.push_back({*pattern, row.number});
         continue;
       }
-      T number = {};
-      if (read(field, Json(value), number)) patterns.push_back({*pattern, number});
+      Refuse(row.field, "a regular expression that is read here", row.number,
+             "docs/fine_tuning.md says which ones are not; list the ends of the layers' names "
+             "instead");
     }
   }
 
@@ -234,8 +244,8 @@ class ConfigReader {
       Refuse(field, "a number", value);
       return false;
     };
-    ReadPatterns("rank_pattern", config_.ranks, read_rank);
-    ReadPatterns("alpha_pattern", config_.alphas, read_alpha);
+    ReadPatterns("rank_pattern", config_.numbers.rank, config_.ranks, read_rank);
+    ReadPatterns("alpha_pattern", config_.numbers.alpha, config_.alphas, read_alpha);
   }
 
   void ReadStart() {
@@ -256,19 +266,32 @@ class ConfigReader {
                          "model.merge_and_unload() of PEFT writes the whole model");
   }
 
-  // Names, or a regular expression: then nullopt.
-  std::optional<std::vector<std::string>> ReadEnds(const char* key, bool may_be_expression) {
+  // Names, or a regular expression. PEFT replaces "all-linear" by the names of the layers that it
+  // chooses.
+  PeftModules ReadModules(const char* key) {
+    const auto found = json_.find(key);
+    PeftModules modules;
+    if (found == json_.end() || !found->is_string()) {
+      modules.ends = ReadEnds(key, "a list of names, or a regular expression");
+      return modules;
+    }
+    Take(key);
+    const std::string expression = found->get<std::string>();
+    if (expression.empty()) return modules;
+    modules.expression = PeftPattern::OfWholes(expression);
+    modules.unread = !modules.expression || absl::EqualsIgnoreCase(expression, "all-linear");
+    return modules;
+  }
+
+  std::vector<std::string> ReadEnds(const char* key, const char* wanted = "a list of names") {
     const Json* const value = Take(key);
     std::vector<std::string> ends;
     if (value == nullptr) return ends;
-    if (value->is_string() && may_be_expression) return std::nullopt;
     const bool texts =
         value->is_array() &&
         std::all_of(value->begin(), value->end(), [](auto& name) { return name.is_string(); });
     if (!texts) {
-      Refuse(key,
-             may_be_expression ? "a list of names, or a regular expression" : "a list of names",
-             *value);
+      Refuse(key, wanted, *value);
       return ends;
     }
     for (const Json& name : *value) ends.push_back(name.get<std::string>());
@@ -276,10 +299,10 @@ class ConfigReader {
   }
 
   void ReadNames() {
-    config_.targets = ReadEnds("target_modules", true);
-    config_.excluded = ReadEnds("exclude_modules", true);
-    config_.parameters = *ReadEnds("target_parameters", false);
-    config_.saved = *ReadEnds("modules_to_save", false);
+    config_.targets = ReadModules("target_modules");
+    config_.excluded = ReadModules("exclude_modules");
+    config_.parameters = ReadEnds("target_parameters");
+    config_.saved = ReadEnds("modules_to_save");
     if (config_.numbers.dora && !config_.parameters.empty()) {
       Refuse("use_dora", "false beside target_parameters", true);
     }
@@ -361,14 +384,18 @@ LoraNumbers PeftConfig::NumbersOf(absl::string_view name) const {
 
 bool PeftConfig::Targets(absl::string_view module) const {
   // An excluded module is left out, and so is what modules_to_save names, with all that is in it.
-  if (EndsInOne(module, *excluded)) return false;
+  if (excluded.expression ? excluded.expression->Matches(module)
+                          : EndsInOne(module, excluded.ends)) {
+    return false;
+  }
   for (const std::string& name : saved) {
     if (absl::StrContains(absl::StrCat(".", module, "."), absl::StrCat(".", name, "."))) {
       return false;
     }
   }
-  if (std::count(targets->begin(), targets->end(), module) > 0) return true;
-  if (!EndsInOne(module, *targets)) return false;
+  if (targets.expression) return targets.expression->Matches(module);
+  if (std::count(targets.ends.begin(), targets.ends.end(), module) > 0) return true;
+  if (!EndsInOne(module, targets.ends)) return false;
   const std::optional<int64_t> layer = LayerOf(module);
   return !layers || (layer && layers->contains(*layer));
 }

@@ -29,6 +29,13 @@ struct PeftConfigJson {
 };
 std::string ToJson(const PeftConfigJson& config);
 
+// The modules that target_modules or exclude_modules names.
+struct PeftModules {
+  std::vector<std::string> ends = {};          // Ends of names.
+  std::optional<PeftPattern> expression = {};  // If there is one, it counts.
+  bool unread = false;                         // An expression that is not read.
+};
+
 // What a directory says. Immutable.
 struct PeftConfig {
   LoraNumbers numbers;  // Of the layers that no pattern names.
@@ -36,9 +43,7 @@ struct PeftConfig {
   std::vector<std::pair<PeftPattern, int64_t>> ranks = {};
   std::vector<std::pair<PeftPattern, double>> alphas = {};
   double dropout = 0;
-  // Ends of modules' names. Absent: a regular expression, by which nothing is checked.
-  std::optional<std::vector<std::string>> targets = std::vector<std::string>();
-  std::optional<std::vector<std::string>> excluded = std::vector<std::string>();
+  PeftModules targets = {}, excluded = {};
   std::vector<std::string> parameters = {};      // Ends of names of experts' parameters.
   std::vector<std::string> saved = {};           // Ends of modules' names.
   std::optional<std::set<int64_t>> layers = {};  // Those that have adapters. Absent: all.
@@ -47,7 +52,9 @@ struct PeftConfig {
 
   // The numbers of the adapter of a layer, or of a parameter of experts. `name` is the whole name.
   LoraNumbers NumbersOf(absl::string_view name) const;
-  // Whether PEFT gives the layer of this name an adapter. `targets` and `excluded` must be there.
+  // Whether it is known which layers PEFT gives an adapter.
+  bool KnowsTargets() const { return !targets.unread && !excluded.unread; }
+  // Whether PEFT gives the layer of this name an adapter. KnowsTargets must hold.
   bool Targets(absl::string_view module) const;
   // Whether PEFT gives the parameter of this name an adapter.
   bool TargetsParameter(absl::string_view name) const;

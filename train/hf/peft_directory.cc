@@ -272,7 +272,7 @@ absl::Status PeftDirectory::CheckLoads(const HfModel& base, const PeftNames& nam
                      text(config_.transposed)));
   }
   absl::Status status;
-  const bool by_name = config_.targets && config_.excluded;
+  const bool by_name = config_.KnowsTargets();
   ForEachSpec(base.config, OfAllLayers(config_.numbers.rank), [&](const ParameterSpec& spec) {
     if (spec.stacked || !status.ok()) return;
     const bool narrow = IsLowRank(spec.name);

@@ -1,53 +1,128 @@
 #include "train/hf/peft_patterns.h"
 
-#include "absl/strings/ascii.h"
+#include <algorithm>
+#include <utility>
+
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
-#include "train/config/name_pattern.h"
 
 namespace trainyard {
+namespace {
 
-std::optional<PeftPattern> PeftPattern::Parse(absl::string_view expression) {
-  PeftPattern pattern;
-  if (expression.size() > kMaxPatternBytes) return std::nullopt;
-  pattern.whole_ = absl::ConsumePrefix(&expression, "^");
-  if (!absl::EndsWith(expression, "\\$")) absl::ConsumeSuffix(&expression, "$");
-  while (!expression.empty()) {
-    const bool escaped = absl::ConsumePrefix(&expression, "\\");
-    if (expression.empty()) return std::nullopt;
-    const char letter = expression.front();
-    expression.remove_prefix(1);
-    Part part{.kind = Kind::kLetter, .letter = letter};
-    if (!escaped && letter == '.') {
-      part.kind = absl::ConsumePrefix(&expression, "*") ? Kind::kRun : Kind::kAny;
-    } else if (escaped ? !absl::ascii_ispunct(letter)
-                       : !absl::ascii_isalnum(letter) && letter != '_' && letter != '-') {
-      return std::nullopt;  // A class, a choice or a group.
+constexpr size_t kMostBytes = 4096;
+
+// Whether a class has "[" or "&&", which mean themselves in Python, and more in ParseExpression.
+bool HasClassInClass(absl::string_view expression) {
+  bool in_class = false;
+  for (size_t i = 0; i < expression.size(); ++i) {
+    const char c = expression[i];
+    if (c == '\\') {
+      ++i;
+    } else if (in_class && (c == '[' || expression.substr(i, 2) == "&&")) {
+      return true;
+    } else if (c == '[' || c == ']') {
+      in_class = c == '[';
     }
-    const char next = expression.empty() ? '\0' : expression.front();
-    if (next == '*' || next == '+' || next == '?' || next == '{') return std::nullopt;
-    pattern.parts_.push_back(part);
   }
+  return false;
+}
+
+// Whether the name alone, and not what stands around it or what was tried before, decides.
+bool IsPlain(const std::vector<ExpressionSequence>& options) {
+  for (const ExpressionSequence& sequence : options) {
+    for (const ExpressionTerm& term : sequence) {
+      const bool plain = term.kind != ExpressionTerm::Kind::kLook &&
+                         term.repeat != ExpressionTerm::Repeat::kPossessive;
+      if (!plain || !IsPlain(term.options)) return false;
+    }
+  }
+  return true;
+}
+
+std::optional<std::vector<ExpressionSequence>> Parse(absl::string_view expression) {
+  if (expression.size() > kMostBytes || HasClassInClass(expression)) return std::nullopt;
+  // A "$" that an odd number of backslashes precede means itself.
+  absl::string_view before = expression;
+  if (absl::ConsumeSuffix(&before, "$")) {
+    const size_t last = before.find_last_not_of('\\');
+    const size_t slashes = before.size() - (last == before.npos ? 0 : last + 1);
+    if (slashes % 2 == 0) expression = before;
+  }
+  absl::StatusOr<std::vector<ExpressionSequence>> options = ParseExpression(expression);
+  if (!options.ok() || !IsPlain(*options)) return std::nullopt;
+  return *std::move(options);
+}
+
+// [i]: whether what was matched so far may end before byte i of the name.
+using Places = std::vector<bool>;
+
+void Join(const Places& more, Places& places) {
+  for (size_t i = 0; i < places.size(); ++i) places[i] = places[i] || more[i];
+}
+
+bool Has(const CodePointRanges& set, char c) {
+  return std::any_of(set.ranges().begin(), set.ranges().end(), [&](const auto& range) {
+    return uint8_t(c) >= range.first && uint8_t(c) <= range.second;
+  });
+}
+
+Places After(const std::vector<ExpressionSequence>& options, const Places& from,
+             absl::string_view name);
+
+// Names are ASCII.
+Places AfterTerm(const ExpressionTerm& term, const Places& from, absl::string_view name) {
+  Places after = term.min == 0 ? from : Places(from.size());
+  if (term.kind == ExpressionTerm::Kind::kGroup) {
+    Join(After(term.options, from, name), after);
+    return after;
+  }
+  Places now = from;
+  for (uint32_t count = 1; count <= term.max && count <= name.size(); ++count) {
+    Places next(from.size());
+    for (size_t i = 0; i < name.size(); ++i) next[i + 1] = now[i] && Has(term.set, name[i]);
+    now.swap(next);
+    if (count >= term.min) Join(now, after);
+  }
+  return after;
+}
+
+Places After(const std::vector<ExpressionSequence>& options, const Places& from,
+             absl::string_view name) {
+  Places after(from.size());
+  for (const ExpressionSequence& sequence : options) {
+    Places now = from;
+    for (const ExpressionTerm& term : sequence) now = AfterTerm(term, now, name);
+    Join(now, after);
+  }
+  return after;
+}
+
+}  // namespace
+
+std::optional<PeftPattern> PeftPattern::OfEnds(absl::string_view expression) {
+  PeftPattern pattern;
+  pattern.ends_ = !absl::ConsumePrefix(&expression, "^");
+  std::optional<std::vector<ExpressionSequence>> options = Parse(expression);
+  // The "^" is of the first alternative alone.
+  if (!options || (!pattern.ends_ && options->size() > 1)) return std::nullopt;
+  pattern.options_ = *std::move(options);
+  return pattern;
+}
+
+std::optional<PeftPattern> PeftPattern::OfWholes(absl::string_view expression) {
+  absl::ConsumePrefix(&expression, "^");
+  std::optional<std::vector<ExpressionSequence>> options = Parse(expression);
+  if (!options) return std::nullopt;
+  PeftPattern pattern;
+  pattern.options_ = *std::move(options);
   return pattern;
 }
 
 bool PeftPattern::Matches(absl::string_view layer) const {
-  // matched[i]: the parts so far match what stands before layer[i], from some beginning on.
-  std::vector<bool> matched(layer.size() + 1), next(layer.size() + 1);
-  matched[0] = true;
-  for (size_t i = 0; !whole_ && i < layer.size(); ++i) matched[i + 1] = layer[i] == '.';
-  for (const Part& part : parts_) {
-    next.assign(layer.size() + 1, false);
-    for (size_t i = 0; i < layer.size(); ++i) {
-      const bool fits = part.kind != Kind::kLetter || layer[i] == part.letter;
-      next[i + 1] = fits && (matched[i] || (part.kind == Kind::kRun && next[i]));
-    }
-    if (part.kind == Kind::kRun) {
-      for (size_t i = 0; i <= layer.size(); ++i) next[i] = next[i] || matched[i];
-    }
-    matched.swap(next);
-  }
-  return matched[layer.size()];
+  Places from(layer.size() + 1);
+  from[0] = true;
+  for (size_t i = 0; ends_ && i < layer.size(); ++i) from[i + 1] = layer[i] == '.';
+  return After(options_, from, layer)[layer.size()];
 }
 
 }  // namespace trainyard

@@ -1,35 +1,35 @@
-// The keys of rank_pattern and alpha_pattern in adapter_config.json, by which PEFT gives some
-// layers another rank or another alpha than the rest. Source: get_pattern_key of PEFT 0.21.
+// The regular expressions in adapter_config.json: the keys of rank_pattern and alpha_pattern, by
+// which PEFT gives some layers another rank or another alpha than the rest, and target_modules and
+// exclude_modules where they are no lists. Source: get_pattern_key and match_target_against_key of
+// PEFT 0.21, which use Python's `re`.
 
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "train/tokenizer/expression_parser.h"
 
 namespace trainyard {
 
-// A key is a regular expression, which must match the end of a layer's name, from the beginning or
-// from behind a dot on. Read are those of names, "." for any character, ".*", a backslash before
-// punctuation, and "^" at the beginning. Immutable, thread-safe.
+// Which layers' names an expression matches. Read is what ParseExpression reads and Python means
+// alike: without lookahead, possessive repeats, and classes in classes. A "^" at the beginning and
+// a "$" at the end are read, too. Immutable, thread-safe.
 class PeftPattern {
  public:
-  // Returns nullopt for another expression.
-  static std::optional<PeftPattern> Parse(absl::string_view expression);
+  // An expression that must match the end of a name, from the beginning or from behind a dot on.
+  // Returns nullopt for an expression that is not read.
+  static std::optional<PeftPattern> OfEnds(absl::string_view expression);
+  // One that must match the whole name.
+  static std::optional<PeftPattern> OfWholes(absl::string_view expression);
+
   // `layer` is the whole name, as `transformers` has it in memory.
   bool Matches(absl::string_view layer) const;
 
  private:
-  enum class Kind : uint8_t { kLetter, kAny, kRun };
-  struct Part {
-    Kind kind = Kind::kLetter;
-    char letter = 0;
-  };
-
-  bool whole_ = false;  // Matches whole names alone.
-  std::vector<Part> parts_;
+  bool ends_ = false;  // May begin behind a dot.
+  std::vector<ExpressionSequence> options_;
 };
 
 }  // namespace trainyard

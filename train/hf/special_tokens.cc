@@ -1,7 +1,9 @@
 #include "train/hf/special_tokens.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "common/json.h"
@@ -43,21 +45,33 @@ Json IdOf(const Json& config, const Json& tokenizer, const char* key) {
 
 }  // namespace
 
-void SetSpecialTokens(const KeptFiles& tokenizer, bool padding, Json& object) {
+void SetSpecialTokens(const KeptFiles& tokenizer, const KeptFiles* imported, bool padding,
+                      Json& object) {
   const Json config = ParseFile(tokenizer, "tokenizer_config.json");
   const Json vocabulary = ParseFile(tokenizer, "tokenizer.json");
+  const Json theirs =
+      imported != nullptr ? ParseFile(*imported, "tokenizer_config.json") : Json::object();
   const auto set = [&](const char* id, const char* token) {
-    if (object.contains(id)) object[id] = IdOf(config, vocabulary, token);
+    if (!object.contains(id)) return;
+    Json& present = object[id];
+    Json own = IdOf(config, vocabulary, token);
+    if (imported != nullptr) {
+      if (own.is_null() || own == IdOf(theirs, vocabulary, token)) return;
+      // Several tokens may end texts.
+      if (present.is_array() && std::count(present.begin(), present.end(), own) > 0) return;
+    }
+    present = std::move(own);
   };
   set("bos_token_id", "bos_token");
   set("eos_token_id", "eos_token");
   if (padding) set("pad_token_id", "pad_token");
 }
 
-std::string WithSpecialTokens(const KeptFiles& tokenizer, const std::string& generation_config) {
+std::string WithSpecialTokens(const KeptFiles& tokenizer, const KeptFiles* imported,
+                              const std::string& generation_config) {
   Json json = ParseUniqueJson(generation_config).value_or(Json());
   if (!json.is_object()) return generation_config;
-  SetSpecialTokens(tokenizer, /*padding=*/true, json);
+  SetSpecialTokens(tokenizer, imported, /*padding=*/true, json);
   return JsonText(json, 2) + "\n";
 }
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "common/log.h"
+#include "train/checkpoint/best.h"
 #include "train/checkpoint/lineage.h"
 #include "train/checkpoint/load.h"
 
@@ -11,6 +12,13 @@ namespace {
 
 constexpr size_t kMaxReported = 64;
 constexpr size_t kMaxLoadableBytes = 64 << 10;  // Paths in one line of the local socket.
+
+std::optional<BestCheckpoint> BestOf(const std::vector<ListedCheckpoint>& newest_first) {
+  const BestCheckpoints best = OrderByLoss(newest_first);
+  if (best.best_first.empty()) return std::nullopt;
+  const ListedCheckpoint& first = best.best_first.front();
+  return BestCheckpoint{uint64_t(first.epoch), uint64_t(first.step), best.losses.front()};
+}
 
 }  // namespace
 
@@ -29,15 +37,20 @@ std::vector<LoadableCheckpoint> ReportLoadable(const std::string& directory) {
   return loadable;
 }
 
-std::vector<CheckpointId> RetainAndReport(const std::string& directory,
-                                          const Retention& retention) {
+std::optional<BestCheckpoint> ReportBest(const std::string& directory) {
+  return BestOf(LoadableCheckpoints(directory).value_or(std::vector<ListedCheckpoint>()));
+}
+
+void RetainAndReport(const std::string& directory, const Retention& retention,
+                     CheckpointRecord& record) {
   std::vector<ListedCheckpoint> left;
   const absl::Status retained = ApplyRetention(directory, retention, LocalStorage(), &left);
   if (!retained.ok()) LogWarning("retention_failed", {{"error", retained.message()}});
+  if (retention.keep_best > 0) record.best = BestOf(left);
   if (left.size() > kMaxReported) left.resize(kMaxReported);
-  std::vector<CheckpointId> ids;
-  for (const ListedCheckpoint& c : left) ids.push_back({uint64_t(c.epoch), uint64_t(c.step)});
-  return ids;
+  for (const ListedCheckpoint& c : left) {
+    record.retained.push_back({uint64_t(c.epoch), uint64_t(c.step)});
+  }
 }
 
 }  // namespace trainyard

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,12 @@ namespace trainyard {
 // The checkpoints that an attempt could load, newest first.
 std::vector<LoadableCheckpoint> ReportLoadable(const std::string& directory);
 
-// Removes the checkpoints that need not be kept. Returns those that are left, newest first. Logs an
-// error of removing.
-std::vector<CheckpointId> RetainAndReport(const std::string& directory, const Retention& retention);
+// The best of the checkpoints that an attempt could load. Nullopt: none has a validation loss.
+std::optional<BestCheckpoint> ReportBest(const std::string& directory);
+
+// Removes the checkpoints that need not be kept. Sets `retained` of the record to those that are
+// left, newest first, and, with keep_best, `best`. Logs an error of removing.
+void RetainAndReport(const std::string& directory, const Retention& retention,
+                     CheckpointRecord& record);
 
 }  // namespace trainyard

@@ -345,12 +345,14 @@ absl::Status RankTrainer::SupersededError() const {
 
 absl::StatusOr<TrainingResult> RankTrainer::RunSteps() {
   if (callbacks_.ready) {
-    callbacks_.ready({.step = uint64_t(step_),
-                      .refused = starting_->refused(),
-                      .loadable = first_rank() && job_.checkpoint
-                                      ? ReportLoadable(checkpoint_directory_)
-                                      : std::vector<LoadableCheckpoint>(),
-                      .earlier_starts = start_.earlier_starts});
+    StartRecord start = {.step = uint64_t(step_),
+                         .refused = starting_->refused(),
+                         .earlier_starts = start_.earlier_starts};
+    if (first_rank() && job_.checkpoint) {
+      start.loadable = ReportLoadable(checkpoint_directory_);
+      if (job_.checkpoint->keep_best > 0) start.best = ReportBest(checkpoint_directory_);
+    }
+    callbacks_.ready(start);
   }
   TellEarlierSteps();
   TrainingResult result;
@@ -539,10 +541,11 @@ absl::StatusOr<CheckpointRecord> RankTrainer::Save(const StepRecord& last) {
                           .size_bytes = uint64_t(manifest.size_bytes()),
                           .seconds = took.count()};
   if (first_rank()) {
-    record.retained =
-        RetainAndReport(checkpoint_directory_, {.keep = job_.checkpoint->keep,
-                                                .epoch = rank_.epoch,
-                                                .keep_best = job_.checkpoint->keep_best});
+    RetainAndReport(checkpoint_directory_,
+                    {.keep = job_.checkpoint->keep,
+                     .epoch = rank_.epoch,
+                     .keep_best = job_.checkpoint->keep_best},
+                    record);
   }
   return record;
 }

@@ -2,12 +2,17 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "common/files.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "train/generate/model_part.h"
@@ -24,15 +29,34 @@ constexpr absl::Duration kFollowersPatience = absl::Hours(24 * 7);
 // How long rank 0 waits for the followers at the end.
 constexpr absl::Duration kFarewell = absl::Seconds(10);
 
+// Returns how many GPUs have a file ("nvidia0") in the directory. 0: not known. CUDA itself counts
+// only what kVisible names when CUDA is first used, and kVisible must be set before that.
+size_t CountGpuFiles(const std::string& directory) {
+  size_t count = 0;
+  for (const std::string& name : ListDirectory(directory).value_or(std::vector<std::string>())) {
+    absl::string_view number = name;
+    uint32_t unused = 0;
+    count += absl::ConsumePrefix(&number, "nvidia") && absl::SimpleAtoi(number, &unused);
+  }
+  return count;
+}
+
 // Returns the GPU of each rank.
 absl::StatusOr<std::vector<std::string>> GpusOf(const MachineRanks& ranks) {
+  const auto too_few = [&](size_t gpus, absl::string_view where) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor: wanted at most ", gpus,
+                                                   " ranks, one for each GPU of ", where,
+                                                   ", found ", ranks.size));
+  };
   std::vector<std::string> gpus;
   if (ranks.gpus) gpus = absl::StrSplit(*ranks.gpus, ',', absl::SkipWhitespace());
   for (int i = 0; !ranks.gpus && i < ranks.size; ++i) gpus.push_back(absl::StrCat(i));
-  if (gpus.size() >= size_t(ranks.size)) return gpus;
-  return absl::InvalidArgumentError(absl::StrCat("tensor: wanted at most ", gpus.size(),
-                                                 " ranks, one for each GPU of ", kVisible,
-                                                 ", found ", ranks.size));
+  if (gpus.size() < size_t(ranks.size)) return too_few(gpus.size(), kVisible);
+  // Ranks share a GPU that is named several times.
+  const std::set<std::string> distinct(gpus.begin(), gpus.begin() + ranks.size);
+  const size_t here = CountGpuFiles(ranks.device_files);
+  if (here > 0 && here < distinct.size()) return too_few(here, "this machine");
+  return gpus;
 }
 
 absl::StatusOr<MachineRank> Meet(int number, const MachineRanks& ranks, RankDevice device,

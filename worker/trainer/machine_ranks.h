@@ -24,6 +24,7 @@ struct MachineRanks {
   // CUDA_VISIBLE_DEVICES of this process. On rank 0 the GPUs of all ranks, one each; absent: the
   // first ones of the machine. On other ranks the rank's own.
   std::optional<std::string> gpus = {};
+  std::string device_files = "/dev";  // Where the GPUs of this machine have files.
 };
 
 // This process as one of the ranks. Later members use earlier ones.
@@ -36,8 +37,8 @@ struct MachineRank {
 
 // Starts the other ranks as `followers`, and meets them. Must be called on the main thread. Errors:
 // those of DeviceNamed, FollowerProcesses::Start and Meet. INVALID_ARGUMENT: there are fewer GPUs
-// than ranks. UNAVAILABLE: a rank has ended; the message says how. May throw DeviceError;
-// followers->Ended() then says which rank was lost.
+// than ranks, as far as the driver's files show. UNAVAILABLE: a rank has ended; the message says
+// how. May throw DeviceError; followers->Ended() then says which rank was lost.
 absl::StatusOr<MachineRank> LeadRanks(const MachineRanks& ranks,
                                       std::unique_ptr<FollowerProcesses>& followers);
 

@@ -4,6 +4,7 @@
 //
 // A DeviceError is caught here and nowhere else.
 
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -106,6 +107,25 @@ int Measure(int threads) {
   return 0;
 }
 
+// The exit code of texts that nobody reads. UseModel then ends the program as a closed pipe does.
+constexpr int kNobodyReads = 128 + SIGPIPE;
+
+// Whether standard output is a pipe whose other end is closed. Gloo ignores the signal that would
+// end the program, so ranks have to look.
+bool NobodyReads() {
+  pollfd output = {.fd = STDOUT_FILENO, .events = 0, .revents = 0};
+  return ::poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0;
+}
+
+// Says what remains to be said of texts that ended with this status. Returns the exit code.
+int EndOfTexts(const absl::Status& status) {
+  const bool written = bool(std::cout.flush());
+  if (status.ok() && written) return 0;
+  if (NobodyReads()) return kNobodyReads;
+  if (!status.ok() && !absl::IsCancelled(status)) return Fail(status);
+  return Fail(absl::InternalError("cannot write standard output"));
+}
+
 int WriteText(const GenerateOptions& options, const Backend& backend) {
   // A model's text may contain control characters, which could affect a terminal. A file gets the
   // text unchanged.
@@ -118,9 +138,8 @@ int WriteText(const GenerateOptions& options, const Backend& backend) {
     std::cout << (terminal ? VisibleUtf8(all) : all) << std::flush;
   };
   const absl::Status status = Generate(options, backend, write);
-  if (!status.ok()) return Fail(status);
-  if (!(std::cout << std::endl)) return Fail(absl::InternalError("cannot write standard output"));
-  return 0;
+  if (status.ok()) std::cout << std::endl;
+  return EndOfTexts(status);
 }
 
 // Writes a line of JSON for each prompt. A file is written once all of them have ended.
@@ -141,13 +160,14 @@ int WriteAnswers(const Flags& flags, const Backend& backend) {
                             ? GenerateEach(flags.text, flags.prompts, backend, write)
                             : AnswerChats(flags.text, flags.chats, backend, write);
   if (status.ok() && !flags.out.empty()) status = WriteFileAtomic(flags.out, lines);
-  if (!status.ok()) return Fail(status);
-  if (!std::cout) return Fail(absl::InternalError("cannot write standard output"));
-  return 0;
+  return EndOfTexts(status);
 }
 
 // One prompt alone is written as a text, as it comes.
 int Write(Flags& flags, const Backend& backend) {
+  if (flags.out.empty()) {
+    flags.text.cancelled = [] { return !std::cout || NobodyReads(); };
+  }
   const bool one = flags.prompts.texts.size() <= 1 && flags.prompts.path.empty();
   if (!one || !flags.out.empty() || !flags.chats.empty()) {
     if (flags.prompts.texts.empty() && flags.prompts.path.empty()) flags.prompts.texts = {""};
@@ -221,8 +241,7 @@ int LeadAndUse(Flags& flags, std::unique_ptr<FollowerProcesses>& followers,
   return code;
 }
 
-// For --generate and --evaluate.
-int UseModel(Flags& flags) {
+int UseAsOneOrSeveral(Flags& flags) {
   const auto use = flags.evaluate.empty() ? Write : Evaluate;
   std::unique_ptr<FollowerProcesses> followers;
   try {
@@ -235,6 +254,15 @@ int UseModel(Flags& flags) {
     const std::string lost = followers ? followers->Ended(absl::Seconds(1)) : "";
     return Fail(absl::InternalError(absl::StrCat(lost, lost.empty() ? "" : ": ", error.what())));
   }
+}
+
+// For --generate and --evaluate.
+int UseModel(Flags& flags) {
+  const int code = UseAsOneOrSeveral(flags);
+  if (code != kNobodyReads) return code;
+  ::signal(SIGPIPE, SIG_DFL);
+  ::raise(SIGPIPE);
+  return code;
 }
 
 // For --follow.

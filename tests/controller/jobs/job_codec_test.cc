@@ -32,6 +32,7 @@ Job FullJob() {
                   .mfu = 0.5};
   job.resumed_step = 40;
   job.checkpoints = {{40, 2, "runs/a/epoch-2/step-40", 123, job.create_time}};
+  job.best_checkpoint = BestCheckpoint{2, 40, 2.5};
   job.stop_mode = StopMode::kCheckpoint;
   job.outcome = JobState::kCancelled;
   job.culprit = ExitCause::kSignal;
@@ -58,6 +59,7 @@ TEST(JobCodec, ReadsBackWhatItWrote) {
   EXPECT_EQ(read->progress.mfu, 0.5);
   EXPECT_EQ(read->resumed_step, 40);
   EXPECT_EQ(read->checkpoints[0].path, "runs/a/epoch-2/step-40");
+  EXPECT_EQ(read->best_checkpoint, job.best_checkpoint);
   EXPECT_EQ(read->attempt_end_time, job.attempt_end_time);
 }
 

@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <csignal>
 #include <random>
 
@@ -359,6 +360,32 @@ TEST(JobState, ListsTheCheckpointsThatExist) {
   EXPECT_EQ(job.checkpoints.front().epoch, 2);
   EXPECT_TRUE(absl::IsAlreadyExists(Refused(job, Saved(job, 6, {{2, 6}, {1, 8}}))));
   EXPECT_EQ(Must(job, Saved(job, 12)).checkpoints.size(), 3u) << "it could not list them";
+}
+
+// Bug it must catch: a run that has lost its best steps still shows them as the best ones.
+TEST(JobState, TheBestCheckpointIsTheOneThatRankZeroNamesLast) {
+  Job job = Running(NewJob(1));
+  EXPECT_FALSE(job.best_checkpoint);
+  CheckpointCommitted saved = Saved(job, 4);
+  saved.best = BestCheckpoint{1, 4, 2.5};
+  job = Must(job, saved);
+  EXPECT_EQ(job.best_checkpoint, saved.best);
+  saved = Saved(job, 8);
+  saved.best = BestCheckpoint{1, 4, 2.5};
+  job = Must(job, saved);
+  EXPECT_EQ(job.best_checkpoint, saved.best);
+  job = Placed_(Must(job, Exited(job, 0, ExitCause::kOther)));
+  EXPECT_EQ(job.best_checkpoint, saved.best) << "no attempt has said otherwise";
+  RankReported ready = Said(job, 0, RankState::kReady);
+  ready.resumed = StartRecord{.step = 2, .best = BestCheckpoint{1, 2, 3.5}};
+  EXPECT_EQ(Must(job, ready).best_checkpoint, ready.resumed->best);
+  ready.resumed->best.reset();
+  EXPECT_FALSE(Must(job, ready).best_checkpoint);
+  // A worker may report anything.
+  ready.resumed->best = BestCheckpoint{1, 2, std::nan("")};
+  EXPECT_FALSE(Must(job, ready).best_checkpoint);
+  ready.resumed->best = BestCheckpoint{3, 2, 1};
+  EXPECT_FALSE(Must(job, ready).best_checkpoint) << "the second attempt knows of a third";
 }
 
 TEST(JobState, CheckpointsAreBoundedAndTheNewestStay) {

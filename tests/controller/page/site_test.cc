@@ -330,6 +330,27 @@ TEST_F(SiteTest, WhatSomebodyTypedIsShownAndNotRun) {
   EXPECT_THAT(GetAs(at(), Local(), "/workers").body, HasSubstr(kHarmless));
 }
 
+TEST_F(SiteTest, AJobsPageNamesTheBestCheckpoint) {
+  const auto worker = Worker("w-1", 1);
+  const std::string job = MustSubmit(Spec(1, "runs/a"));
+  worker->AwaitStart();
+  worker->Say(job, 1, 0, v1::RANK_STATE_READY);
+  v1::ConnectRequest saved;
+  v1::CheckpointReport& report = *saved.mutable_checkpoint();
+  report.set_job_id(job);
+  report.mutable_checkpoint()->set_epoch(1);
+  report.mutable_checkpoint()->set_step(6);
+  report.mutable_best()->set_epoch(1);
+  report.mutable_best()->set_step(4);
+  report.mutable_best()->set_validation_loss(1.25);
+  worker->Send(saved);
+  worker->AwaitAck();
+  EXPECT_TRUE(testing::WaitUntil([&] {
+    return absl::StrContains(GetAs(at(), Local(), "/jobs/" + job).body,
+                             "The best one by validation loss is that of step 4: 1.25");
+  }));
+}
+
 // Bug it must catch: an attempt that has gone back shows the loss of the dead one until its first
 // step, on the job's page and in the list.
 TEST_F(SiteTest, AJobThatHasGoneBackShowsADashForItsLoss) {

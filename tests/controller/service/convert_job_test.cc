@@ -64,6 +64,7 @@ TEST(ConvertJob, EveryFieldOfAJobIsTold) {
                   .mfu = 0.125,
                   .peak_flops = 2};
   job.checkpoints = {{1, 2, "p", 3, absl::FromUnixSeconds(4)}};
+  job.best_checkpoint = BestCheckpoint{2, 1, 0.25};
   job.continued_by = "job-2";
   v1::Job told = ToProto(job);
   EXPECT_EQ(told.spec().name(), "a");

@@ -168,6 +168,9 @@ TEST_F(WorkerServiceTest, EventsAndCheckpointsSayWhatTheTrainerFound) {
       retained->set_epoch(1);
       retained->set_step(left);
     }
+    report->mutable_best()->set_epoch(1);
+    report->mutable_best()->set_step(step - 2);
+    report->mutable_best()->set_validation_loss(1.25);
     worker->Send(request);
   }
   worker->Exit(id, 1, 0, v1::EXIT_CAUSE_OTHER);
@@ -175,6 +178,8 @@ TEST_F(WorkerServiceTest, EventsAndCheckpointsSayWhatTheTrainerFound) {
   const v1::Job job = Get(id);
   ASSERT_EQ(job.checkpoints_size(), 2);
   EXPECT_EQ(job.checkpoints(0).step(), 4);
+  EXPECT_EQ(job.best_checkpoint().step(), 4);
+  EXPECT_EQ(job.best_checkpoint().validation_loss(), 1.25);
   v1::ConnectRequest ready;
   *ready.mutable_rank_status() = ScriptedWorker::Status(id, 2, 0, v1::RANK_STATE_READY);
   ready.mutable_rank_status()->set_resumed_step(4);
@@ -182,6 +187,7 @@ TEST_F(WorkerServiceTest, EventsAndCheckpointsSayWhatTheTrainerFound) {
   worker->Send(ready);
   worker->AwaitAck();
   EXPECT_EQ(Get(id).progress().step(), 4);
+  EXPECT_FALSE(Get(id).has_best_checkpoint()) << "the attempt names none";
   v1::ListEventsRequest request;
   request.set_job_id(id);
   v1::ListEventsResponse response;

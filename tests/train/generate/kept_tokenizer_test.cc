@@ -150,8 +150,34 @@ TEST(SpecialTokens, AreFoundInTheConfigAlone) {
     "bos_token": {"content": "<s>"}, "eos_token": "</s>",
     "added_tokens_decoder": {"1": {"content": "<s>"}, "2": {"content": "</s>"}}})"}};
   nlohmann::json config = {{"bos_token_id", 7}, {"eos_token_id", 7}};
-  SetSpecialTokens(files, /*padding=*/false, config);
+  SetSpecialTokens(files, nullptr, /*padding=*/false, config);
   EXPECT_EQ(config.dump(), R"({"bos_token_id":1,"eos_token_id":2})");
+}
+
+// Bug it must catch: a model that was trained on chats with the imported model's vocabulary goes on
+// after its answers, because the export names the token that ended the imported model's texts.
+TEST(SpecialTokens, OfTheSameVocabularyStayUnlessTheTokenizerNamesOthers) {
+  const std::string vocabulary = R"({"added_tokens": [
+    {"id": 1, "content": "<s>"}, {"id": 2, "content": "</s>"}, {"id": 3, "content": "<|end|>"}]})";
+  const auto files = [&](const std::string& config) {
+    KeptFiles files = {{"tokenizer.json", vocabulary}};
+    if (!config.empty()) files["tokenizer_config.json"] = config;
+    return files;
+  };
+  const KeptFiles imported = files(R"({"bos_token": "<s>", "eos_token": "</s>"})");
+  const auto set = [&](const std::string& own, const KeptFiles& theirs, nlohmann::json eos) {
+    nlohmann::json config = {{"bos_token_id", 1}, {"eos_token_id", std::move(eos)}};
+    SetSpecialTokens(files(own), &theirs, /*padding=*/false, config);
+    EXPECT_EQ(config.at("bos_token_id"), 1) << own;
+    return config.at("eos_token_id").dump();
+  };
+  EXPECT_EQ(set(R"({"eos_token": "<|end|>"})", imported, 2), "3");
+  EXPECT_EQ(set(R"({"eos_token": "<|end|>"})", files(""), 2), "3");
+  EXPECT_EQ(set(R"({"eos_token": "<|end|>"})", imported, {2, 3}), "[2,3]");
+  EXPECT_EQ(set(R"({"eos_token": "<|end|>"})", imported, {1, 2}), "3");
+  EXPECT_EQ(set(R"({"eos_token": "</s>"})", imported, 3), "3") << "the import says so, too";
+  EXPECT_EQ(set("", imported, 2), "2");
+  EXPECT_EQ(set(R"({"eos_token": null})", imported, 2), "2");
 }
 
 // A text that a tokenizer encodes trains, resumes to the bit without the tokenizer's file, and the

@@ -77,6 +77,11 @@ TEST(KeepBest, KeepsTheBestStateThatWasMeasuredBesideTheNewest) {
     ASSERT_TRUE(state.validation);
     EXPECT_EQ(state.validation->loss, losses.at(kBest));
     EXPECT_EQ(state.validation->measure, ValidationMeasure(job));
+    EXPECT_FALSE(run.start.best);
+    for (const CheckpointRecord& saved : run.checkpoints) {
+      const int64_t best = std::min(int64_t(saved.step), kBest);
+      EXPECT_EQ(saved.best, (BestCheckpoint{1, uint64_t(best), losses.at(best)})) << saved.step;
+    }
   }
 }
 
@@ -87,6 +92,7 @@ TEST(KeepBest, JobWithoutTheFieldMakesNoOtherCheckpoints) {
   const RankRun run = RunJob(job, {.before_attempt = Unlearn})[0];
   ASSERT_TRUE(run.status.ok()) << run.status;
   EXPECT_EQ(run.checkpoints.size(), 3u);
+  EXPECT_FALSE(run.checkpoints.back().best);
   EXPECT_THAT(Steps(job.checkpoint->directory), ElementsAre(12, 8));
 }
 
@@ -104,6 +110,9 @@ TEST(KeepBest, AttemptAfterAKillKnowsTheBest) {
   const RankRun second = RunJob(job, {.epoch = 2, .resume = true, .before_attempt = Unlearn})[0];
   ASSERT_TRUE(second.status.ok()) << second.status;
   EXPECT_EQ(second.start.step, 8);
+  const BestCheckpoint best = {1, kBest, Losses(first).at(kBest)};
+  EXPECT_EQ(second.start.best, best);
+  EXPECT_EQ(second.checkpoints.back().best, best);
   EXPECT_THAT(Steps(directory), ElementsAre(12, 8, kBest));
   EXPECT_EQ(BestState(directory).step, kBest);
   EXPECT_EQ(second.checkpoints.size(), 1u) << "nothing after step 8 was better";

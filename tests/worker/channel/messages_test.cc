@@ -149,6 +149,14 @@ TEST(Messages, ListsTravelInOrder) {
   }
 }
 
+TEST(Messages, TheBestCheckpointTravelsIfThereIsOne) {
+  const BestCheckpoint best = {2, 8, 1.25};
+  EXPECT_EQ(RoundTrip(Ready{.step = 8, .best = best}, 1).best, best);
+  EXPECT_EQ(RoundTrip(Checkpoint{.step = 9, .path = "p", .best = best}, 1).best, best);
+  EXPECT_FALSE(RoundTrip(Ready{.step = 8}, 1).best);
+  EXPECT_FALSE(RoundTrip(Checkpoint{.step = 9, .path = "p"}, 1).best);
+}
+
 TEST(Messages, HelloNamesJobEpochRankAndProcess) {
   const Hello hello = RoundTrip(Hello{"j-1", 3, 2, 99});
   EXPECT_EQ(hello.job_id, "j-1");

@@ -98,14 +98,15 @@ TEST(ConvertTest, EveryFieldOfAStepIsSaid) {
 }
 
 TEST(ConvertTest, EveryFieldOfARanksStateIsSaid) {
-  const StartRecord start = {1, {"why"}, {{1, 2, "p", 3}}, {{4, 5}}};
+  const StartRecord start = {1, {"why"}, {{1, 2, "p", 3}}, {{4, 5}}, BestCheckpoint{1, 2, 3}};
   EXPECT_THAT(
       testing::EmptyFields(ToProto(RankStatus{{"job", 7, 1}, {}, 2, RankState::kReady, start})),
       ::testing::ElementsAre("cause", "signal", "exit_code", "message", "loadable.create_time"));
   const RankExit exit = {ExitCause::kHung, 9, 8, "m"};
   const v1::RankStatus exited = ToProto(RankStatus{{"job", 7, 1}, exit, 2, RankState::kExited});
-  EXPECT_THAT(testing::EmptyFields(exited),
-              ::testing::ElementsAre("resumed_step", "refused", "loadable", "earlier_starts"));
+  EXPECT_THAT(
+      testing::EmptyFields(exited),
+      ::testing::ElementsAre("resumed_step", "refused", "loadable", "earlier_starts", "best"));
   EXPECT_EQ(exited.cause(), v1::EXIT_CAUSE_HUNG);
   EXPECT_EQ(exited.state(), v1::RANK_STATE_EXITED);
 }
@@ -120,8 +121,10 @@ TEST(ConvertTest, CausesAreNumberedAsOnTheWire) {
 }
 
 TEST(ConvertTest, EveryFieldOfACheckpointIsSaid) {
-  const Report report = CheckpointReport{
-      {"job", 2, 0}, {9, "p", 1, 0.5, {{2, 9}}, std::string("e")}, absl::FromUnixSeconds(3)};
+  const Report report =
+      CheckpointReport{{"job", 2, 0},
+                       {9, "p", 1, 0.5, {{2, 9}}, std::string("e"), BestCheckpoint{1, 2, 3}},
+                       absl::FromUnixSeconds(3)};
   EXPECT_THAT(testing::EmptyFields(ToProto(Outgoing{1, report}).checkpoint()),
               ::testing::IsEmpty());
   const Notice set = RendezvousSet{{"job", 2, "k", "\xff"}};

@@ -123,6 +123,40 @@ TEST_F(MachineRanksTest, RefuseWhatTheyCannotDivide) {
           LeadRanks({.size = 3, .device = "cuda", .gpus = "4,7"}, followers).status().message()),
       HasSubstr(
           "tensor: wanted at most 2 ranks, one for each GPU of CUDA_VISIBLE_DEVICES, found 3"));
+  // Files of a driver, of which four are a GPU's.
+  for (const char* name : {"nvidia0", "nvidia1", "nvidia2", "nvidia7", "nvidiactl", "nvidia-uvm"}) {
+    std::ofstream(directory_ + "/" + name) << "";
+  }
+  for (const std::optional<std::string>& gpus :
+       {std::optional<std::string>(), std::optional<std::string>("0,1,2,3,4,5,6,7")}) {
+    const MachineRanks ranks = {
+        .size = 8, .device = "cuda", .gpus = gpus, .device_files = directory_};
+    EXPECT_THAT(std::string(LeadRanks(ranks, followers).status().message()),
+                HasSubstr("tensor: wanted at most 4 ranks, one for each GPU of this machine, "
+                          "found 8"));
+  }
+  // Eight ranks may share four GPUs. This machine has none.
+  const MachineRanks shared = {
+      .size = 8, .device = "cuda", .gpus = "0,1,2,3,0,1,2,3", .device_files = directory_};
+  EXPECT_THAT(std::string(LeadRanks(shared, followers).status().message()),
+              ::testing::Not(HasSubstr("tensor: wanted")));
+}
+
+// As one process does, which the signal of a closed pipe ends. Gloo ignores that signal.
+TEST_F(MachineRanksTest, EndWithWhoeverReadsTheirTexts) {
+  const std::string prompts = directory_ + "/prompts.jsonl", code = directory_ + "/code";
+  std::ofstream(prompts) << R"({"prompt": "a"})";
+  for (const std::string& what : {std::string("--prompt begun"), "--prompts " + prompts}) {
+    for (const int ranks : {1, 2}) {
+      const std::string command =
+          absl::StrCat("{ $TRAINYARD_BIN/trainyard-trainer --generate ", checkpoint_, " ", what,
+                       " --tokens 20000 --tensor=", ranks, " 2>", directory_, "/errors; echo $? >",
+                       code, "; } | :");
+      ASSERT_EQ(std::system(command.c_str()), 0);
+      EXPECT_EQ(*ReadFile(code), absl::StrCat(128 + SIGPIPE, "\n")) << what << ", " << ranks;
+      EXPECT_EQ(*ReadFile(directory_ + "/errors"), "");
+    }
+  }
 }
 
 TEST(FollowerProcesses, AWaitForARankThatHasEndedSaysHow) {

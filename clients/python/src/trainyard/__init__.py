@@ -17,13 +17,14 @@ from trainyard.errors import (
     AlreadyExists, DeadlineExceeded, Error, FailedPrecondition, InvalidArgument, InvalidSpec,
     JobCancelled, JobEnded, JobFailed, NotFound, PermissionDenied, ResourceExhausted,
     Unauthenticated, Unavailable, VersionMismatch, Violation)
-from trainyard.records import Checkpoint, Event, Job, LogLine, State, Step, Worker
+from trainyard.records import (
+    BestCheckpoint, Checkpoint, Event, Job, LogLine, State, Step, Worker)
 from trainyard.v1.job_pb2 import JobSpec
 
 __version__ = importlib.metadata.version("trainyard")
 
 __all__ = [
-    "AlreadyExists", "Checkpoint", "Client", "DeadlineExceeded", "Error", "Event",
+    "AlreadyExists", "BestCheckpoint", "Checkpoint", "Client", "DeadlineExceeded", "Error", "Event",
     "FailedPrecondition", "InvalidArgument", "InvalidSpec", "Job", "JobCancelled", "JobEnded",
     "JobFailed", "JobSpec", "LogLine", "NotFound", "PermissionDenied", "ResourceExhausted", "State",
     "Step", "Unauthenticated", "Unavailable", "VersionMismatch", "Violation", "Worker", "aio"]

@@ -28,6 +28,14 @@ class Checkpoint(NamedTuple):
     create_time: Optional[datetime]
 
 
+class BestCheckpoint(NamedTuple):
+    """The checkpoint with the lowest validation loss, of those that exist."""
+
+    step: int
+    epoch: int
+    validation_loss: float
+
+
 class Job(NamedTuple):
     """A job as the controller had it when it answered."""
 
@@ -54,6 +62,7 @@ class Job(NamedTuple):
     spec: Dict[str, Any]  # As it was submitted. `submit` takes it again.
     revision: int  # Grows with every change of the job.
     continued_by: str = ""  # The job that has taken over this one's run; "": none.
+    best_checkpoint: Optional[BestCheckpoint] = None  # Only of jobs with checkpoint.keep_best.
 
     @property
     def finished(self) -> bool:
@@ -158,6 +167,12 @@ def _checkpoint(message: job_pb2.Checkpoint) -> Checkpoint:
                       _time(message, "create_time"))
 
 
+def _best(message: job_pb2.Job) -> BestCheckpoint | None:
+    best = message.best_checkpoint
+    known = message.HasField("best_checkpoint")
+    return BestCheckpoint(best.step, best.epoch, best.validation_loss) if known else None
+
+
 def job(message: job_pb2.Job) -> Job:
     """Makes the record from the API's message, as the functions below do."""
     known = message.HasField("progress")
@@ -177,7 +192,7 @@ def job(message: job_pb2.Job) -> Job:
         namespace=message.namespace, submitter=message.submitter,
         labels=dict(message.spec.labels), checkpoints=[_checkpoint(c) for c in message.checkpoints],
         spec=_spec.to_dict(message.spec), revision=message.revision,
-        continued_by=message.continued_by)
+        continued_by=message.continued_by, best_checkpoint=_best(message))
 
 
 def _of_step(message: job_pb2.StepRecord, name: str) -> Any:

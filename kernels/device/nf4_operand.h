@@ -26,6 +26,9 @@ struct Nf4Operand {
   ConstTensor scales = {};            // [N, K / 64]  u8
   ConstTensor groups = {};            // f32, one dim: of each tensor the groups, then the mean
   std::span<const Nf4Run> runs = {};  // All rows, in order. On the host, for as long as the calls.
+  // Of the weights of groups (products/grouped_matmul.h), which have no runs: how many tensors each
+  // consists of. Scales and groups then have a first dim, which numbers the groups.
+  int64_t tensors = 1;
 };
 
 // A product [rows, columns] with a weight in NF4, whose sums have `summed` terms.
@@ -68,9 +71,9 @@ inline Nf4GroupPart Nf4GroupsOnGpu(const Nf4GroupedProduct& of, size_t size) {
   const int64_t fit = kCache / (of.columns * of.summed * int64_t(size));
   if (fit > 0) return {.groups = std::min(fit, of.groups), .columns = of.columns};
   const int64_t rows = (of.rows + of.groups - 1) / of.groups;
-  return {.groups = 1,
-          .columns = std::min(Nf4ColumnsOnGpu({.rows = rows, .summed = of.summed}, size),
-                              of.columns)};
+  return {
+      .groups = 1,
+      .columns = std::min(Nf4ColumnsOnGpu({.rows = rows, .summed = of.summed}, size), of.columns)};
 }
 
 }  // namespace trainyard

@@ -125,6 +125,7 @@ class GoldenLora : public ::testing::TestWithParam<LoraCase> {
     const std::string to = job.checkpoint->directory + "-exported";
     const auto exported = ExportHf(Newest(job.checkpoint->directory), {.to = to});
     ASSERT_TRUE(exported.ok()) << exported.status();
+    EXPECT_EQ(exported->experts_in_nf4, GetParam().base == std::string(kNf4Moe));
     EXPECT_LE(LargestDifference(ReadAdapter(to + "/adapter_model.safetensors"),
                                 ReadAdapter(directory_ + "/adapter_model.safetensors")),
               1e-7);

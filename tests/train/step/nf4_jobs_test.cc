@@ -1,6 +1,7 @@
 // Proves jobs whose base is in NF4, in bf16: the base has the parts of its numbers, whatever the
 // layout; who reads the checkpoint gets the numbers that training used; a run goes on from its base
-// as it is, also under another job; and random bytes stand for a base that nothing gives.
+// as it is, also under another job; and random bytes stand for a base that nothing gives. The same
+// for the experts of a mixture; an adapter that was trained beside experts as numbers is refused.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -9,6 +10,7 @@
 #include "models/program/nf4.h"
 #include "tests/models/hf/files.h"
 #include "tests/train/step/run_job.h"
+#include "train/checkpoint/save.h"
 #include "train/config/resolve_model.h"
 #include "train/hf/export.h"
 #include "train/step/memory_limit.h"
@@ -33,6 +35,12 @@ class Nf4Jobs : public ::testing::Test {
     fields["ffn"] = 256;
     fields["head_dim"] = 32;
     job.batch.global = 4;
+    if (!mixture_) return job;
+    job.model.architecture->family = "qwen3_moe";
+    fields.erase("ffn");
+    for (const auto& [name, value] : {std::pair("experts", 4), {"top_k", 2}, {"expert_ffn", 192}}) {
+      fields[absl::StrCat("moe.", name)] = value;
+    }
     return job;
   }
   // A model of which a step has made every weight another one.
@@ -53,6 +61,7 @@ class Nf4Jobs : public ::testing::Test {
   }
 
   const std::string scratch_ = EmptyDirectory("nf4");
+  bool mixture_ = false;
 };
 
 template <typename T>
@@ -154,6 +163,116 @@ TEST_F(Nf4Jobs, ARunGoesOnFromItsBaseAsItIs) {
     ExpectSame(PartsOf(Newest(next.checkpoint->directory), name, shape),
                PartsOf(Newest(whole.checkpoint->directory), name, shape));
   }
+}
+
+class Nf4ExpertsJobs : public Nf4Jobs {
+ protected:
+  Nf4ExpertsJobs() { mixture_ = true; }
+  JobConfig AdaptedExperts(const std::string& name, const std::string& base) const {
+    JobConfig job = Adapted(name, base);
+    job.adapter->lora->targets = {"all-linear", "*.experts.*"};
+    return job;
+  }
+};
+
+// Matrices of 384 blocks, which are two groups.
+const std::map<std::string, Shape> kExpertWeights = {
+    {"model.layers.0.mlp.experts.3.gate_proj.weight", {192, 128}},
+    {"model.layers.1.mlp.experts.2.up_proj.weight", {192, 128}},
+    {"model.layers.1.mlp.experts.1.down_proj.weight", {128, 192}}};
+
+TEST_F(Nf4ExpertsJobs, TheBaseIsThatOfItsNumbersInEveryLayout) {
+  const std::string base = Base();
+  const JobConfig one = AdaptedExperts("one", base);
+  ASSERT_TRUE(RunJob(one)[0].status.ok());
+  JobConfig divided = AdaptedExperts("divided", base);
+  divided.parallelism.tensor = divided.parallelism.expert = 2;
+  divided.parallelism.zero = Zero::kFull;
+  JobConfig stages = AdaptedExperts("stages", base);
+  stages.parallelism.pipeline = stages.parallelism.expert = 2;
+  for (const JobConfig& job : {divided, stages}) {
+    for (const RankRun& run : RunJob(job, {.ranks = 4})) ASSERT_TRUE(run.status.ok()) << run.status;
+  }
+  for (const auto& [name, shape] : kExpertWeights) {
+    SCOPED_TRACE(name);
+    const absl::StatusOr<Nf4Tensor> want = QuantizeNf4(Load<float>(Newest(base), name, shape));
+    ASSERT_TRUE(want.ok()) << want.status();
+    for (const JobConfig& job : {one, divided, stages}) {
+      const Checkpoint checkpoint = Newest(job.checkpoint->directory);
+      ExpectSame(PartsOf(checkpoint, name, shape), *want);
+      EXPECT_EQ(checkpoint.base()->Find(name, TensorKind::kParameter), nullptr);
+      std::vector<float> numbers(size_t(shape.elements()));
+      DequantizeNf4({want->codes, want->scales, want->groups, 0}, numbers);
+      for (float& x : numbers) x = float(bf16(x));
+      EXPECT_EQ(Load<float>(checkpoint, name, shape), numbers);
+    }
+  }
+  const auto merged =
+      ExportHf(Newest(one.checkpoint->directory), {.to = scratch_ + "/merged", .merge = true});
+  EXPECT_TRUE(merged.ok()) << merged.status();
+}
+
+TEST_F(Nf4ExpertsJobs, ARunGoesOnFromItsBaseAsItIs) {
+  const std::string base = Base();
+  JobConfig whole = AdaptedExperts("whole", base);
+  whole.steps = 4;
+  ASSERT_TRUE(RunJob(whole)[0].status.ok());
+  JobConfig stopped = AdaptedExperts("stopped", base);
+  stopped.steps = 4;
+  RunOptions options;
+  options.stop = [](int, int64_t finished) { return finished >= 2; };
+  ASSERT_TRUE(RunJob(stopped, options)[0].status.ok());
+  std::filesystem::remove_all(base);
+  const RankRun rest = RunJob(stopped, {.epoch = 2, .resume = true})[0];
+  ASSERT_TRUE(rest.status.ok()) << rest.status;
+  EXPECT_EQ(NewestDigest(stopped.checkpoint->directory), NewestDigest(whole.checkpoint->directory));
+
+  JobConfig next = AdaptedExperts("next", whole.checkpoint->directory);
+  next.parallelism.expert = 2;
+  for (const RankRun& run : RunJob(next, {.ranks = 2})) ASSERT_TRUE(run.status.ok()) << run.status;
+  for (const auto& [name, shape] : kExpertWeights) {
+    ExpectSame(PartsOf(Newest(next.checkpoint->directory), name, shape),
+               PartsOf(Newest(whole.checkpoint->directory), name, shape));
+  }
+}
+
+// As the first programs with NF4 wrote it.
+TEST_F(Nf4ExpertsJobs, AnAdapterBesideExpertsAsNumbersIsRefused) {
+  const JobConfig job = Adapted("now", Base());
+  ASSERT_TRUE(RunJob(job)[0].status.ok());
+  RunState state = Newest(job.checkpoint->directory).state(), of_base = state;
+  of_base.base.reset();
+  of_base.adapter.reset();
+  const std::string earlier = scratch_ + "/earlier";
+  std::filesystem::create_directories(earlier);
+  const auto& [name, shape] = *kExpertWeights.begin();
+  const std::vector<bf16> numbers(size_t(shape.elements()));
+  const SourceBox weight{name,  TensorKind::kParameter, DType::kBF16,
+                         shape, WholeBox(shape),        numbers.data()};
+  const auto write = [](const std::string& to, const SourceBox& box) {
+    auto written = WriteRank(to, 0, {&box, 1}, LocalStorage());
+    CHECK(written.ok()) << written.status();
+    return *std::move(written);
+  };
+  ASSERT_TRUE(BeginBase(earlier, state.epoch, LocalStorage()).ok());
+  const auto reference =
+      CommitBase(earlier, of_base, write(BasePath(earlier, state.epoch), weight), LocalStorage());
+  ASSERT_TRUE(reference.ok()) << reference.status();
+  state.base = *reference;
+  const std::vector<float> values(2 * 128);
+  const SourceBox down{"model.layers.0.self_attn.q_proj.lora_A.weight",
+                       TensorKind::kParameter,
+                       DType::kF32,
+                       {2, 128},
+                       WholeBox({2, 128}),
+                       values.data()};
+  ASSERT_TRUE(BeginCheckpoint(earlier, state.epoch, state.step, LocalStorage()).ok());
+  const std::string path = CheckpointPath(earlier, state.epoch, state.step);
+  ASSERT_TRUE(CommitCheckpoint(earlier, state, write(path, down), LocalStorage()).ok());
+  const std::string message(RunJob(Adapted("next", earlier))[0].status.message());
+  EXPECT_THAT(message, HasSubstr(absl::StrCat("wanted an adapter that was trained beside ", name,
+                                              " in NF4, found that its base has this weight as it "
+                                              "is computed; `trainyard export --merge`")));
 }
 
 TEST_F(Nf4Jobs, IsAdvisedWhereTheBaseDoesNotFit) {

@@ -57,7 +57,7 @@ INSTANTIATE_TEST_SUITE_P(Nf4, FrozenLayoutsTest, ::testing::ValuesIn([] {
                            const auto add = [&](const std::vector<LayoutCase>& more) {
                              cases.insert(cases.end(), more.begin(), more.end());
                            };
-                           add(Nf4Layouts("qwen3_moe", 8, getenv("TMP_STRIDE") ? 11 : 23));
+                           add(Nf4Layouts("qwen3_moe", 8, 23));
                            for (const char* family : {"gpt3", "qwen2", "mixtral", "gpt_oss"}) {
                              add(Nf4Layouts(family, 8, 47));
                            }

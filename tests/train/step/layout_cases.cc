@@ -352,7 +352,6 @@ std::vector<LayoutCase> Nf4Layouts(const std::string& model, int64_t max_ranks, 
     c.frozen = absl::StrCat("base_in_nf4", lora.dora    ? "_with_magnitudes"
                                            : of_experts ? "_and_adapted_experts"
                                                         : "");
-    if (getenv("TMP_PLAIN")) lora.base = LoraBase::kAsComputed;
     c.job.adapter = AdapterConfig{.lora = lora};
   }
   return cases;

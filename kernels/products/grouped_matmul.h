@@ -65,7 +65,9 @@ struct GroupedMatMulWeightGradientArgs {
   ConstTensor x_scales = {};   // [G]    dtype of dy_scales; there if those are
 };
 
-inline bool IsInNf4(const GroupedMatMulForwardArgs& args) { return args.weight.dtype == DType::kU8; }
+inline bool IsInNf4(const GroupedMatMulForwardArgs& args) {
+  return args.weight.dtype == DType::kU8;
+}
 inline bool IsInNf4(const GroupedMatMulInputGradientArgs& args) {
   return args.weight.dtype == DType::kU8;
 }
@@ -80,8 +82,8 @@ inline void ExpectGroups(const ConstTensor& in, const ConstTensor& out, const Co
   ExpectMatrix("grouped_matmul outputs", out, in.dtype, in.shape.rows(), n);
   ExpectElements("grouped_matmul offsets", offsets, DType::kI32, g + 1);
   CHECK(k % per_element == 0 && weight.shape == Shape({g, n, k / per_element}))
-      << "grouped_matmul weight: wanted [" << g << ", " << n << ", " << k / per_element
-      << "], got " << weight.dtype << ' ' << weight.shape;
+      << "grouped_matmul weight: wanted [" << g << ", " << n << ", " << k / per_element << "], got "
+      << weight.dtype << ' ' << weight.shape;
   ExpectData("grouped_matmul weight", weight);
 }
 

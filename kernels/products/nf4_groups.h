@@ -46,11 +46,13 @@ struct Nf4NumbersOfGroups {
 
 // Makes all parts, of at most `most`: several groups with all columns, or one. The columns of a
 // part are a multiple of 64. `memory` has room for most.groups x most.columns x summed() numbers of
-// `dtype`. Calls dequantize(DequantizeNf4Args) and then multiply(Nf4NumbersOfGroups) for each part.
+// its dtype. Calls dequantize(DequantizeNf4Args), and then multiply(Nf4NumbersOfGroups), for each
+// part.
 template <typename Dequantize, typename Multiply>
-void MultiplyNf4Groups(const Nf4GroupWeights& of, const Nf4GroupPart& most, DType dtype,
-                       void* memory, const Dequantize& dequantize, const Multiply& multiply) {
+void MultiplyNf4Groups(const Nf4GroupWeights& of, const Nf4GroupPart& most, const Tensor& memory,
+                       const Dequantize& dequantize, const Multiply& multiply) {
   CHECK(most.groups == 1 || most.columns == of.columns()) << "columns of several groups";
+  CHECK(memory.elements() >= most.groups * most.columns * of.summed()) << memory.shape;
   const int64_t bytes = of.inputs() / kNf4PerByte, blocks = of.inputs() / kNf4Block;
   const int64_t of_tensor = of.groups.shape.back() / of.tensors;
   for (int64_t g = 0; g < of.count(); g += most.groups) {
@@ -66,15 +68,16 @@ void MultiplyNf4Groups(const Nf4GroupWeights& of, const Nf4GroupPart& most, DTyp
           .groups = {of.groups.data, DType::kF32, {of.count() * of.tensors, of_tensor}},
           .first_block = 0,
           .row_blocks = blocks,
-          .y = Tensor{{memory, dtype, {rows, width}}},
+          .y = Tensor{{memory.data, memory.dtype, {rows, width}}},
           .column = of.forward ? 0 : begin,
           .tensor_rows = of.outputs() / of.tensors,
           .row = row});
-      multiply(Nf4NumbersOfGroups{.first = g,
-                                  .groups = count,
-                                  .begin = begin,
-                                  .columns = columns,
-                                  .numbers = {memory, dtype, {count, rows / count, width}}});
+      multiply(
+          Nf4NumbersOfGroups{.first = g,
+                             .groups = count,
+                             .begin = begin,
+                             .columns = columns,
+                             .numbers = {memory.data, memory.dtype, {count, rows / count, width}}});
     }
   }
 }

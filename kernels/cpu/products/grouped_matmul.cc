@@ -103,8 +103,8 @@ std::vector<Nf4Run> RunsOf(const Args& args) {
 
 // The product with the weight of group g, which is in NF4.
 template <typename Args>
-void MultiplyNf4(Exec& exec, MatMulArgs product, const Args& args,
-                 const std::vector<Nf4Run>& runs, int64_t g) {
+void MultiplyNf4(Exec& exec, MatMulArgs product, const Args& args, const std::vector<Nf4Run>& runs,
+                 int64_t g) {
   product.nf4_scales = Matrix(args.nf4_scales, g);
   product.nf4_groups = RowsOf(args.nf4_groups, g, 1);
   product.nf4_runs = runs;

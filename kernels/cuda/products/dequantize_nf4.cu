@@ -101,20 +101,20 @@ void DequantizeNf4(Exec& exec, const DequantizeNf4Args& args) {
       << "dequantize_nf4: an operand is not aligned";
   DispatchFloat(args.y.dtype, [&](auto scalar) {
     using T = decltype(scalar);
-    const Operands<T> of = {.codes = static_cast<const uint32_t*>(args.codes.data),
-                            .scales = args.scales.as<uint8_t>(),
-                            .groups = args.groups.as<float>(),
-                            .y = args.y.as<T>(),
-                            .count = int(count),
-                            .blocks = int(args.y.shape.back() / kNf4Block),
-                            .stored = int(args.scales.shape.back()),
-                            .skipped = int(args.column / kNf4Block),
-                            .mean = int(args.groups.shape.back() - 1),
-                            .row = int(args.row),
-                            .tensor_rows = int(args.tensor_rows > 0 ? args.tensor_rows
-                                                                    : args.y.shape.rows()),
-                            .first_block = args.first_block,
-                            .row_blocks = args.row_blocks};
+    const Operands<T> of = {
+        .codes = static_cast<const uint32_t*>(args.codes.data),
+        .scales = args.scales.as<uint8_t>(),
+        .groups = args.groups.as<float>(),
+        .y = args.y.as<T>(),
+        .count = int(count),
+        .blocks = int(args.y.shape.back() / kNf4Block),
+        .stored = int(args.scales.shape.back()),
+        .skipped = int(args.column / kNf4Block),
+        .mean = int(args.groups.shape.back() - 1),
+        .row = int(args.row),
+        .tensor_rows = int(args.tensor_rows > 0 ? args.tensor_rows : args.y.shape.rows()),
+        .first_block = args.first_block,
+        .row_blocks = args.row_blocks};
     const int64_t blocks = std::min(CeilDiv(count, kThreads), kMaxBlocks);
     Launch(exec, {blocks, kThreads}, DequantizeKernel<T>, of, kTables);
   });

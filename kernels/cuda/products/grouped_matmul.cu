@@ -164,15 +164,13 @@ void RunWeights(Exec& exec, const Groups& groups, const Weights<T>& weights) {
 template <Order kWeight, typename T>
 void RunRowsInNf4(Exec& exec, const Nf4GroupWeights& weights, const Groups& groups,
                   const Rows<T>& all) {
-  const Nf4GroupPart most = Nf4GroupsOnGpu({.rows = groups.bound,
-                                            .groups = groups.groups,
-                                            .columns = all.columns,
-                                            .summed = all.depth},
-                                           sizeof(T));
-  T* const numbers = ScratchOf<T>(exec, most.groups * most.columns * all.depth);
+  const Nf4GroupPart most = Nf4GroupsOnGpu(
+      {.rows = groups.bound, .groups = groups.groups, .columns = all.columns, .summed = all.depth},
+      sizeof(T));
+  const int64_t elements = most.groups * most.columns * all.depth;
+  const Tensor numbers{{ScratchOf<T>(exec, elements), DTypeOf<T>::value, {elements}}};
   MultiplyNf4Groups(
-      weights, most, DTypeOf<T>::value, numbers,
-      [&](const DequantizeNf4Args& args) { DequantizeNf4(exec, args); },
+      weights, most, numbers, [&](const DequantizeNf4Args& args) { DequantizeNf4(exec, args); },
       [&](const Nf4NumbersOfGroups& part) {
         Groups some = groups;
         some.offsets += part.first;

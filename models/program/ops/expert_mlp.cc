@@ -258,7 +258,6 @@ Call ExpertMlpOp::Bind(const Binder& binder, const Instance& instance) const {
       rounder(Rounded::kFirstWeight, in(kGateUp), out(kRoundedGateUp), {}, prepare);
   ScaledOperand down = rounder(Rounded::kSecondWeight, in(kDown), out(kRoundedDown), {}, prepare);
   gate_up.nf4 = Nf4Of(in(kGateUpScales), in(kGateUpGroups), form_.up_matrices());
-  down.nf4 = Nf4Of(in(kDownScales), in(kDownGroups), 1);
   const Arrival arrival{.x = in(kX),
                         .rows = out(kRows),
                         .weights = in(kWeights),
@@ -281,7 +280,7 @@ Call ExpertMlpOp::Bind(const Binder& binder, const Instance& instance) const {
                   .b_scales = down.scales,
                   .offsets = dispatch->offsets(),
                   .out = result,
-                  .nf4 = down.nf4};
+                  .nf4 = Nf4Of(in(kDownScales), in(kDownGroups), 1)};
   if (form_.bias) product.epilogue = {.bias = in(kDownBias), .bias_factor = row_weights};
   round.push_back(BindProduct(binder, product));
   if (second_adapter.valid()) second_adapter.AddOutputs(binder, result, round);

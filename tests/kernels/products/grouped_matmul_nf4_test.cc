@@ -21,7 +21,7 @@ struct Packed {
   int64_t count, tensors, outputs, inputs;
   Array<uint8_t> codes = Bytes({count, outputs, inputs / kNf4PerByte}, 1);
   Array<uint8_t> scales = Bytes({count, outputs, inputs / kNf4Block}, 2);
-  Array<float> groups = Normal<float>({count, tensors * of_tensor()}, 3);
+  Array<float> groups = Normal<float>({count, tensors* of_tensor()}, 3);
 
   int64_t rows() const { return outputs / tensors; }  // Of a tensor.
   int64_t of_tensor() const {
@@ -36,7 +36,8 @@ struct Packed {
     for (int64_t i = 0; i < count * tensors; ++i) {
       const int64_t row = i * rows();
       Call(DequantizeNf4Args{
-          .codes = {all_codes.as<uint8_t>() + row * inputs / kNf4PerByte, DType::kU8,
+          .codes = {all_codes.as<uint8_t>() + row * inputs / kNf4PerByte,
+                    DType::kU8,
                     {rows(), inputs / kNf4PerByte}},
           .scales = {all_scales.as<uint8_t>() + row * blocks, DType::kU8, {rows(), blocks}},
           .groups = {all_groups.as<float>() + i * of_tensor(), DType::kF32, {of_tensor()}},
@@ -83,8 +84,8 @@ Args InNf4(Args args, const Packed& of) {
 template <typename T>
 void ExpectAreTheProductsWithNumbers(const Packed& of, const std::vector<int32_t>& offsets,
                                      int64_t bound) {
-  SCOPED_TRACE(::testing::Message() << of.count << " of " << of.outputs << 'x' << of.inputs << ' '
-                                    << DTypeOf<T>::value);
+  SCOPED_TRACE(::testing::Message()
+               << of.count << " of " << of.outputs << 'x' << of.inputs << ' ' << DTypeOf<T>::value);
   Products<T> want = ProductsOf<T>(of, offsets, bound), got = want;
   for (const Write write : {Write::kOverwrite, Write::kAdd}) {
     Call(want.Forward(write));
@@ -142,7 +143,7 @@ std::vector<double> InParts(const Args& args, const Tensor& out, const ConstTens
   const int64_t wide = of.columns(), depth = of.summed();
   std::vector<double> result(out.as<double>(), out.as<double>() + out.elements());
   MultiplyNf4Groups(
-      of, most, DType::kF64, numbers.data(),
+      of, most, Tensor{{numbers.data(), DType::kF64, {int64_t(numbers.size())}}},
       [&](const DequantizeNf4Args& part) { Call(part); },
       [&](const Nf4NumbersOfGroups& part) {
         const double* const w = part.numbers.template as<double>();
@@ -190,7 +191,7 @@ TEST(GroupedMatMulNf4DeathTest, NamesTheArgumentOfWrongShape) {
   EXPECT_DEATH(Call(args), "NF4 is tensors of whole blocks of 64, got 5 of 96 outputs and 128");
   args.nf4_tensors = 2;
   args.nf4_scales = of.codes;
-  EXPECT_DEATH(Call(args), "grouped_matmul nf4_scales: wanted u8 \\[192, 2\\], got u8 \\[2, 96, 64");
+  EXPECT_DEATH(Call(args), "grouped_matmul nf4_scales: wanted u8 \\[192, 2\\], got u8 \\[2, 96");
   args.nf4_scales = of.scales;
   const auto numbers = Zeros<float>({2});
   args.x_scales = args.weight_scales = numbers;

@@ -1,7 +1,8 @@
 // Proves jobs whose base is in NF4, in bf16: the base has the parts of its numbers, whatever the
 // layout; who reads the checkpoint gets the numbers that training used; a run goes on from its base
 // as it is, also under another job; and random bytes stand for a base that nothing gives. The same
-// for the experts of a mixture; an adapter that was trained beside experts as numbers is refused.
+// for the experts of a mixture; an adapter that was trained beside experts as numbers is refused. In
+// f64, each family with experts has the loss and the gradient that the numbers of its base give.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -274,6 +275,89 @@ TEST_F(Nf4ExpertsJobs, AnAdapterBesideExpertsAsNumbersIsRefused) {
                                               " in NF4, found that its base has this weight as it "
                                               "is computed; `trainyard export --merge`")));
 }
+
+struct MixtureCase {
+  const char* family;
+  GivenFields fields;  // Besides those of all; "ffn" and "layers" are for those that have them.
+  std::vector<std::string> lacks;
+  friend void PrintTo(const MixtureCase& c, std::ostream* out) { *out << c.family; }
+};
+
+const MixtureCase kMixtures[] = {{"mixtral", {}, {"ffn"}},
+                                 {"qwen3_moe", {}, {"ffn"}},
+                                 {"gpt_oss", {}, {"ffn"}},
+                                 {"deepseek_v3",
+                                  {{"dense_layers", 1},
+                                   {"q_lora_rank", 64},
+                                   {"kv_lora_rank", 64},
+                                   {"qk_nope_head_dim", 32},
+                                   {"qk_rope_head_dim", 32},
+                                   {"v_head_dim", 32}},
+                                  {"kv_heads", "head_dim"}},
+                                 {"nemotron_h",
+                                  {{"hybrid_pattern", std::string("ME*-")},
+                                   {"mamba_heads", 4},
+                                   {"mamba_head_dim", 32},
+                                   {"mamba_groups", 2},
+                                   {"mamba_state", 16},
+                                   {"moe_latent", 64},
+                                   {"moe.shared_experts", 1},
+                                   {"moe.shared_ffn", 64}},
+                                  {"layers"}}};
+
+class Nf4Mixtures : public Nf4ExpertsJobs, public ::testing::WithParamInterface<MixtureCase> {
+ protected:
+  // A step of rate 0.
+  JobConfig OfFamily(const std::string& name) const {
+    JobConfig job = Nf4Jobs::Job(name);
+    job.model.architecture->family = GetParam().family;
+    auto& fields = job.model.architecture->fields;
+    fields["ffn"] = 256;
+    for (const auto& [field, value] : GetParam().fields) fields[field] = value;
+    for (const std::string& field : GetParam().lacks) fields.erase(field);
+    job.optimizer.options["learning_rate"] = 0;
+    job.steps = 1;
+    return job;
+  }
+};
+
+// The merged model has the numbers, because the adapters still add nothing.
+TEST_P(Nf4Mixtures, TheFirstStepIsThatBesideTheNumbers) {
+  const JobConfig base = OfFamily("base");
+  ASSERT_TRUE(RunJob(base)[0].status.ok());
+  JobConfig in_nf4 = OfFamily("in_nf4");
+  in_nf4.init_from = base.checkpoint->directory;
+  in_nf4.adapter = AdapterConfig{
+      .lora =
+          LoraConfig{.rank = 2, .targets = {"all-linear", "*.experts.*"}, .base = LoraBase::kNf4}};
+  const RankRun got = RunJob(in_nf4)[0];
+  ASSERT_TRUE(got.status.ok()) << got.status;
+  const std::string merged = scratch_ + "/merged";
+  const auto exported = ExportHf(Newest(in_nf4.checkpoint->directory),
+                                 {.to = merged, .dtype = HfDType::kF64, .merge = true});
+  ASSERT_TRUE(exported.ok()) << exported.status();
+
+  JobConfig beside = in_nf4;
+  beside.init_from = "";
+  beside.model.import_path = merged;
+  beside.checkpoint->directory = scratch_ + "/beside";
+  beside.adapter->lora->base = LoraBase::kAsComputed;
+  const RankRun want = RunJob(beside)[0];
+  ASSERT_TRUE(want.status.ok()) << want.status;
+  EXPECT_NEAR(got.records[0].loss, want.records[0].loss, 1e-12);
+  EXPECT_NEAR(got.records[0].grad_norm / want.records[0].grad_norm, 1, 1e-10);
+
+  // The base itself has others.
+  beside.model.import_path = "";
+  beside.init_from = base.checkpoint->directory;
+  beside.checkpoint->directory = scratch_ + "/whole";
+  const RankRun whole = RunJob(beside)[0];
+  ASSERT_TRUE(whole.status.ok()) << whole.status;
+  EXPECT_GT(std::abs(whole.records[0].loss - want.records[0].loss), 1e-9);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Nf4Mixtures, ::testing::ValuesIn(kMixtures),
+                         [](const auto& info) { return std::string(info.param.family); });
 
 TEST_F(Nf4Jobs, IsAdvisedWhereTheBaseDoesNotFit) {
   const auto advice = [](const JobConfig& job) {

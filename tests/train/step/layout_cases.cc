@@ -337,7 +337,11 @@ std::vector<LayoutCase> Nf4Layouts(const std::string& model, int64_t max_ranks, 
     decoder.hidden = 128;
     decoder.head_dim = 32;  // Two heads of each tensor rank are a block.
     if (decoder.ffn > 0) decoder.ffn = 192 * tensor;
-    if (decoder.moe) decoder.moe->expert_ffn = 64;
+    if (decoder.moe) {
+      decoder.moe->expert_ffn = 64;
+      // Six steps at 0.01 amplify the rounding of the first one (1e-15) a million times.
+      c.learning_rate = 1e-3;
+    }
     if (decoder.moe && decoder.moe->shared_experts > 0) decoder.moe->shared_ffn = 64 * tensor;
     LoraConfig lora = {.rank = 2, .alpha = 3, .base = LoraBase::kNf4};
     // Of a mixture, half of the cases have adapters of experts, which have no magnitudes.

@@ -8,7 +8,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/device/narrow.h"
+#include "kernels/device/nf4_operand.h"
 #include "kernels/products/matmul.h"
+#include "models/program/nf4.h"
 #include "models/program/op.h"
 
 namespace trainyard::bench {
@@ -170,6 +172,28 @@ double Nf4Seconds(const GpuRates& gpu, const MatMulShape& shape) {
   return seconds - kNextKernel;
 }
 
+// What weights of experts in NF4 cost an op besides its products: each number is written once and
+// read once more, as if both went to memory, and each part has two more kernels.
+double Nf4ExpertsSeconds(const GpuRates& gpu, const Program& program, const Instance& instance) {
+  constexpr int64_t kBytes = 2;
+  double seconds = 0;
+  for (const Value input : instance.inputs) {
+    const ValueInfo& codes = program.info(input);
+    if (!absl::EndsWith(codes.name, kNf4Codes)) continue;
+    const Shape& shape = codes.shape;
+    const double numbers = double(shape.elements() * kNf4PerByte);
+    const Nf4GroupPart part = Nf4GroupsOnGpu({.rows = shape[0],
+                                              .groups = shape[0],
+                                              .columns = shape[1],
+                                              .summed = shape[2] * kNf4PerByte},
+                                             kBytes);
+    const double of_part = double(part.groups * part.columns * shape[2] * kNf4PerByte);
+    seconds +=
+        2 * double(kBytes) * numbers / gpu.memory + 2 * kNextKernel * std::ceil(numbers / of_part);
+  }
+  return seconds;
+}
+
 }  // namespace
 
 absl::StatusOr<GpuRates> RatesOf(const std::string& gpu) {
@@ -198,8 +222,9 @@ OpPrediction Predict(const GpuRates& gpu, const Program& program, const Instance
   if (absl::StartsWith(name, "expert_mlp")) {
     // Room for twice the rows is among the operands: what is there is written and read once.
     const double host = instance.op->is_capturable() ? 0 : kHostLooks;
-    return {Part::kExperts,
-            host + cost.flops / (kGroupedShare * gpu.products) + MemorySeconds(gpu, cost.bytes)};
+    return {Part::kExperts, host + cost.flops / (kGroupedShare * gpu.products) +
+                                MemorySeconds(gpu, cost.bytes) +
+                                Nf4ExpertsSeconds(gpu, program, instance)};
   }
   if (absl::StartsWith(name, "state_scan") || absl::StartsWith(name, "state_ends")) {
     return {Part::kMemory, ScanSeconds(gpu, program, instance, cost)};

@@ -135,7 +135,7 @@ void AddOptions(CLI::App& app, StepCase& step) {
       ->check(CLI::IsMember(std::vector<std::string>{"F32", kCompact}));
   app.add_option("--lora", step.lora, "The rank of adapters: they alone are trained")
       ->check(CLI::Range(int64_t{1}, kMaxLoraRank));
-  app.add_flag("--nf4", step.nf4, "With --lora: the base's linear layers are in NF4");
+  app.add_flag("--nf4", step.nf4, "With --lora: the base's linear layers and experts are in NF4");
   app.add_option("--deterministic", step.deterministic, "As a job's `deterministic`");
   app.add_flag("--packed", step.packed, "Sequences hold documents, which see only themselves");
 }

@@ -112,6 +112,11 @@ absl::Status RunExport(const Context& context) {
   ASSIGN_OR_RETURN(const Exported exported, ExportHf(checkpoint, options));
   Output& output = context.output;
   if (of_adapter) NoteBase(base, output);
+  if (exported.experts_in_nf4) {
+    output.Note(
+        "the adapter was trained beside experts in NF4, which bitsandbytes leaves as they are in "
+        "transformers 5: the adapter finds other numbers there; --merge has those of the training");
+  }
   for (const std::string& path : exported.left) output.Note(AdviceOnLeft(path));
   if (output.format() == Format::kTable) {
     Print(exported, options, output);

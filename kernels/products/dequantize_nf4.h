@@ -5,8 +5,10 @@
 //   y[n,k]   = value[code of (n, k)] * scale
 //
 // The rows may be a part of the tensor's rows, and a part of its columns. y may have some columns
-// of these rows, from `column` on. Letters: N rows, K columns of the part, C those of y, G groups
-// of the whole tensor. Deterministic; every backend has the same bits.
+// of these rows, from `column` on. The rows may also be those of a stack of tensors of one shape,
+// which follow one another. Each has its own groups and mean: n is then the row in its tensor.
+// Letters: N rows, K columns of the part, C those of y, G groups of a whole tensor, S tensors.
+// Deterministic; every backend has the same bits.
 
 #pragma once
 
@@ -20,11 +22,14 @@ namespace trainyard {
 struct DequantizeNf4Args {
   ConstTensor codes;    // [N, K / 2]  u8
   ConstTensor scales;   // [N, K / 64]  u8
-  ConstTensor groups;   // [G + 1]  f32: of the groups, and the mean
-  int64_t first_block;  // Of the first row.
+  ConstTensor groups;   // [S, G + 1]  f32: of each tensor the groups, and the mean
+  int64_t first_block;  // Of the first row; of the first one of each tensor of a stack.
   int64_t row_blocks;   // Blocks of a row of the whole tensor.
   Tensor y;             // [N, C]  f64 | f32 | bf16, out
   int64_t column = 0;   // The first column of y, in K. A multiple of 64.
+  // Of a stack: the rows of each tensor, and which row of the stack is the first one of the part.
+  int64_t tensor_rows = 0;  // 0: there is one tensor.
+  int64_t row = 0;
 };
 
 inline void Check(const DequantizeNf4Args& args) {
@@ -43,9 +48,15 @@ inline void Check(const DequantizeNf4Args& args) {
   CHECK(args.first_block >= 0 && args.row_blocks >= blocks)
       << "dequantize_nf4: " << blocks << " blocks of a row of " << args.row_blocks << ", from "
       << args.first_block;
-  const int64_t last = args.first_block + (n - 1) * args.row_blocks + blocks - 1;
+  const bool stack = args.tensor_rows > 0;
+  const int64_t tensors = stack ? args.groups.shape.rows() : 1;
+  const int64_t rows = stack ? args.tensor_rows : n;
+  CHECK(args.tensor_rows >= 0 && args.row >= 0 && args.row + n <= (stack ? tensors * rows : n))
+      << "dequantize_nf4: rows " << args.row << " to " << args.row + n << " of " << tensors
+      << " tensors of " << args.tensor_rows << " rows";
+  const int64_t last = args.first_block + (rows - 1) * args.row_blocks + blocks - 1;
   const int64_t groups = ExpectColumns("dequantize_nf4 groups", args.groups) - 1;
-  ExpectElements("dequantize_nf4 groups", args.groups, DType::kF32, groups + 1);
+  ExpectElements("dequantize_nf4 groups", args.groups, DType::kF32, tensors * (groups + 1));
   CHECK(last / kNf4Group < groups) << "dequantize_nf4 groups: wanted one for block " << last
                                    << ", got " << groups << " groups of " << kNf4Group;
 }

@@ -11,6 +11,12 @@
 // value times the scale of its group. The sum is multiplied by the scale of the first operand (x,
 // or dy), then by that of the other, and then added and rounded.
 //
+// The weights may be in NF4 (kernels/device/nf4.h), for forward and for the input gradient: those
+// of a group as S tensors of N / S rows, each with its own groups of blocks and mean. A part of
+// them at a time becomes numbers of the other operand's dtype: on a CPU that of some columns of one
+// group's product (nf4_parts.h), and on a GPU what Nf4GroupsOnGpu says (nf4_groups.h). The weights
+// are never whole in memory, and each sum is that of one product with the whole weight.
+//
 // Letters: R bound on the rows, G groups, K inputs, N outputs. The offsets are read when the kernel
 // runs. Rows outside the groups are neither read nor written. Offsets that fall or leave [0, R] are
 // a programmer error that names them. Sums are taken in f32 (f64 for f64). Deterministic for given
@@ -19,27 +25,34 @@
 #pragma once
 
 #include "kernels/device/expect.h"
+#include "kernels/device/nf4.h"
 
 namespace trainyard {
 
 struct GroupedMatMulForwardArgs {
   ConstTensor x;        // [R, K]     f64 | f32 | bf16
-  ConstTensor weight;   // [G, N, K]  dtype of x
+  ConstTensor weight;   // [G, N, K]  dtype of x; in NF4 the codes, u8 [G, N, K / 2]
   ConstTensor offsets;  // [G+1]      i32
   Tensor y;             // [R, N]     in/out, dtype of x
   Write write = Write::kOverwrite;
   ConstTensor x_scales = {};       // [G]    f32 (f64 when x is f64); absent when its data is null
   ConstTensor weight_scales = {};  // [G]    dtype of x_scales; there if those are
+  // If the weights are in NF4. Of each tensor the groups, of 256 blocks each, and then the mean.
+  ConstTensor nf4_scales = {};  // [G, N, K / 64]  u8
+  ConstTensor nf4_groups = {};  // [G, S (groups + 1)]  f32
+  int64_t nf4_tensors = 1;      // S
 };
 
 struct GroupedMatMulInputGradientArgs {
   ConstTensor dy;       // [R, N]     f64 | f32 | bf16
-  ConstTensor weight;   // [G, N, K]  dtype of dy
+  ConstTensor weight;   // [G, N, K]  dtype of dy; in NF4 the codes, u8 [G, N, K / 2]
   ConstTensor offsets;  // [G+1]      i32
   Tensor dx;            // [R, K]     in/out, dtype of dy
   Write write = Write::kOverwrite;
   ConstTensor dy_scales = {};      // [G]    f32 (f64 when dy is f64); absent when its data is null
   ConstTensor weight_scales = {};  // [G]    dtype of dy_scales; there if those are
+  ConstTensor nf4_scales = {}, nf4_groups = {};  // As above.
+  int64_t nf4_tensors = 1;
 };
 
 struct GroupedMatMulWeightGradientArgs {
@@ -52,18 +65,47 @@ struct GroupedMatMulWeightGradientArgs {
   ConstTensor x_scales = {};   // [G]    dtype of dy_scales; there if those are
 };
 
-// Checks [rows, outputs], [rows, inputs] and the weight between them.
+inline bool IsInNf4(const GroupedMatMulForwardArgs& args) {
+  return args.weight.dtype == DType::kU8;
+}
+inline bool IsInNf4(const GroupedMatMulInputGradientArgs& args) {
+  return args.weight.dtype == DType::kU8;
+}
+
+// Checks [rows, outputs], [rows, inputs] and the weight between them, of which an element has so
+// many numbers.
 inline void ExpectGroups(const ConstTensor& in, const ConstTensor& out, const ConstTensor& weight,
-                         const ConstTensor& offsets) {
+                         const ConstTensor& offsets, int64_t per_element = 1) {
   const int64_t k = ExpectColumns("grouped_matmul inputs", in);
   const int64_t n = ExpectColumns("grouped_matmul outputs", out), g = offsets.elements() - 1;
   ExpectFloat("grouped_matmul inputs", in);
   ExpectMatrix("grouped_matmul outputs", out, in.dtype, in.shape.rows(), n);
   ExpectElements("grouped_matmul offsets", offsets, DType::kI32, g + 1);
-  CHECK(weight.shape == Shape({g, n, k}))
-      << "grouped_matmul weight: wanted [" << g << ", " << n << ", " << k << "], got "
+  CHECK(k % per_element == 0 && weight.shape == Shape({g, n, k / per_element}))
+      << "grouped_matmul weight: wanted [" << g << ", " << n << ", " << k / per_element << "], got "
       << weight.dtype << ' ' << weight.shape;
   ExpectData("grouped_matmul weight", weight);
+}
+
+// Checks the weights of a product: numbers of the dtype `of_numbers`, or in NF4.
+template <typename Args>
+void ExpectWeights(const Args& args, const ConstTensor& in, const ConstTensor& out,
+                   DType of_numbers) {
+  if (!IsInNf4(args)) {
+    ExpectGroups(in, out, args.weight, args.offsets);
+    return ExpectDType("grouped_matmul weight", args.weight, {of_numbers});
+  }
+  const int64_t k = ExpectColumns("grouped_matmul inputs", in), s = args.nf4_tensors;
+  const int64_t n = ExpectColumns("grouped_matmul outputs", out);
+  CHECK(k % kNf4Block == 0 && s > 0 && n % s == 0)
+      << "grouped_matmul weight: NF4 is tensors of whole blocks of " << kNf4Block << ", got " << s
+      << " of " << n << " outputs and " << k << " inputs";
+  ExpectGroups(in, out, args.weight, args.offsets, kNf4PerByte);
+  CHECK(args.weight_scales.data == nullptr) << "grouped_matmul: scales of a weight in NF4";
+  const int64_t g = args.offsets.elements() - 1, blocks = n / s * (k / kNf4Block);
+  ExpectMatrix("grouped_matmul nf4_scales", args.nf4_scales, DType::kU8, g * n, k / kNf4Block);
+  ExpectMatrix("grouped_matmul nf4_groups", args.nf4_groups, DType::kF32, g,
+               s * ((blocks + kNf4Group - 1) / kNf4Group + 1));
 }
 
 // Checks that both operands have a scale for each group, or none has.
@@ -78,14 +120,12 @@ inline void ExpectScales(const ConstTensor& a_scales, const ConstTensor& b_scale
 }
 
 inline void Check(const GroupedMatMulForwardArgs& args) {
-  ExpectGroups(args.x, args.y, args.weight, args.offsets);
-  ExpectDType("grouped_matmul weight", args.weight, {args.x.dtype});
+  ExpectWeights(args, args.x, args.y, args.x.dtype);
   ExpectScales(args.x_scales, args.weight_scales, args.x.dtype, args.offsets);
 }
 
 inline void Check(const GroupedMatMulInputGradientArgs& args) {
-  ExpectGroups(args.dx, args.dy, args.weight, args.offsets);
-  ExpectDType("grouped_matmul weight", args.weight, {args.dy.dtype});
+  ExpectWeights(args, args.dx, args.dy, args.dy.dtype);
   ExpectScales(args.dy_scales, args.weight_scales, args.dy.dtype, args.offsets);
 }
 

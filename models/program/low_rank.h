@@ -24,7 +24,8 @@ struct LoraNumbers {
   double alpha = 0;
   bool rslora = false;
   bool dora = false;  // The norms of the adapted weight's rows are trained, too.
-  // The base's linear layers are in NF4 (nf4.h), and their numbers are rounded to this dtype.
+  // The base's linear layers and experts are in NF4 (nf4.h), and their numbers are rounded to this
+  // dtype.
   std::optional<DType> nf4 = {};
   // What the adapter's product is multiplied by: alpha / rank, or alpha / sqrt(rank) with rslora
   // (arXiv:2312.03732).
@@ -37,7 +38,7 @@ struct LowRank {
   double scale = 1;
   double dropout = 0;  // Of what a multiplies, in training: the probability that x[t,d] is dropped.
   bool magnitudes = false;  // The norms of the adapted weight's rows are trained, too.
-  bool nf4 = false;         // Frozen weights of linear layers are in NF4 (nf4.h).
+  bool nf4 = false;         // Frozen weights of linear layers and experts are in NF4 (nf4.h).
   // Whether the layer of this name, a target (TargetOf), has one. Null: all linear layers have one,
   // and no experts.
   std::function<bool(absl::string_view target)> adapts = nullptr;

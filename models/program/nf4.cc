@@ -56,7 +56,7 @@ Init InitOfGroups(const Init& weight) {
 int64_t Nf4GroupsOf(int64_t numbers) { return (numbers / kNf4Block + kNf4Group - 1) / kNf4Group; }
 
 Nf4Parts PartsInNf4(const ParameterSpec& weight) {
-  CHECK(weight.shape.rank() == 2 && weight.shape[1] % kNf4Block == 0 && !weight.stacked &&
+  CHECK(weight.shape.rank() == (weight.stacked ? 3 : 2) && weight.shape.back() % kNf4Block == 0 &&
         weight.padding == 0)
       << weight.name << ' ' << weight.shape << " in NF4";
   const auto part = [&](const char* ending, const Shape& shape, const Init& init,
@@ -65,16 +65,24 @@ Nf4Parts PartsInNf4(const ParameterSpec& weight) {
                          .shape = shape,
                          .init = init,
                          .decay = weight.decay,
+                         .stacked = weight.stacked,
                          .packed = packed};
   };
-  const int64_t out = weight.shape[0], in = weight.shape[1];
-  Nf4Parts parts = {
-      .codes = part(kNf4Codes, {out, in / kNf4PerByte}, Init::Bytes(),
-                    {.dtype = DType::kU8, .numbers = kNf4PerByte}),
-      .scales = part(kNf4Scales, {out, in / kNf4Block}, Init::Bytes(), {.dtype = DType::kU8}),
-      .groups = part(kNf4Groups, {Nf4GroupsOf(out * in) + 1}, InitOfGroups(weight.init),
-                     {.dtype = DType::kF32})};
+  // The shape of a part, of a tensor or of all stacked ones.
+  const auto of_all = [&](std::vector<int64_t> dims) {
+    if (weight.stacked) dims.insert(dims.begin(), weight.shape[0]);
+    return Shape(std::span<const int64_t>(dims));
+  };
+  const int last = weight.shape.rank() - 1;
+  const int64_t out = weight.shape[last - 1], in = weight.shape[last];
+  Nf4Parts parts = {.codes = part(kNf4Codes, of_all({out, in / kNf4PerByte}), Init::Bytes(),
+                                  {.dtype = DType::kU8, .numbers = kNf4PerByte}),
+                    .scales = part(kNf4Scales, of_all({out, in / kNf4Block}), Init::Bytes(),
+                                   {.dtype = DType::kU8}),
+                    .groups = part(kNf4Groups, of_all({Nf4GroupsOf(out * in) + 1}),
+                                   InitOfGroups(weight.init), {.dtype = DType::kF32})};
   parts.codes.shard = parts.scales.shard = weight.shard;
+  if (weight.stacked) parts.groups.shard = weight.shard;
   return parts;
 }
 

@@ -24,11 +24,13 @@ inline constexpr char kNf4Codes[] = ".nf4_codes";
 inline constexpr char kNf4Scales[] = ".nf4_scales";
 inline constexpr char kNf4Groups[] = ".nf4_groups";
 
-// The parts of a weight [out, in], whose rows are whole blocks.
+// The parts of a weight [out, in], whose rows are whole blocks. Those of a stacked weight [n, out,
+// in] are stacked, too: each of the n tensors has its own groups and mean.
 struct Nf4Parts {
   ParameterSpec codes;   // u8 [out, in / 2], divided as the weight is.
   ParameterSpec scales;  // u8 [out, in / 64], likewise.
-  ParameterSpec groups;  // f32 [groups + 1], on every rank: the groups, and the mean.
+  ParameterSpec groups;  // f32 [groups + 1]: the groups, and the mean. On every rank; those of a
+                         // stacked weight where their tensor is.
 };
 Nf4Parts PartsInNf4(const ParameterSpec& weight);
 

@@ -34,7 +34,10 @@ Call BindGrouped(const Binder& binder, const Product& p) {
                                                           .dx = p.out,
                                                           .write = p.write,
                                                           .dy_scales = p.a_scales.scales,
-                                                          .weight_scales = p.b_scales.scales});
+                                                          .weight_scales = p.b_scales.scales,
+                                                          .nf4_scales = p.nf4.scales,
+                                                          .nf4_groups = p.nf4.groups,
+                                                          .nf4_tensors = p.nf4.tensors});
     case ProductRole::kWeightGradient:
       return binder.Kernel(GroupedMatMulWeightGradientArgs{.dy = p.a,
                                                            .x = p.b,
@@ -50,7 +53,10 @@ Call BindGrouped(const Binder& binder, const Product& p) {
                                                         .y = p.out,
                                                         .write = p.write,
                                                         .x_scales = p.a_scales.scales,
-                                                        .weight_scales = p.b_scales.scales});
+                                                        .weight_scales = p.b_scales.scales,
+                                                        .nf4_scales = p.nf4.scales,
+                                                        .nf4_groups = p.nf4.groups,
+                                                        .nf4_tensors = p.nf4.tensors});
   if (!Has(p.epilogue.bias)) return product;
   Call bias = binder.Kernel(GroupedBiasForwardArgs{
       .bias = p.epilogue.bias, .w = p.epilogue.bias_factor, .offsets = p.offsets, .y = p.out});
@@ -100,7 +106,7 @@ void Check(const Product& p) {
   const bool in_nf4 = Has(p.nf4.scales);
   const bool of_columns = !p.a_columns.all() || !p.b_columns.all() || !p.out_columns.all();
   expect(!of_columns || !(grouped || scaled || gelu), "columns of an operand");
-  expect(!in_nf4 || !(grouped || scaled || gelu || weight_gradient), "a weight in NF4");
+  expect(!in_nf4 || !(scaled || gelu || weight_gradient), "a weight in NF4");
 }
 
 Call BindProduct(const Binder& binder, const Product& p) {

@@ -54,7 +54,7 @@ struct Product {
   Write write = Write::kOverwrite;
   // Columns of a, b and out that take part. All of them for groups and for operands in 8 bits.
   ColumnRange a_columns = {}, b_columns = {}, out_columns = {};
-  Nf4Operand nf4 = {};  // If b is the codes of a weight in NF4 (matmul.h).
+  Nf4Operand nf4 = {};  // If b is the codes of a weight in NF4 (matmul.h), or of groups' weights.
 };
 
 // CHECKs that a kernel computes this product. For example, none computes GELU of groups, or adds a

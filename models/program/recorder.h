@@ -73,7 +73,7 @@ class Recorder {
     return adapter_.adapts ? adapter_.adapts(TargetOf(AdaptedLayerOf(weight))) : !weight.stacked;
   }
 
-  // Whether a linear layer keeps this weight in NF4 (ops::Weight).
+  // Whether this weight of a linear layer or of experts is kept in NF4 (ops::Weight).
   bool IsInNf4(const ParameterSpec& weight) const { return adapter_.nf4 && Frozen(weight); }
 
   // The loss of models of text, of pairs of answers. None, unless it is set.

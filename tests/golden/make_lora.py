@@ -19,13 +19,13 @@ import safetensors.torch  # Before torch's types are replaced.
 import torch
 
 HERE = pathlib.Path(__file__).parent
-# The base of these cases, in NF4 (make_nf4.py): what bitsandbytes makes of the weights in f32, by name.
-NF4_BASE = "../nf4/base"
-NF4_CASES = {"llama_nf4", "llama_nf4_dora"}
+# The bases of some cases, in NF4 (make_nf4.py): what bitsandbytes makes of the weights in f32, by name.
+NF4_BASE, NF4_MOE = "../nf4/base", "../nf4/base_moe"
+NF4_CASES = {"llama_nf4": NF4_BASE, "llama_nf4_dora": NF4_BASE, "qwen3_moe_nf4": NF4_MOE}
 nf4_weights = {}
-if NF4_CASES & set(sys.argv[1:] or NF4_CASES):
+for nf4_case in set(NF4_CASES) & set(sys.argv[1:] or NF4_CASES):
     import make_nf4
-    nf4_weights = make_nf4.dequantized(HERE / "hf" / NF4_BASE)
+    nf4_weights[NF4_CASES[nf4_case]] = make_nf4.dequantized(HERE / "hf" / NF4_CASES[nf4_case])
 
 # What that code takes in f32 (norms, softmax, rotary tables, the routers' scores) is taken in f64 here.
 torch.float32 = torch.float = torch.float64
@@ -82,6 +82,7 @@ CASES = {
     "gpt_oss_dora": ("gpt_oss", {"r": 2, "lora_alpha": 4, "target_modules": ATTENTION, "use_dora": True}),
     "llama_nf4": (NF4_BASE, {"r": 3, "lora_alpha": 6, "target_modules": "all-linear"}),
     "llama_nf4_dora": (NF4_BASE, {"r": 2, "target_modules": "all-linear", "use_dora": True}),
+    "qwen3_moe_nf4": (NF4_MOE, {"r": 2, "lora_alpha": 3, "target_modules": ATTENTION, "target_parameters": EXPERTS}),
 }
 # Of these, the second step's clipped gradients are saved, too. In the first step, those of lora_A are zero.
 GRADIENTS = {"qwen3", "gemma3_dora", "nemotron_h_dora"}
@@ -145,14 +146,25 @@ class Dropout(torch.nn.Module):
         return x * torch.tensor(keeps).reshape(x.shape) / (1 - self.probability)
 
 
+def tensor_named(model, name):
+    """The tensor that has this name on the disk: a parameter, or a matrix of an expert, which memory has among all experts'."""
+    module, _, matrix = name.partition(".experts.")
+    if not matrix:
+        return model.get_parameter(name).data
+    expert, matrix = matrix.removesuffix(".weight").split(".")
+    if matrix == "down_proj":
+        return model.get_parameter(f"{module}.experts.down_proj").data[int(expert)]
+    gate, up = model.get_parameter(f"{module}.experts.gate_up_proj").data[int(expert)].chunk(2)
+    return gate if matrix == "gate_proj" else up
+
+
 def write(name, base, options):
     path = HERE / "lora" / name
     shutil.rmtree(path, ignore_errors=True)
     model = transformers.AutoModelForCausalLM.from_pretrained(HERE / "hf" / base, attn_implementation="eager",
                                                               dtype=torch.float64).eval()
-    if base == NF4_BASE:
-        for parameter_name, value in nf4_weights.items():
-            model.get_parameter(parameter_name).data.copy_(value)
+    for parameter_name, value in nf4_weights.get(base, {}).items():
+        tensor_named(model, parameter_name).copy_(value)
     assert model.dtype == torch.float64
     model.config._experts_implementation = "eager"
     model = peft.get_peft_model(model, peft.LoraConfig(**options, task_type="CAUSAL_LM"), autocast_adapter_dtype=False)

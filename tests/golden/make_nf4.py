@@ -3,6 +3,10 @@
   nf4/blocks.safetensors   for each case its numbers, codes, scales, groups (and, last, the scales' mean), and the numbers
                            that come back, in f32 and bf16
   nf4/base/                a tiny Llama of `transformers` in bf16, which make_lora.py fine-tunes (llama_nf4...)
+  nf4/base_moe/            a tiny Qwen3-MoE, likewise (qwen3_moe_nf4)
+
+Of experts, each matrix is a tensor of its own, as those of other layers are: as it lies on the disk. bitsandbytes leaves the
+experts of `transformers` 5, which are one parameter, alone.
 
 Scales are rounded by the code of bitsandbytes that all devices but CPUs follow, to the nearest of the map. Its library for
 CPUs looks scales up in a table, which rounds one in 700 the other way. torch adds up a mean in f32, in an order that depends
@@ -46,7 +50,7 @@ def quantized(numbers):
 
 
 def dequantized(path):
-    """The weights of a model's linear layers but the head, as they come back, by name."""
+    """The weights of a model's linear layers but the head, and of experts, as they come back, by the names on the disk."""
     tensors = safetensors.torch.load_file(path / "model.safetensors")
     return {name: quantized(value)["f32"] for name, value in tensors.items() if "_proj." in name}
 
@@ -96,16 +100,29 @@ def write_blocks():
     safetensors.torch.save_file(tensors, HERE / "nf4" / "blocks.safetensors")
 
 
-def write_base():
+def tensors_of(name, parameter):
+    """The tensors of a parameter that are quantised."""
+    if parameter.dim() == 2:
+        return [parameter] if "_proj." in name else []
+    return [matrix for expert in parameter for matrix in (expert.chunk(2) if "gate_up" in name else [expert])]
+
+
+SIZES = {"vocab_size": 13, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 16, "rms_norm_eps": 1e-5,
+         "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2,
+         "rope_parameters": {"rope_type": "default", "rope_theta": 100.0}}
+# A matrix of an expert has 128 blocks, which are one group.
+OF_EXPERTS = {"moe_intermediate_size": 128, "num_experts": 3, "num_experts_per_tok": 2, "norm_topk_prob": True,
+              "router_aux_loss_coef": 0.0, "pad_token_id": None, "use_sliding_window": False}
+
+
+def write_base(family="Llama", directory="base", **more):
     import transformers
-    path = HERE / "nf4" / "base"
+    path = HERE / "nf4" / directory
     shutil.rmtree(path, ignore_errors=True)
     torch.manual_seed(21)
-    config = transformers.LlamaConfig(
-        vocab_size=13, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=16, max_position_embeddings=16, rms_norm_eps=1e-5, tie_word_embeddings=False,
-        bos_token_id=1, eos_token_id=2, rope_parameters={"rope_type": "default", "rope_theta": 100.0})
-    model = transformers.LlamaForCausalLM(config)
+    config = getattr(transformers, f"{family}Config")(**SIZES, **more)
+    model = getattr(transformers, f"{family}ForCausalLM")(config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() == 1:
@@ -113,7 +130,8 @@ def write_base():
             while True:  # Larger than the initial weights, so that every layer matters.
                 parameter.copy_((torch.randn(parameter.shape) * 0.15).to(torch.bfloat16))
                 try:
-                    quantized(parameter.data) if "_proj." in name else None
+                    for tensor in tensors_of(name, parameter.data):
+                        quantized(tensor.contiguous())
                     break
                 except ValueError:
                     pass
@@ -125,3 +143,4 @@ def write_base():
 if __name__ == "__main__":
     write_blocks()
     write_base()
+    write_base("Qwen3Moe", "base_moe", **OF_EXPERTS)

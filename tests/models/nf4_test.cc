@@ -1,7 +1,7 @@
 // Proves weights in NF4: codes, scales, groups and numbers are to the bit what bitsandbytes makes
 // of the same numbers (make_nf4.py), of normal ones and of the worst ones. A program with a base in
-// NF4 has 4.127 bits for each number of its linear layers, multiplies by the codes, so that no
-// numbers have a place in memory, and counts the model's parameters as without.
+// NF4 has 4.127 bits for each number of its linear layers and experts, multiplies by the codes, so
+// that no numbers have a place in memory, and counts the model's parameters and FLOPs as without.
 #include "models/program/nf4.h"
 
 #include <cstring>
@@ -135,6 +135,23 @@ TEST(Nf4, PartsAreDividedAsTheWeight) {
   EXPECT_EQ(WeightInNf4("a.weight"), "");
 }
 
+// Each expert's matrix has its own groups and mean, which lie where the expert lies.
+TEST(Nf4, PartsOfExpertsAreDividedAsTheExperts) {
+  const ParameterSpec weight = {.name = "experts.*.up.weight",
+                                .shape = {6, 320, 128},
+                                .shard = Shard::Rows(kTensorAxes),
+                                .stacked = true};
+  const Nf4Parts parts = PartsInNf4(weight);
+  EXPECT_EQ(parts.codes.shape, Shape({6, 320, 64}));
+  EXPECT_EQ(parts.scales.shape, Shape({6, 320, 2}));
+  EXPECT_EQ(parts.groups.shape, Shape({6, 4})) << "640 blocks, and the mean";
+  for (const ParameterSpec& part : {parts.codes, parts.scales, parts.groups}) {
+    EXPECT_EQ(part.shard, weight.shard);
+    EXPECT_TRUE(part.stacked);
+    EXPECT_EQ(WeightInNf4(part.name), weight.name);
+  }
+}
+
 // Layers of whole blocks.
 ModelConfig WideLlama(int64_t layers) {
   ModelConfig config = TinyLlama();
@@ -251,6 +268,83 @@ TEST(Nf4Program, NoNumbersAreInMemory) {
   // workspace of its product.
   EXPECT_EQ(plan(true, false, true).workspace_bytes - plan(false, false, true).workspace_bytes,
             (size_t{64} << 20) + 2 * 512 * 128);
+}
+
+// A mixture whose experts have whole blocks.
+ModelConfig WideMoe(int64_t layers) {
+  ModelConfig config = TinyMoe();
+  DecoderConfig& decoder = AsDecoder(config);
+  decoder.layers = layers;
+  decoder.hidden = 128;
+  decoder.heads = 4;
+  decoder.kv_heads = 2;
+  decoder.head_dim = 32;
+  decoder.moe->expert_ffn = 192;
+  return config;
+}
+
+TEST(Nf4Experts, HaveFourBitsAndAnEighthForANumber) {
+  const ModelConfig config = WideMoe(2);
+  const Program plain = Record(config, false), packed = Record(config, true);
+  EXPECT_EQ(packed.num_parameters, plain.num_parameters);
+  const auto bytes = [](const Program& program) {
+    size_t sum = 0;
+    for (const ParameterStorage& storage : program.storages) {
+      const ParameterSpec& first = storage.parameters.front();
+      if (first.stacked && storage.frozen) sum += size_t(storage.flat.elements);
+    }
+    return sum;
+  };
+  // Of three matrices of 384 blocks, each of two groups with their mean.
+  const int64_t matrices = 2 * 3 * AsDecoder(config).moe->experts;
+  EXPECT_EQ(bytes(plain), size_t(matrices * 2 * 192 * 128));
+  EXPECT_EQ(bytes(packed), size_t(matrices * (192 * 128 / 2 + 384 + 4 * 3)));
+}
+
+// In forward, again if the layer is computed again, and in backward.
+TEST(Nf4Experts, ProductsReadTheCodes) {
+  for (const int64_t again : {0, 2}) {
+    const Program program = Record(WideMoe(2), true, {.blocks = again});
+    std::map<std::string, int> readers;
+    for (const Instance& instance : program.instances) {
+      if (instance.list == List::kInit) continue;
+      CheckOperands(instance);
+      for (const Value input : instance.inputs) {
+        const ValueInfo& info = program.info(input);
+        if (!absl::StrContains(info.name, ".experts.")) continue;
+        EXPECT_NE(info.dtype, DType::kBF16) << info;
+        readers[std::string(instance.op->name())] += absl::EndsWith(info.name, kNf4Codes);
+      }
+    }
+    EXPECT_EQ(readers["expert_mlp"], 4);
+    EXPECT_EQ(readers["expert_mlp_backward"], 4);
+    EXPECT_EQ(readers["expert_mlp_arrival"], again == 0 ? 0 : 2) << "the first product's";
+  }
+}
+
+TEST(Nf4Experts, CountTheSameProducts) {
+  const auto flops = [](bool nf4) {
+    const Program program = Record(WideMoe(2), nf4, {.blocks = 2});
+    double sum = 0;
+    for (const Instance& instance : program.instances) {
+      sum += instance.op->CostOf(program, instance).flops;
+    }
+    return sum;
+  };
+  EXPECT_EQ(flops(true), flops(false));
+}
+
+// No numbers have a place in the plan. A GPU makes those of all experts of one product here.
+TEST(Nf4Experts, NoNumbersAreInMemory) {
+  const ModelConfig config = WideMoe(3);
+  const auto plan = [&](bool nf4, bool gpu) {
+    return PlanMemory(Record(config, nf4), {.gpu = gpu});
+  };
+  EXPECT_EQ(plan(true, false).activation_bytes(), plan(false, false).activation_bytes());
+  const size_t numbers = 2 * size_t(AsDecoder(config).moe->experts) * 2 * 192 * 128;
+  const size_t of_linear = (size_t{64} << 20) + 2 * 256 * 128;  // Query, key and value.
+  EXPECT_EQ(plan(true, true).workspace_bytes - plan(false, true).workspace_bytes,
+            std::max(numbers, of_linear));
 }
 
 }  // namespace

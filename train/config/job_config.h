@@ -138,7 +138,7 @@ struct ProfileConfig {
   bool nccl_trace = false;          // NCCL's own log, for the whole attempt.
 };
 
-// The format of the frozen weights of linear layers.
+// The format of the frozen weights of linear layers and experts.
 enum class LoraBase : uint8_t { kAsComputed, kNf4 };
 
 // Low-rank adapters, with PEFT's defaults (adapter.h).

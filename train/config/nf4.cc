@@ -14,16 +14,22 @@ namespace {
 
 constexpr char kBase[] = "adapter.lora.base", kWithout[] = "AS_COMPUTED";
 
-// A low-rank adapter's narrow matrix has the inputs of its layer.
+// A low-rank adapter's narrow matrix has the inputs of its layer. Those of experts are not asked
+// for: the experts' own matrices say it.
 void CheckRows(const ModelConfig& model, Violations& violations) {
   for (const ParameterStorage& storage : DeclareParameters(*CreateModel(model), {.rank = 1})) {
     for (const ParameterSpec& spec : storage.parameters) {
-      if (!absl::EndsWith(spec.name, kLowRankDown) || spec.shape[1] % kNf4Block == 0) continue;
+      const bool of_expert = spec.stacked && spec.shape.rank() == 3;
+      if (!of_expert && !absl::EndsWith(spec.name, kLowRankDown)) continue;
+      const int64_t inputs = spec.shape.back();
+      if (inputs % kNf4Block == 0) continue;
       return violations.Add(
           kBase,
-          absl::StrCat(kWithout, " for a model whose linear layers have not all a multiple of ",
-                       kNf4Block, " inputs"),
-          absl::StrCat("NF4, and ", AdaptedModuleOf(spec.name), " with ", spec.shape[1]), kWithout);
+          absl::StrCat(kWithout, " for a model whose linear layers and experts have not all a ",
+                       "multiple of ", kNf4Block, " inputs"),
+          absl::StrCat("NF4, and ", of_expert ? ModuleOf(spec.name) : AdaptedModuleOf(spec.name),
+                       " with ", inputs),
+          kWithout);
     }
   }
 }

@@ -41,6 +41,9 @@ struct Exported {
   // Keys of config.json that are not as in the imported directory: changed, added or left out.
   std::vector<std::string> changed_keys = {};
   std::vector<std::string> left = {};  // As PendingDirectory::left.
+  // Of an adapter alone: its base has experts in NF4. bitsandbytes does not quantise those of
+  // `transformers` 5, which keeps all experts of a layer as one parameter.
+  bool experts_in_nf4 = false;
 };
 
 // If an error is returned, nothing was changed at `options.to`:

@@ -1,11 +1,14 @@
 #include "train/hf/export_adapter.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "models/hf/config.h"
 #include "models/program/amax_history.h"
+#include "models/program/low_rank.h"
+#include "models/program/nf4.h"
 #include "train/hf/carried_files.h"
 #include "train/hf/peft_config.h"
 #include "train/hf/peft_names.h"
@@ -47,6 +50,14 @@ std::vector<ExportTensor> WithDTypes(const Checkpoint& checkpoint, std::vector<H
   return tensors;
 }
 
+bool HasExpertsInNf4(const Checkpoint& checkpoint) {
+  if (checkpoint.base() == nullptr) return false;
+  const std::vector<StoredTensor>& tensors = checkpoint.base()->tensors;
+  return std::any_of(tensors.begin(), tensors.end(), [](const StoredTensor& tensor) {
+    return !ExpertPartOf(WeightInNf4(tensor.name)).empty();
+  });
+}
+
 }  // namespace
 
 absl::Status CheckPeftLoads(const ModelConfig& model, const std::vector<ParameterSpec>& trained) {
@@ -81,6 +92,7 @@ absl::StatusOr<Exported> ExportAdapter(const Checkpoint& checkpoint, const Expor
   ASSIGN_OR_RETURN(exported.carried,
                    WriteCarried(checkpoint.path(), origin, pending.path(), storage));
   exported.left = pending.left();
+  exported.experts_in_nf4 = HasExpertsInNf4(checkpoint);
   RETURN_IF_ERROR(pending.Commit());
   return exported;
 }

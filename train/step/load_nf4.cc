@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "common/check.h"
 #include "common/status_macros.h"
 #include "kernels/device/nf4.h"
@@ -48,7 +49,13 @@ std::map<std::string, Shape> ShapesInNf4(const Program& program) {
   for (const ParameterStorage& storage : program.storages) {
     for (const ParameterSpec& spec : storage.parameters) {
       if (!absl::EndsWith(spec.name, kNf4Codes)) continue;
-      shapes[std::string(WeightInNf4(spec.name))] = {spec.shape[0], spec.shape[1] * kNf4PerByte};
+      const std::string weight(WeightInNf4(spec.name));
+      const int last = spec.shape.rank() - 1;
+      const Shape shape = {spec.shape[last - 1], spec.shape[last] * kNf4PerByte};
+      if (!spec.stacked) shapes[weight] = shape;
+      for (int64_t i = 0; spec.stacked && i < spec.shape[0]; ++i) {
+        shapes[absl::StrReplaceAll(weight, {{"*", absl::StrCat(i)}})] = shape;
+      }
     }
   }
   return shapes;

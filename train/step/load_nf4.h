@@ -22,7 +22,8 @@ struct LoadingSource {
   std::function<absl::Status(std::span<const TargetBox> boxes, const BoxCopy& to_device)> load;
 };
 
-// The shapes of the weights that the program has in NF4, by name. With ZeRO FULL this rank may keep
+// The shapes of the weights that the program has in NF4, by name: those of experts by the names
+// that they have one by one, also if another rank has them. With ZeRO FULL this rank may keep
 // groups of a weight whose codes and scales are all on other ranks.
 std::map<std::string, Shape> ShapesInNf4(const Program& program);
 

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/log.h"
 #include "common/status_macros.h"
@@ -218,6 +220,24 @@ void BeginHistories(const Checkpoint& checkpoint, Executable& executable) {
              });
 }
 
+// An adapter was trained beside the numbers of its base. Refuses one whose base has a weight as
+// numbers that the program has in NF4, as those of experts were at first.
+absl::Status CheckBaseInNf4(const Checkpoint& checkpoint,
+                            const std::map<std::string, Shape>& in_nf4) {
+  const RunState& state = checkpoint.state();
+  if (checkpoint.base() == nullptr || !state.adapter || !state.adapter->nf4) {
+    return absl::OkStatus();
+  }
+  for (const auto& [name, shape] : in_nf4) {
+    if (checkpoint.base()->Find(name, TensorKind::kParameter) == nullptr) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        checkpoint.path(), ": wanted an adapter that was trained beside ", name,
+        " in NF4, found that its base has this weight as it is computed; `trainyard export ",
+        "--merge` makes one model of the adapter and its base"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 bool BaseIsLost(const std::string& directory, const std::optional<BaseReference>& base,
@@ -235,6 +255,8 @@ bool BaseIsLost(const std::string& directory, const std::optional<BaseReference>
 
 absl::Status LoadSnapshot(const Checkpoint& checkpoint, LoadWhat what, Executable& executable,
                           std::set<std::string>* absent) {
+  const std::map<std::string, Shape> in_nf4 = ShapesInNf4(executable.program());
+  RETURN_IF_ERROR(CheckBaseInNf4(checkpoint, in_nf4));
   if (what == LoadWhat::kEverything) BeginHistories(checkpoint, executable);
   const BoxCopy to_device = ToDevice(executable);
   std::vector<TargetBox> boxes = TargetBoxes(executable, what, &checkpoint);
@@ -245,8 +267,7 @@ absl::Status LoadSnapshot(const Checkpoint& checkpoint, LoadWhat what, Executabl
   const auto has = [&](const std::string& name) {
     return checkpoint.Find(name, TensorKind::kParameter) != nullptr;
   };
-  return LoadQuantizing(std::move(boxes), ShapesInNf4(executable.program()), {has, load},
-                        to_device);
+  return LoadQuantizing(std::move(boxes), in_nf4, {has, load}, to_device);
 }
 
 absl::Status LoadImported(const HfModel& model, Executable& executable) {

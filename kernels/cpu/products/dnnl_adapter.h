@@ -4,13 +4,9 @@
 #pragma once
 
 #include "kernels/cpu/context.h"
-#include "kernels/products/matmul.h"
+#include "kernels/cpu/products/matmul_rows.h"
 
 namespace trainyard::cpu {
-
-// Whether the number of rows of `a` as stored (M, or K if transposed) is the same in every call. If
-// it varies, one primitive serves all numbers: no memory and no preparation for each new number.
-enum class Rows : uint8_t { kFixed, kVary };
 
 // Computes the product and returns true. Returns false without doing anything if oneDNN has no fast
 // code for it: f64, or bf16 on a CPU without such instructions. The first call for a shape prepares

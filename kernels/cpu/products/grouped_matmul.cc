@@ -1,11 +1,14 @@
 // Computes one product after the other, each with all threads.
 #include "kernels/products/grouped_matmul.h"
 
+#include <vector>
+
 #include "kernels/cpu/context.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/products/blocked_matmul.h"
 #include "kernels/cpu/products/group_rows.h"
+#include "kernels/cpu/products/matmul_rows.h"
 #ifdef TRAINYARD_WITH_DNNL
 #include "kernels/cpu/products/dnnl_adapter.h"
 #endif
@@ -80,9 +83,38 @@ void MultiplyScaled(Exec& exec, const MatMulArgs& args, const ConstTensor& a_sca
   });
 }
 
+// The runs of a group's weight in NF4, which are those of every group.
+template <typename Args>
+std::vector<Nf4Run> RunsOf(const Args& args) {
+  const int64_t row_blocks = args.nf4_scales.shape.back();
+  const int64_t rows = args.weight.shape[1] / args.nf4_tensors;
+  const int64_t groups = args.nf4_groups.shape.back() / args.nf4_tensors;
+  std::vector<Nf4Run> runs;
+  for (int64_t i = 0; i < args.nf4_tensors; ++i) {
+    runs.push_back({.row = i * rows,
+                    .rows = rows,
+                    .first_block = 0,
+                    .row_blocks = row_blocks,
+                    .first_group = i * groups,
+                    .groups = groups});
+  }
+  return runs;
+}
+
+// The product with the weight of group g, which is in NF4.
+template <typename Args>
+void MultiplyNf4(Exec& exec, MatMulArgs product, const Args& args, const std::vector<Nf4Run>& runs,
+                 int64_t g) {
+  product.nf4_scales = Matrix(args.nf4_scales, g);
+  product.nf4_groups = RowsOf(args.nf4_groups, g, 1);
+  product.nf4_runs = runs;
+  MatMulOfRows(exec, product, Rows::kVary);
+}
+
 }  // namespace
 
 void GroupedMatMulForward(Exec& exec, const GroupedMatMulForwardArgs& args) {
+  const std::vector<Nf4Run> runs = IsInNf4(args) ? RunsOf(args) : std::vector<Nf4Run>();
   const auto multiply = [&](int64_t g, int64_t begin, int64_t rows) {
     if (rows == 0) return;
     const MatMulArgs product = {.a = RowsOf(args.x, begin, rows),
@@ -90,6 +122,7 @@ void GroupedMatMulForward(Exec& exec, const GroupedMatMulForwardArgs& args) {
                                 .c = RowsOf(args.y, begin, rows),
                                 .trans_b = true,
                                 .write = args.write};
+    if (IsInNf4(args)) return MultiplyNf4(exec, product, args, runs, g);
     if (args.x_scales.data == nullptr) return Multiply(exec, product);
     MultiplyScaled(exec, product, args.x_scales, args.weight_scales, g);
   };
@@ -97,12 +130,14 @@ void GroupedMatMulForward(Exec& exec, const GroupedMatMulForwardArgs& args) {
 }
 
 void GroupedMatMulInputGradient(Exec& exec, const GroupedMatMulInputGradientArgs& args) {
+  const std::vector<Nf4Run> runs = IsInNf4(args) ? RunsOf(args) : std::vector<Nf4Run>();
   const auto multiply = [&](int64_t g, int64_t begin, int64_t rows) {
     if (rows == 0) return;
     const MatMulArgs product = {.a = RowsOf(args.dy, begin, rows),
                                 .b = Matrix(args.weight, g),
                                 .c = RowsOf(args.dx, begin, rows),
                                 .write = args.write};
+    if (IsInNf4(args)) return MultiplyNf4(exec, product, args, runs, g);
     if (args.dy_scales.data == nullptr) return Multiply(exec, product);
     MultiplyScaled(exec, product, args.dy_scales, args.weight_scales, g);
   };

@@ -5,6 +5,7 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/products/blocked_matmul.h"
+#include "kernels/cpu/products/matmul_rows.h"
 #include "kernels/cpu/products/narrow_weight.h"
 #ifdef TRAINYARD_WITH_DNNL
 #include "kernels/cpu/products/dnnl_adapter.h"
@@ -18,14 +19,14 @@ namespace {
 // other operand read more often.
 constexpr int64_t kPartBytes = 1 << 21;
 
-void MatMulNf4(Exec& exec, const MatMulArgs& args) {
+void MatMulNf4(Exec& exec, const MatMulArgs& args, Rows rows) {
   const int64_t column_bytes = ShapeOf(args).k * int64_t(SizeOf(args.a.dtype));
   const int64_t most = kPartBytes / column_bytes / kNf4Block * kNf4Block;
   const size_t bytes = size_t(PartSizesOf(args, most).elements) * SizeOf(args.a.dtype);
   MultiplyNf4(
       args, most, ContextOf(exec).widened.Reserve(bytes),
       [&](const DequantizeNf4Args& part) { DequantizeNf4(exec, part); },
-      [&](const MatMulArgs& product) { MatMul(exec, product); });
+      [&](const MatMulArgs& product) { MatMulOfRows(exec, product, rows); });
 }
 
 #ifdef TRAINYARD_WITH_DNNL
@@ -78,7 +79,7 @@ MatMulArgs RowsOfProduct(const MatMulArgs& args, int64_t begin, int64_t rows) {
 
 // Computes some rows apart, while the cache has them, and copies or adds them to the columns. Sums
 // that are added are not rounded before. False: oneDNN has no fast code, and nothing was done.
-bool MatMulOfColumns(Exec& exec, const MatMulArgs& args) {
+bool MatMulOfColumns(Exec& exec, const MatMulArgs& args, Rows rows) {
   if (args.a.dtype == DType::kF64) return false;
   constexpr int64_t kBytes = 1 << 21, kLeastRows = 64;
   const MatMulShape shape = ShapeOf(args);
@@ -93,7 +94,7 @@ bool MatMulOfColumns(Exec& exec, const MatMulArgs& args) {
     product.c = Tensor{{apart, dtype, {some.c.shape[0], shape.n}}};
     product.c_columns = {};
     product.write = Write::kOverwrite;
-    if (!DnnlMatMul(exec, product)) {
+    if (!DnnlMatMul(exec, product, rows)) {
       CHECK(row == 0) << "oneDNN has computed the first rows, and not those from " << row;
       return false;
     }
@@ -109,12 +110,16 @@ bool MatMulOfColumns(Exec& exec, const MatMulArgs& args) {
 
 }  // namespace
 
-void MatMul(Exec& exec, const MatMulArgs& args) {
-  if (IsInNf4(args)) return MatMulNf4(exec, args);
+void MatMul(Exec& exec, const MatMulArgs& args) { MatMulOfRows(exec, args, Rows::kFixed); }
+
+void MatMulOfRows(Exec& exec, const MatMulArgs& args, Rows rows) {
+  if (IsInNf4(args)) return MatMulNf4(exec, args, rows);
   if (IsNarrowWeight(args)) return NarrowWeightMatMul(exec, args);
 #ifdef TRAINYARD_WITH_DNNL
   if (IsThin(args)) return BlockedMatMul(exec, args);
-  if (WritesColumns(args) ? MatMulOfColumns(exec, args) : DnnlMatMul(exec, args)) return;
+  if (WritesColumns(args) ? MatMulOfColumns(exec, args, rows) : DnnlMatMul(exec, args, rows)) {
+    return;
+  }
 #endif
   BlockedMatMul(exec, args);
 }

@@ -39,7 +39,8 @@ struct Operands {
   int blocks;   // Of a row of y.
   int stored;   // Of a row of codes.
   int skipped;  // Of these, before the first one of y.
-  int mean;     // Its place in `groups`.
+  int mean;     // Its place among the groups of a tensor.
+  int row, tensor_rows;
   int64_t first_block, row_blocks;
 };
 
@@ -62,14 +63,17 @@ __global__ void __launch_bounds__(kThreads) DequantizeKernel(Operands<T> of, Tab
   shared.map[threadIdx.x] = tables.map[threadIdx.x];
   if (threadIdx.x < 16) shared.values[threadIdx.x] = tables.values[threadIdx.x];
   __syncthreads();
-  const float mean = of.groups[of.mean];
   const int stride = int(gridDim.x) * kThreads;
   for (int i = int(blockIdx.x) * kThreads + int(threadIdx.x); i < of.count; i += stride) {
     const int block = i / kPerBlock, row = block / of.blocks;
     const int column = of.skipped + block % of.blocks, at = row * of.stored + column;
     const uint32_t codes = of.codes[int64_t(at) * kPerBlock + i % kPerBlock];
-    const int64_t number = of.first_block + row * of.row_blocks + column;
-    const float scale = Nf4Scale(shared.map[of.scales[at]], of.groups[number / kNf4Group], mean);
+    const int tensor = (of.row + row) / of.tensor_rows;
+    const int64_t of_row = (of.row + row - tensor * of.tensor_rows) * of.row_blocks;
+    const int64_t number = of.first_block + of_row + column;
+    const float* const groups = of.groups + int64_t(tensor) * (of.mean + 1);
+    const float scale =
+        Nf4Scale(shared.map[of.scales[at]], groups[number / kNf4Group], groups[of.mean]);
     float numbers[kNumbers];
 #pragma unroll
     for (int n = 0; n < kNumbers; ++n) {
@@ -89,24 +93,28 @@ void DequantizeNf4(Exec& exec, const DequantizeNf4Args& args) {
   // Loops count in 32 bits and may go one stride beyond the end.
   CHECK(count < std::numeric_limits<int>::max() - kMaxBlocks * kThreads &&
         args.groups.elements() <= std::numeric_limits<int>::max() &&
-        args.scales.elements() <= std::numeric_limits<int>::max())
+        args.scales.elements() <= std::numeric_limits<int>::max() &&
+        args.row + args.y.shape.rows() <= std::numeric_limits<int>::max())
       << "dequantize_nf4 y: wanted less than 2^33 numbers, got " << args.y.shape;
   CHECK(reinterpret_cast<uintptr_t>(args.codes.data) % sizeof(uint32_t) == 0 &&
         reinterpret_cast<uintptr_t>(args.y.data) % 16 == 0)
       << "dequantize_nf4: an operand is not aligned";
   DispatchFloat(args.y.dtype, [&](auto scalar) {
     using T = decltype(scalar);
-    const Operands<T> of = {.codes = static_cast<const uint32_t*>(args.codes.data),
-                            .scales = args.scales.as<uint8_t>(),
-                            .groups = args.groups.as<float>(),
-                            .y = args.y.as<T>(),
-                            .count = int(count),
-                            .blocks = int(args.y.shape.back() / kNf4Block),
-                            .stored = int(args.scales.shape.back()),
-                            .skipped = int(args.column / kNf4Block),
-                            .mean = int(args.groups.elements() - 1),
-                            .first_block = args.first_block,
-                            .row_blocks = args.row_blocks};
+    const Operands<T> of = {
+        .codes = static_cast<const uint32_t*>(args.codes.data),
+        .scales = args.scales.as<uint8_t>(),
+        .groups = args.groups.as<float>(),
+        .y = args.y.as<T>(),
+        .count = int(count),
+        .blocks = int(args.y.shape.back() / kNf4Block),
+        .stored = int(args.scales.shape.back()),
+        .skipped = int(args.column / kNf4Block),
+        .mean = int(args.groups.shape.back() - 1),
+        .row = int(args.row),
+        .tensor_rows = int(args.tensor_rows > 0 ? args.tensor_rows : args.y.shape.rows()),
+        .first_block = args.first_block,
+        .row_blocks = args.row_blocks};
     const int64_t blocks = std::min(CeilDiv(count, kThreads), kMaxBlocks);
     Launch(exec, {blocks, kThreads}, DequantizeKernel<T>, of, kTables);
   });

@@ -13,13 +13,14 @@ struct Groups {
   const int32_t* offsets;  // [groups + 1]
   int groups;
   int64_t bound;  // Number of rows of the tensors; a group's rows lie within [0, bound).
+  int first = 0;  // The number of the first group, for messages.
   Failure fail = {};
 
   // CHECKs, on the device, that this group's offsets are legal.
   __device__ void Check(int g) const {
     const int32_t begin = offsets[g], end = offsets[g + 1];
     if (begin < 0 || begin > end || end > bound) {
-      fail("grouped_matmul offsets: group % has rows % to % of %", g, begin, end, bound);
+      fail("grouped_matmul offsets: group % has rows % to % of %", first + g, begin, end, bound);
     }
   }
   // The largest number of tiles that the groups can have.

@@ -1,14 +1,18 @@
 // Computes tiles of the output: on the tensor cores if dims are multiples of 8 (tensor_product.h),
 // otherwise by plain sums (plain_product.h). Blocks take the tiles of rows in turn. They find these
 // tiles from the offsets themselves.
+//
+// Weights in NF4 become numbers in scratch memory, a part at a time. The host does not know how
+// many rows a group has, so a part is made also for groups without rows.
 #include <type_traits>
 
+#include "kernels/cuda/context.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/products/group_tiles.h"
 #include "kernels/cuda/products/plain_product.h"
 #include "kernels/cuda/products/tensor_product.h"
 #include "kernels/cuda/row.h"
-#include "kernels/products/grouped_matmul.h"
+#include "kernels/products/nf4_groups.h"
 
 namespace trainyard::cuda {
 namespace {
@@ -34,6 +38,7 @@ struct Rows {
   const T* weight;  // Per group: Order::kDeep is [columns, depth], kAlong [depth, columns].
   T* out;
   int64_t depth, columns;
+  int64_t stride;  // Of the rows of `out`.
   bool add;
   Scales<Accumulate<T>> scales;
 };
@@ -54,14 +59,14 @@ __global__ void __launch_bounds__(Product::kThreads, Product::kBlocks)
     const bool deep = kWeight == Order::kDeep;
     const Panel<T, kWeight> b = {weight + column * (deep ? depth : 1), deep ? depth : columns,
                                  columns - column};
-    T* out = rows.out + tile.begin * columns + column;
+    T* out = rows.out + tile.begin * rows.stride + column;
     const Product product(a, b, depth, shared);
     const bool scaled = rows.scales.a != nullptr;
     const Accumulate<T> scale_a = scaled ? rows.scales.a[tile.group] : 1;
     const Accumulate<T> scale_b = scaled ? rows.scales.b[tile.group] : 1;
     product.ForEachSum([&](int r, int c, auto sums) {
       if (r >= a.lines || c >= b.lines) return;
-      T* const to = out + r * columns + c;
+      T* const to = out + r * rows.stride + c;
       for (int n = 0; n < kNeighbours; ++n) sums.v[n] = sums.v[n] * scale_a * scale_b;
       if (rows.add) {
         const auto before = LoadPack<T, kNeighbours>(to);
@@ -155,20 +160,52 @@ void RunWeights(Exec& exec, const Groups& groups, const Weights<T>& weights) {
   WithProduct<T>(run, weights.outputs, weights.inputs, weights.dy, weights.x, weights.dweight);
 }
 
+// The product `all` with weights in NF4, part by part.
+template <Order kWeight, typename T>
+void RunRowsInNf4(Exec& exec, const Nf4GroupWeights& weights, const Groups& groups,
+                  const Rows<T>& all) {
+  const Nf4GroupPart most = Nf4GroupsOnGpu(
+      {.rows = groups.bound, .groups = groups.groups, .columns = all.columns, .summed = all.depth},
+      sizeof(T));
+  const int64_t elements = most.groups * most.columns * all.depth;
+  const Tensor numbers{{ScratchOf<T>(exec, elements), DTypeOf<T>::value, {elements}}};
+  MultiplyNf4Groups(
+      weights, most, numbers, [&](const DequantizeNf4Args& args) { DequantizeNf4(exec, args); },
+      [&](const Nf4NumbersOfGroups& part) {
+        Groups some = groups;
+        some.offsets += part.first;
+        some.groups = int(part.groups);
+        some.first = int(part.first);
+        Rows<T> rows = all;
+        rows.weight = part.numbers.as<T>();
+        rows.out += part.begin;
+        rows.columns = part.columns;
+        RunRows<kWeight>(exec, some, rows);
+      });
+}
+
+template <Order kWeight, typename T, typename Args>
+void RunRowsOf(Exec& exec, const Args& args, const Groups& groups, Rows<T> rows) {
+  if (IsInNf4(args)) return RunRowsInNf4<kWeight>(exec, Nf4WeightsOf(args), groups, rows);
+  rows.weight = args.weight.template as<T>();
+  RunRows<kWeight>(exec, groups, rows);
+}
+
 }  // namespace
 
 void GroupedMatMulForward(Exec& exec, const GroupedMatMulForwardArgs& args) {
   const Groups groups = GroupsOf(args.offsets, args.x.shape.rows());
   DispatchFloat(args.x.dtype, [&](auto scalar) {
     using T = decltype(scalar);
-    RunRows<Order::kDeep>(exec, groups,
-                          Rows<T>{.in = args.x.as<T>(),
-                                  .weight = args.weight.as<T>(),
-                                  .out = args.y.as<T>(),
-                                  .depth = args.x.shape.back(),
-                                  .columns = args.y.shape.back(),
-                                  .add = args.write == Write::kAdd,
-                                  .scales = ScalesOf<T>(args.x_scales, args.weight_scales)});
+    RunRowsOf<Order::kDeep>(exec, args, groups,
+                            Rows<T>{.in = args.x.as<T>(),
+                                    .weight = nullptr,
+                                    .out = args.y.as<T>(),
+                                    .depth = args.x.shape.back(),
+                                    .columns = args.y.shape.back(),
+                                    .stride = args.y.shape.back(),
+                                    .add = args.write == Write::kAdd,
+                                    .scales = ScalesOf<T>(args.x_scales, args.weight_scales)});
   });
 }
 
@@ -176,14 +213,15 @@ void GroupedMatMulInputGradient(Exec& exec, const GroupedMatMulInputGradientArgs
   const Groups groups = GroupsOf(args.offsets, args.dy.shape.rows());
   DispatchFloat(args.dy.dtype, [&](auto scalar) {
     using T = decltype(scalar);
-    RunRows<Order::kAlong>(exec, groups,
-                           Rows<T>{.in = args.dy.as<T>(),
-                                   .weight = args.weight.as<T>(),
-                                   .out = args.dx.as<T>(),
-                                   .depth = args.dy.shape.back(),
-                                   .columns = args.dx.shape.back(),
-                                   .add = args.write == Write::kAdd,
-                                   .scales = ScalesOf<T>(args.dy_scales, args.weight_scales)});
+    RunRowsOf<Order::kAlong>(exec, args, groups,
+                             Rows<T>{.in = args.dy.as<T>(),
+                                     .weight = nullptr,
+                                     .out = args.dx.as<T>(),
+                                     .depth = args.dy.shape.back(),
+                                     .columns = args.dx.shape.back(),
+                                     .stride = args.dx.shape.back(),
+                                     .add = args.write == Write::kAdd,
+                                     .scales = ScalesOf<T>(args.dy_scales, args.weight_scales)});
   });
 }
 

@@ -29,6 +29,8 @@ class ExpertMlpArrivalOp final : public ExpertOp {
     kExperts,
     kWeights,
     kGateUp,
+    kGateUpScales,
+    kGateUpGroups,
     kGateUpBias,
     kFirstDown,
     kFirstUp,
@@ -50,6 +52,7 @@ class ExpertMlpArrivalOp final : public ExpertOp {
   using ExpertOp::ExpertOp;
   absl::string_view name() const override { return "expert_mlp_arrival"; }
   bool Has(Input input) const {
+    if (input == kGateUpScales || input == kGateUpGroups) return form_.nf4;
     if (input == kGateUpBias) return form_.bias;
     if (input == kFirstDown || input == kFirstUp) return form_.first_adapter;
     return (input != kInputHistory && input != kWeightHistory) || form_.has_histories();
@@ -87,21 +90,23 @@ class ExpertMlpArrivalOp final : public ExpertOp {
     rounder.set_history(Rounded::kFirstInput, in(kInputHistory));
     rounder.set_history(Rounded::kFirstWeight, in(kWeightHistory));
     std::vector<Call> prepare;
-    const Arrival arrival{
-        .x = in(kX),
-        .rows = out(kRows),
-        .weights = in(kWeights),
-        .row_weights = out(kRowWeights),
-        .gate_up = rounder(Rounded::kFirstWeight, in(kGateUp), out(kRoundedGateUp), {}, prepare),
-        .up = out(kUp),
-        .gate_up_bias = in(kGateUpBias),
-        .adapter = {.down = in(kFirstDown),
-                    .up = in(kFirstUp),
-                    .narrow = out(kFirstNarrow),
-                    .offsets = dispatch->offsets(),
-                    .scale = form_.adapter_scale},
-        .rounder = rounder,
-        .rounded_rows = out(kRoundedRows)};
+    ScaledOperand gate_up =
+        rounder(Rounded::kFirstWeight, in(kGateUp), out(kRoundedGateUp), {}, prepare);
+    gate_up.nf4 = Nf4Of(in(kGateUpScales), in(kGateUpGroups), form_.up_matrices());
+    const Arrival arrival{.x = in(kX),
+                          .rows = out(kRows),
+                          .weights = in(kWeights),
+                          .row_weights = out(kRowWeights),
+                          .gate_up = gate_up,
+                          .up = out(kUp),
+                          .gate_up_bias = in(kGateUpBias),
+                          .adapter = {.down = in(kFirstDown),
+                                      .up = in(kFirstUp),
+                                      .narrow = out(kFirstNarrow),
+                                      .offsets = dispatch->offsets(),
+                                      .scale = form_.adapter_scale},
+                          .rounder = rounder,
+                          .rounded_rows = out(kRoundedRows)};
     Call sort = dispatch->Sort(binder, in(kExperts));
     return [dispatch, sort = std::move(sort), prepare = std::move(prepare),
             arrive = arrival.Calls(binder, *dispatch)](Exec& exec) {
@@ -129,6 +134,10 @@ class ExpertMlpOp final : public ExpertOp {
     kWeights,
     kGateUp,
     kDown,
+    kGateUpScales,
+    kGateUpGroups,
+    kDownScales,
+    kDownGroups,
     kGateUpBias,
     kDownBias,
     kFirstDown,
@@ -164,6 +173,7 @@ class ExpertMlpOp final : public ExpertOp {
   using ExpertOp::ExpertOp;
   absl::string_view name() const override { return "expert_mlp"; }
   bool Has(Input input) const {
+    if (input >= kGateUpScales && input <= kDownGroups) return form_.nf4;
     if (input == kGateUpBias || input == kDownBias) return form_.bias;
     if (input == kFirstDown || input == kFirstUp) return form_.first_adapter;
     if (input >= kFirstInputHistory) return form_.has_histories();
@@ -199,8 +209,8 @@ class ExpertMlpOp final : public ExpertOp {
     Instance arrival = instance;
     arrival.op = std::make_shared<ExpertMlpArrivalOp>(shape_, form_);
     // From the last to the first, so that the places of those before stay as they are.
-    for (const Input input :
-         {kSecondWeightHistory, kSecondInputHistory, kSecondUp, kSecondDown, kDownBias, kDown}) {
+    for (const Input input : {kSecondWeightHistory, kSecondInputHistory, kSecondUp, kSecondDown,
+                              kDownBias, kDownGroups, kDownScales, kDown}) {
       if (Has(input)) arrival.inputs.erase(arrival.inputs.begin() + std::ptrdiff_t(At(input)));
     }
     for (const Output output : {kRoundedDown, kSecondNarrow, kResult, kHidden, kY}) {
@@ -244,10 +254,10 @@ Call ExpertMlpOp::Bind(const Binder& binder, const Instance& instance) const {
     rounder.set_history(Rounded(i), in(Input(kFirstInputHistory + i)));
   }
   std::vector<Call> prepare;
-  const ScaledOperand gate_up =
+  ScaledOperand gate_up =
       rounder(Rounded::kFirstWeight, in(kGateUp), out(kRoundedGateUp), {}, prepare);
-  const ScaledOperand down =
-      rounder(Rounded::kSecondWeight, in(kDown), out(kRoundedDown), {}, prepare);
+  ScaledOperand down = rounder(Rounded::kSecondWeight, in(kDown), out(kRoundedDown), {}, prepare);
+  gate_up.nf4 = Nf4Of(in(kGateUpScales), in(kGateUpGroups), form_.up_matrices());
   const Arrival arrival{.x = in(kX),
                         .rows = out(kRows),
                         .weights = in(kWeights),
@@ -269,7 +279,8 @@ Call ExpertMlpOp::Bind(const Binder& binder, const Instance& instance) const {
                   .a_scales = input.scales,
                   .b_scales = down.scales,
                   .offsets = dispatch->offsets(),
-                  .out = result};
+                  .out = result,
+                  .nf4 = Nf4Of(in(kDownScales), in(kDownGroups), 1)};
   if (form_.bias) product.epilogue = {.bias = in(kDownBias), .bias_factor = row_weights};
   round.push_back(BindProduct(binder, product));
   if (second_adapter.valid()) second_adapter.AddOutputs(binder, result, round);
@@ -324,6 +335,10 @@ std::vector<Value> ExpertMlpOp::Backward(Recorder& recorder, const Instance& ins
   trainable.down = add_gradient(kDown);
   outputs.push_back(Recorder::Output::Memory("drows", {shape_.bound, shape_.width}, x.dtype));
   outputs.push_back(Recorder::Output::Memory("dhidden", {shape_.bound, form_.ffn}, x.dtype));
+  if (form_.nf4) {
+    inputs.insert(inputs.end(),
+                  {in(kGateUpScales), in(kGateUpGroups), in(kDownScales), in(kDownGroups)});
+  }
   if (form_.bias) {
     inputs.insert(inputs.end(), {in(kGateUpBias), in(kDownBias)});
     trainable.gate_up_bias = add_gradient(kGateUpBias);
@@ -362,10 +377,10 @@ std::vector<Value> ExpertMlpOp::Backward(Recorder& recorder, const Instance& ins
 
 // CHECKs the shapes and formats of the adapters, and puts them into the form.
 void AddAdapters(Recorder& recorder, const ExpertMlpInputs& inputs, ExpertForm& form) {
-  const auto check = [&](const ExpertAdapter& adapter, Value weight, Value in) {
+  const auto check = [&](const ExpertAdapter& adapter, const ExpertWeight& weight, Value in) {
     if (!adapter.valid()) return false;
     const Shape down = recorder.info(adapter.down).shape, up = recorder.info(adapter.up).shape;
-    const Shape w = recorder.info(weight).shape;
+    const Shape w = ShapeOf(recorder.program(), weight);
     if (form.rank == 0 && down.rank() == 3) form.rank = down[1];
     CHECK(down == Shape({w[0], form.rank, w[2]}) && up == Shape({w[0], w[1], form.rank}))
         << "expert_mlp: adapter " << down << ", " << up << " of " << w;
@@ -381,11 +396,12 @@ void AddAdapters(Recorder& recorder, const ExpertMlpInputs& inputs, ExpertForm& 
 ExpertForm FormOf(const Recorder& recorder, const ExpertMlpInputs& inputs) {
   const ValueInfo x = recorder.info(inputs.x), experts = recorder.info(inputs.experts);
   const ValueInfo weights = recorder.info(inputs.weights);
-  const Shape gate_up = recorder.info(inputs.gate_up).shape;
-  const Shape down = recorder.info(inputs.down).shape;
+  const Shape gate_up = ShapeOf(recorder.program(), inputs.gate_up);
+  const Shape down = ShapeOf(recorder.program(), inputs.down);
   const ExpertForm form = {.ffn = down.rank() == 3 ? down[2] : 0,
                            .gated = inputs.gated,
                            .bias = inputs.gate_up_bias.valid(),
+                           .nf4 = inputs.gate_up.in_nf4(),
                            .swiglu_limit = inputs.swiglu_limit};
   CHECK(x.shape.rank() == 2 && experts.shape.rank() == 2 && experts.shape == weights.shape &&
         experts.shape[0] == x.shape[0] && gate_up.rank() == 3 && down.rank() == 3 &&
@@ -393,6 +409,7 @@ ExpertForm FormOf(const Recorder& recorder, const ExpertMlpInputs& inputs) {
         gate_up[2] == x.shape[1])
       << "expert_mlp: " << x << " with " << experts << ", " << weights << ", gate_up " << gate_up
       << ", down " << down;
+  CHECK(form.nf4 == inputs.down.in_nf4()) << "expert_mlp: weights of one product in NF4";
   CHECK(form.bias == inputs.down_bias.valid()) << "expert_mlp: a bias of one product alone";
   CHECK(form.gated || form.swiglu_limit == 0) << "expert_mlp: a limit without SwiGLU";
   if (form.bias) {
@@ -411,7 +428,7 @@ bool HasBackward(const Recorder& recorder, const ExpertMlpInputs& inputs) {
     return value.valid() && recorder.info(value).differentiable;
   };
   return differentiable(inputs.x) || differentiable(inputs.weights) ||
-         differentiable(inputs.gate_up) || differentiable(inputs.down) ||
+         differentiable(inputs.gate_up.value) || differentiable(inputs.down.value) ||
          differentiable(inputs.gate_up_bias) || differentiable(inputs.down_bias) ||
          differentiable(inputs.first_adapter.down) || differentiable(inputs.second_adapter.down);
 }
@@ -422,7 +439,7 @@ ExpertDispatchShape DispatchShapeOf(const Recorder& recorder, const ExpertMlpInp
   const AxisSet axes = mesh.expert_axes & mesh.active();
   CHECK((axes - x.varying).empty())
       << "gradients of " << x << " do not vary along " << axes << ", over which it is sent";
-  const int64_t ranks = mesh.size(axes), local = recorder.info(inputs.gate_up).shape[0];
+  const int64_t ranks = mesh.size(axes), local = recorder.info(inputs.gate_up.value).shape[0];
   ExpertDispatchShape shape{.axes = axes,
                             .ranks = ranks,
                             .rank = mesh.coordinate(axes),
@@ -443,13 +460,14 @@ Value ExpertMlp(Recorder& recorder, const ExpertMlpInputs& inputs) {
   ExpertForm form = FormOf(recorder, inputs);
   AddAdapters(recorder, inputs, form);
   if (HasBackward(recorder, inputs)) form.rounding = RoundingOfExperts(recorder);
+  CHECK(!form.nf4 || !form.rounding) << "expert_mlp: weights in NF4 beside operands in 8 bits";
   form.kind = form.rounding ? ProductKind::kExperts : ProductKind::kPlain;
   const ExpertDispatchShape shape = DispatchShapeOf(recorder, inputs);
   const ValueInfo x = recorder.info(inputs.x), weights = recorder.info(inputs.weights);
   const int64_t bound = shape.bound;
   const ProductUse forward{form.kind, ProductRole::kForward};
   const DType product = recorder.precision().product(forward).result;
-  CheckFormats(recorder, form, forward.role, {inputs.x, inputs.gate_up});
+  CheckFormats(recorder, form, forward.role, {inputs.x, inputs.gate_up.value});
   const auto memory = [](const char* name, const Shape& size, DType dtype) {
     return Recorder::Output::Memory(name, size, dtype);
   };
@@ -462,7 +480,8 @@ Value ExpertMlp(Recorder& recorder, const ExpertMlpInputs& inputs) {
   outputs.push_back(memory("result", {bound, shape.width}, product));
   if (form.second_adapter) outputs.push_back(memory("second_narrow", {bound, form.rank}, x.dtype));
   if (form.rounding) {
-    const ValueInfo gate_up = recorder.info(inputs.gate_up), down = recorder.info(inputs.down);
+    const ValueInfo gate_up = recorder.info(inputs.gate_up.value);
+    const ValueInfo down = recorder.info(inputs.down.value);
     outputs.push_back(FactorsOfExperts(recorder, shape.local_experts(), kRoundedForward));
     outputs.push_back(memory("rounded_rows", {bound, shape.width}, x.dtype));
     outputs.push_back(memory("rounded_gate_up", gate_up.shape, gate_up.dtype));
@@ -470,15 +489,19 @@ Value ExpertMlp(Recorder& recorder, const ExpertMlpInputs& inputs) {
   }
   outputs = Joined(Joined(std::move(outputs), ExpertDispatch::Kept(shape)),
                    ExpertDispatch::Memory(shape, recorder.precision()));
-  std::vector<Value> values = {inputs.x, inputs.experts, inputs.weights, inputs.gate_up,
-                               inputs.down};
+  std::vector<Value> values = {inputs.x, inputs.experts, inputs.weights, inputs.gate_up.value,
+                               inputs.down.value};
+  if (form.nf4) {
+    values.insert(values.end(), {inputs.gate_up.scales, inputs.gate_up.groups, inputs.down.scales,
+                                 inputs.down.groups});
+  }
   if (form.bias) values.insert(values.end(), {inputs.gate_up_bias, inputs.down_bias});
   for (const ExpertAdapter& adapter : {inputs.first_adapter, inputs.second_adapter}) {
     if (adapter.valid()) values.insert(values.end(), {adapter.down, adapter.up});
   }
   if (form.rounding) {
-    const std::vector<Value> histories =
-        HistoriesOfExperts(recorder, *form.rounding, inputs.gate_up, inputs.down, kRoundedForward);
+    const std::vector<Value> histories = HistoriesOfExperts(
+        recorder, *form.rounding, inputs.gate_up.value, inputs.down.value, kRoundedForward);
     values.insert(values.end(), histories.begin(), histories.end());
   }
   return recorder.Emit(std::make_shared<ExpertMlpOp>(shape, form), std::move(values), outputs)[0];

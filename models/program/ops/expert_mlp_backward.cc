@@ -42,6 +42,11 @@ struct ExpertMlpBackwardOp::Operands {
 
 bool ExpertMlpBackwardOp::Has(Input input) const {
   switch (input) {
+    case kGateUpScales:
+    case kGateUpGroups:
+    case kDownScales:
+    case kDownGroups:
+      return form_.nf4;
     case kGateUpBias:
     case kDownBias:
       return form_.bias;
@@ -116,6 +121,10 @@ Call ExpertMlpBackwardOp::Bind(const Binder& binder, const Instance& instance) c
                                first_round.rounded(kRoundedGateUp), {}, prepare);
   first_round.down = noting(Rounded::kSecondWeight, first_round.in(kDown),
                             first_round.rounded(kRoundedDown), {}, prepare);
+  first_round.gate_up.nf4 = Nf4Of(first_round.optional(kGateUpScales),
+                                  first_round.optional(kGateUpGroups), form_.up_matrices());
+  first_round.down.nf4 =
+      Nf4Of(first_round.optional(kDownScales), first_round.optional(kDownGroups), 1);
   const Operands later_rounds{*this,           binder, instance, false, first_round.gate_up,
                               first_round.down};
   const std::span<const Value> inputs(instance.inputs), outputs(instance.outputs);
@@ -231,7 +240,8 @@ void ExpertMlpBackwardOp::SecondProduct(const Operands& operands, ExpertDispatch
             .a_scales = dy.scales,
             .b_scales = operands.down.scales,
             .offsets = offsets,
-            .out = hidden});
+            .out = hidden,
+            .nf4 = operands.down.nf4});
   if (adapter.valid()) adapter.AddInputGradient(binder, hidden, calls);
   calls.push_back(ActivateBackward(binder, hidden, up, row_weights, count));
   if (form_.bias) {
@@ -284,7 +294,8 @@ void ExpertMlpBackwardOp::FirstProduct(const Operands& operands, ExpertDispatch&
                                        .a_scales = dy.scales,
                                        .b_scales = operands.gate_up.scales,
                                        .offsets = offsets,
-                                       .out = drows}));
+                                       .out = drows,
+                                       .nf4 = operands.gate_up.nf4}));
   if (adapter.valid()) adapter.AddInputGradient(binder, drows, calls);
 }
 

@@ -21,6 +21,10 @@ class ExpertMlpBackwardOp final : public ExpertOp {
     kRows,
     kRowWeights,
     kUp,
+    kGateUpScales,  // Of weights in NF4.
+    kGateUpGroups,
+    kDownScales,
+    kDownGroups,
     kGateUpBias,
     kDownBias,
     kFirstDown,  // The matrices of the first product's adapter, and its narrow rows.

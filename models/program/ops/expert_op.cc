@@ -1,5 +1,6 @@
 #include "models/program/ops/expert_op.h"
 
+#include <algorithm>
 #include <sstream>
 #include <utility>
 
@@ -80,7 +81,8 @@ std::vector<Call> Arrival::Calls(const Binder& binder, ExpertDispatch& dispatch)
                                        .b_scales = gate_up.scales,
                                        .offsets = dispatch.offsets(),
                                        .out = up,
-                                       .epilogue = {.bias = gate_up_bias}}));
+                                       .epilogue = {.bias = gate_up_bias},
+                                       .nf4 = gate_up.nf4}));
   if (adapter.valid()) {
     adapter.Narrow(binder, rows, calls);
     adapter.AddOutputs(binder, up, calls);
@@ -98,6 +100,7 @@ std::string ExpertOp::attributes() const {
       << " rows=" << shape_.bound;
   if (!form_.gated) out << " squared_relu";
   if (form_.bias) out << " bias";
+  if (form_.nf4) out << " nf4";
   if (form_.swiglu_limit > 0) out << " swiglu_limit=" << form_.swiglu_limit;
   if (form_.first_adapter) out << " first_adapter=" << form_.rank;
   if (form_.second_adapter) out << " second_adapter=" << form_.rank;
@@ -107,6 +110,30 @@ std::string ExpertOp::attributes() const {
         << form_.rounding->gradient << " history=" << form_.rounding->history;
   }
   return out.str();
+}
+
+std::optional<Op::Kept> ExpertOp::KeptOnGpu(const Program& program,
+                                            const Instance& /*instance*/) const {
+  if (!form_.nf4) return std::nullopt;
+  const size_t size = SizeOf(program.precision.frozen);
+  size_t bytes = 0;
+  for (const auto& [width, inner] :
+       {std::pair(form_.up_width(), shape_.width), std::pair(shape_.width, form_.ffn)}) {
+    for (const auto& [columns, summed] : {std::pair(width, inner), std::pair(inner, width)}) {
+      const Nf4GroupPart part = Nf4GroupsOnGpu({.rows = shape_.bound,
+                                                .groups = shape_.local_experts(),
+                                                .columns = columns,
+                                                .summed = summed},
+                                               size);
+      bytes = std::max(bytes, size_t(part.groups * part.columns * summed) * size);
+    }
+  }
+  return Kept{"part of a weight in NF4", bytes};
+}
+
+Nf4Operand ExpertOp::Nf4Of(const Tensor& scales, const Tensor& groups, int matrices) {
+  if (scales.data == nullptr) return {};
+  return {.scales = scales, .groups = groups, .tensors = matrices};
 }
 
 Communication ExpertOp::Travel(const Precision& precision, int64_t rows) const {

@@ -22,6 +22,7 @@ struct ExpertForm {
   ProductKind kind = ProductKind::kExperts;  // Of the products; not of adapters'.
   bool gated = true;                         // SwiGLU; otherwise squared ReLU.
   bool bias = false;                         // Both products have a bias.
+  bool nf4 = false;                          // The weights are in NF4; then nothing is rounded.
   double swiglu_limit = 0;
   bool first_adapter = false, second_adapter = false;  // Of the first and of the second product.
   int64_t rank = 0;                                    // Of the adapters.
@@ -95,6 +96,8 @@ class ExpertOp : public Op {
   AxisSet group() const override { return shape_.axes; }
   // Otherwise the host reads the number of rows.
   bool is_capturable() const override { return shape_.is_sorting(); }
+  // The largest part of a weight in NF4.
+  std::optional<Kept> KeptOnGpu(const Program& program, const Instance& instance) const override;
   std::string attributes() const override;
 
  protected:
@@ -110,6 +113,9 @@ class ExpertOp : public Op {
   // Bytes that rounding moves of operands of `bytes` bytes, besides those of the copy that the
   // product reads. An operand whose greatest value is looked for is read once more.
   double BytesOfRounding(double bytes, bool looks_for_amax) const;
+
+  // The scales and groups of a weight that has so many matrices, if `scales` has data.
+  static Nf4Operand Nf4Of(const Tensor& scales, const Tensor& groups, int matrices);
 
   size_t num_kept() const { return ExpertDispatch::Kept(shape_).size(); }
   size_t num_memory() const { return ExpertDispatch::Memory(shape_, Precision::F32()).size(); }

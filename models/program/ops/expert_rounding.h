@@ -52,6 +52,7 @@ Recorder::Output FactorsOfExperts(const Recorder& recorder, int64_t experts, int
 struct ScaledOperand {
   Tensor values;
   OperandScales scales = {};
+  Nf4Operand nf4 = {};  // Of a weight in NF4, whose codes are the values.
 };
 
 // Binds the rounding of operands.

@@ -1,4 +1,5 @@
 // The weight of a linear layer, and of one in NF4 which rows and columns of which tensors it has.
+// And the weights of experts.
 #include <algorithm>
 #include <utility>
 
@@ -32,6 +33,20 @@ std::vector<Nf4Run> RunsOf(const Recorder& recorder, Value codes,
   return runs;
 }
 
+struct Nf4Storages {
+  Value codes, scales, groups;
+};
+Nf4Storages Declare(Recorder& recorder, const std::vector<ParameterSpec>& weights) {
+  std::vector<ParameterSpec> codes, scales, groups;
+  for (const ParameterSpec& weight : weights) {
+    const Nf4Parts parts = PartsInNf4(weight);
+    codes.push_back(parts.codes);
+    scales.push_back(parts.scales);
+    groups.push_back(parts.groups);
+  }
+  return {recorder.Parameters(codes), recorder.Parameters(scales), recorder.Parameters(groups)};
+}
+
 // A rank's part of a row must be whole blocks. Notes a weight of which it is not.
 bool DividesBlocks(Recorder& recorder, const ParameterSpec& weight) {
   const int64_t ranks = weight.shard.dim == 1 ? recorder.mesh().size(weight.shard.axes) : 1;
@@ -60,18 +75,30 @@ LinearWeight Weight(Recorder& recorder, const std::vector<ParameterSpec>& weight
     // Such a program is refused later.
     if (DividesBlocks(recorder, weight)) return recorder.Weights(weights);
   }
-  std::vector<ParameterSpec> codes, scales, groups;
-  for (const ParameterSpec& weight : weights) {
-    const Nf4Parts parts = PartsInNf4(weight);
-    codes.push_back(parts.codes);
-    scales.push_back(parts.scales);
-    groups.push_back(parts.groups);
-  }
-  LinearWeight weight = recorder.Parameters(codes);
-  weight.scales = recorder.Parameters(scales);
-  weight.groups = recorder.Parameters(groups);
+  const Nf4Storages parts = Declare(recorder, weights);
+  LinearWeight weight = parts.codes;
+  weight.scales = parts.scales;
+  weight.groups = parts.groups;
   weight.runs =
       std::make_shared<const std::vector<Nf4Run>>(RunsOf(recorder, weight.value, weights));
+  return weight;
+}
+
+Shape ShapeOf(const Program& program, const ExpertWeight& weight) {
+  const Shape& shape = program.info(weight.value).shape;
+  return weight.in_nf4() ? shape.With(shape.rank() - 1, shape.back() * kNf4PerByte) : shape;
+}
+
+ExpertWeight WeightOfExperts(Recorder& recorder, const std::vector<ParameterSpec>& weights) {
+  const ParameterSpec& first = weights.front();
+  // A model whose experts have no whole blocks is refused later.
+  if (!recorder.IsInNf4(first) || first.shape.back() % kNf4Block != 0) {
+    return recorder.Parameters(weights);
+  }
+  const Nf4Storages parts = Declare(recorder, weights);
+  ExpertWeight weight = parts.codes;
+  weight.scales = parts.scales;
+  weight.groups = parts.groups;
   return weight;
 }
 

@@ -307,13 +307,29 @@ struct ExpertAdapter {
   bool valid() const { return down.valid(); }
 };
 
+// The weights of one of the experts' products: N outputs, K inputs of this rank's G experts.
+struct ExpertWeight {
+  ExpertWeight() = default;
+  ExpertWeight(Value of_numbers) : value(of_numbers) {}  // NOLINT: mostly one value.
+  Value value;  // Their numbers, [G, N, K]; in NF4 their codes, [G, N, K / 2].
+  // In NF4: each matrix of an expert is a tensor of its own, which has its own groups and mean.
+  Value scales = {};  // [G, N, K / 64]
+  Value groups = {};  // [G, for each matrix the groups and the mean]
+  bool in_nf4() const { return scales.valid(); }
+};
+// [G, N, K].
+Shape ShapeOf(const Program& program, const ExpertWeight& weight);
+
+// Returns the weights of experts, which are stacked, as Weight does those of linear layers.
+ExpertWeight WeightOfExperts(Recorder& recorder, const std::vector<ParameterSpec>& weights);
+
 struct ExpertMlpInputs {
-  Value x;            // [T, D]
-  Value experts;      // [T, K] i32: the experts, of E, that each token chose.
-  Value weights;      // [T, K] dtype of statistics: the weights of their outputs.
-  Value gate_up;      // [G, 2F, D]: this rank's G experts, gate first. [G, F, D] without gates.
-  Value down;         // [G, D, F]
-  bool gated = true;  // An expert computes SwiGLU; otherwise squared ReLU.
+  Value x;               // [T, D]
+  Value experts;         // [T, K] i32: the experts, of E, that each token chose.
+  Value weights;         // [T, K] dtype of statistics: the weights of their outputs.
+  ExpertWeight gate_up;  // [G, 2F, D]: gate first. [G, F, D] without gates.
+  ExpertWeight down;     // [G, D, F]; in NF4 if gate_up is.
+  bool gated = true;     // An expert computes SwiGLU; otherwise squared ReLU.
   // Biases of the two products. Give both or none.
   Value gate_up_bias = {};  // [G, 2F], or [G, F]
   Value down_bias = {};     // [G, D]

@@ -65,11 +65,25 @@ TEST(Nf4Job, IsRefusedInEightBits) {
 TEST(Nf4Job, IsRefusedForRowsThatAreNoWholeBlocks) {
   EXPECT_THAT(
       Nf4Refusal("", {.hidden = 96}),
-      AllOf(HasSubstr("adapter.lora.base: wanted AS_COMPUTED for a model whose linear layers have "
-                      "not all a multiple of 64 inputs, found NF4, and "
+      AllOf(HasSubstr("adapter.lora.base: wanted AS_COMPUTED for a model whose linear layers and "
+                      "experts have not all a multiple of 64 inputs, found NF4, and "
                       "model.layers.0.self_attn.q_proj with 96; nearest AS_COMPUTED"),
             Not(HasSubstr("k_proj"))));
   EXPECT_THAT(Nf4Refusal("", {.ffn = 160}), HasSubstr("model.layers.0.mlp.down_proj with 160"));
+}
+
+TEST(Nf4Job, IsRefusedForExpertsWhoseRowsAreNoWholeBlocks) {
+  const auto refusal = [](int64_t ffn) {
+    std::string spec = Nf4Spec("");
+    const std::string sizes = "family: llama", dense = ", ffn: 256";
+    spec.replace(spec.find(dense), dense.size(),
+                 absl::StrCat(", moe: {experts: 4, top_k: 2, expert_ffn: ", ffn, "}"));
+    spec.replace(spec.find(sizes), sizes.size(), "family: qwen3_moe");
+    return std::string(ParseAndValidateJob(spec).status().message());
+  };
+  EXPECT_EQ(refusal(192), "");
+  EXPECT_THAT(refusal(48), HasSubstr("found NF4, and model.layers.0.mlp.experts.*.down_proj with "
+                                     "48; nearest AS_COMPUTED"));
 }
 
 // Two ranks have whole blocks of all rows, four have not.

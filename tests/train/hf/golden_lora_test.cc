@@ -28,7 +28,7 @@ using Json = nlohmann::json;
 // As in make_lora.py.
 constexpr int64_t kSteps = 20;
 
-constexpr char kNf4Base[] = "../nf4/base";
+constexpr char kNf4Base[] = "../nf4/base", kNf4Moe[] = "../nf4/base_moe";
 
 struct LoraCase {
   const char* name;
@@ -90,7 +90,10 @@ const LoraCase kCases[] = {
      {.rank = 2, .targets = {"*.q_proj", "*.k_proj", "*.v_proj"}, .dora = true}},
     {"gpt_oss_dora", "gpt_oss", {.rank = 2, .alpha = 4, .targets = {"*self_attn*"}, .dora = true}},
     {"llama_nf4", kNf4Base, {.rank = 3, .alpha = 6, .base = LoraBase::kNf4}},
-    {"llama_nf4_dora", kNf4Base, {.rank = 2, .dora = true, .base = LoraBase::kNf4}}};
+    {"llama_nf4_dora", kNf4Base, {.rank = 2, .dora = true, .base = LoraBase::kNf4}},
+    {"qwen3_moe_nf4",
+     kNf4Moe,
+     {.rank = 2, .alpha = 3, .targets = {"all-linear", "*.experts.*"}, .base = LoraBase::kNf4}}};
 
 bool IsOfExperts(absl::string_view layer) { return absl::StrContains(layer, ".experts"); }
 
@@ -122,6 +125,7 @@ class GoldenLora : public ::testing::TestWithParam<LoraCase> {
     const std::string to = job.checkpoint->directory + "-exported";
     const auto exported = ExportHf(Newest(job.checkpoint->directory), {.to = to});
     ASSERT_TRUE(exported.ok()) << exported.status();
+    EXPECT_EQ(exported->experts_in_nf4, GetParam().base == std::string(kNf4Moe));
     EXPECT_LE(LargestDifference(ReadAdapter(to + "/adapter_model.safetensors"),
                                 ReadAdapter(directory_ + "/adapter_model.safetensors")),
               1e-7);

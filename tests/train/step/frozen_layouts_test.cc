@@ -54,10 +54,12 @@ INSTANTIATE_TEST_SUITE_P(AdaptedExperts, FrozenLayoutsTest,
 // All of up to four ranks for one family. The base's bytes are compared, too.
 INSTANTIATE_TEST_SUITE_P(Nf4, FrozenLayoutsTest, ::testing::ValuesIn([] {
                            std::vector<LayoutCase> cases = Nf4Layouts("llama", 4, 1);
-                           for (const char* family : {"gpt3", "qwen3_moe", "qwen2"}) {
-                             for (LayoutCase& c : Nf4Layouts(family, 8, 47)) {
-                               cases.push_back(std::move(c));
-                             }
+                           const auto add = [&](const std::vector<LayoutCase>& more) {
+                             cases.insert(cases.end(), more.begin(), more.end());
+                           };
+                           add(Nf4Layouts("qwen3_moe", 8, 23));
+                           for (const char* family : {"gpt3", "qwen2", "mixtral", "gpt_oss"}) {
+                             add(Nf4Layouts(family, 8, 47));
                            }
                            return cases;
                          }()),

@@ -337,11 +337,25 @@ std::vector<LayoutCase> Nf4Layouts(const std::string& model, int64_t max_ranks, 
     decoder.hidden = 128;
     decoder.head_dim = 32;  // Two heads of each tensor rank are a block.
     if (decoder.ffn > 0) decoder.ffn = 192 * tensor;
+    if (decoder.moe) {
+      decoder.moe->expert_ffn = 64;
+      // Six steps at 0.01 amplify the rounding of the first one (1e-15) a million times.
+      c.learning_rate = 1e-3;
+    }
     if (decoder.moe && decoder.moe->shared_experts > 0) decoder.moe->shared_ffn = 64 * tensor;
     LoraConfig lora = {.rank = 2, .alpha = 3, .base = LoraBase::kNf4};
-    lora.dora = cases.size() % 2 == 0;
-    if (cases.size() % 3 == 0) lora.dropout = 0.25;
-    c.frozen = absl::StrCat("base_in_nf4", lora.dora ? "_with_magnitudes" : "");
+    // Of a mixture, half of the cases have adapters of experts, which have no magnitudes.
+    const bool of_experts = decoder.moe && cases.size() % 2 == 0;
+    if (of_experts) {
+      lora.targets = {"all-linear", "*.experts.*"};
+      if (cases.size() % 4 == 0) c.job.recompute.blocks = 100;
+    } else {
+      lora.dora = decoder.moe ? cases.size() % 4 == 1 : cases.size() % 2 == 0;
+      if (cases.size() % 3 == 0) lora.dropout = 0.25;
+    }
+    c.frozen = absl::StrCat("base_in_nf4", lora.dora    ? "_with_magnitudes"
+                                           : of_experts ? "_and_adapted_experts"
+                                                        : "");
     c.job.adapter = AdapterConfig{.lora = lora};
   }
   return cases;

@@ -13,18 +13,20 @@
 namespace trainyard::cuda {
 namespace {
 
-// The scales of operands that were rounded to 8 bits: one for each group.
+// The scales of operands that were rounded to 8 bits: one for each group, or one for each row and
+// for each group's column of the result.
 template <typename A>
 struct Scales {
   const A* a;  // Null: the operands have no scales.
   const A* b;
+  bool of_lines = false;
 };
 
 template <typename T>
 Scales<Accumulate<T>> ScalesOf(const ConstTensor& a, const ConstTensor& b) {
   using A = Accumulate<T>;
   if (a.data == nullptr) return {nullptr, nullptr};
-  return {a.as<A>(), b.as<A>()};
+  return {a.as<A>(), b.as<A>(), HasLineScales(b)};
 }
 
 // out[r, c] = or += the sum over `depth` of in[r, :] and line c of the group's weight.
@@ -56,13 +58,21 @@ __global__ void __launch_bounds__(Product::kThreads, Product::kBlocks)
                                  columns - column};
     T* out = rows.out + tile.begin * columns + column;
     const Product product(a, b, depth, shared);
-    const bool scaled = rows.scales.a != nullptr;
+    const bool lines = rows.scales.of_lines, scaled = rows.scales.a != nullptr && !lines;
     const Accumulate<T> scale_a = scaled ? rows.scales.a[tile.group] : 1;
     const Accumulate<T> scale_b = scaled ? rows.scales.b[tile.group] : 1;
+    const Accumulate<T>* const of_columns =
+        lines ? rows.scales.b + tile.group * columns + column : nullptr;
     product.ForEachSum([&](int r, int c, auto sums) {
       if (r >= a.lines || c >= b.lines) return;
       T* const to = out + r * columns + c;
-      for (int n = 0; n < kNeighbours; ++n) sums.v[n] = sums.v[n] * scale_a * scale_b;
+      if (lines) {
+        const Accumulate<T> of_row = rows.scales.a[tile.begin + r];
+        const auto scales = LoadPack<Accumulate<T>, kNeighbours>(of_columns + c);
+        for (int n = 0; n < kNeighbours; ++n) sums.v[n] = sums.v[n] * of_row * scales.v[n];
+      } else {
+        for (int n = 0; n < kNeighbours; ++n) sums.v[n] = sums.v[n] * scale_a * scale_b;
+      }
       if (rows.add) {
         const auto before = LoadPack<T, kNeighbours>(to);
         for (int n = 0; n < kNeighbours; ++n) sums.v[n] += Accumulate<T>(before.v[n]);

@@ -68,8 +68,7 @@ __global__ void __launch_bounds__(Product::kThreads, Product::kBlocks)
       T* const to = out + r * columns + c;
       if (lines) {
         const Accumulate<T> of_row = rows.scales.a[tile.begin + r];
-        const auto scales = LoadPack<Accumulate<T>, kNeighbours>(of_columns + c);
-        for (int n = 0; n < kNeighbours; ++n) sums.v[n] = sums.v[n] * of_row * scales.v[n];
+        for (int n = 0; n < kNeighbours; ++n) sums.v[n] = sums.v[n] * of_row * of_columns[c + n];
       } else {
         for (int n = 0; n < kNeighbours; ++n) sums.v[n] = sums.v[n] * scale_a * scale_b;
       }

@@ -40,7 +40,8 @@ struct Rows {
   Scales<Accumulate<T>> scales;
 };
 
-template <typename Product, typename T, Order kWeight>
+// kLines: the operands have scales of lines.
+template <typename Product, typename T, Order kWeight, bool kLines>
 __global__ void __launch_bounds__(Product::kThreads, Product::kBlocks)
     RowsKernel(Groups groups, Rows<T> rows) {
   constexpr int kTile = Product::kTile, kNeighbours = Product::kNeighbours;
@@ -58,17 +59,16 @@ __global__ void __launch_bounds__(Product::kThreads, Product::kBlocks)
                                  columns - column};
     T* out = rows.out + tile.begin * columns + column;
     const Product product(a, b, depth, shared);
-    const bool lines = rows.scales.of_lines, scaled = rows.scales.a != nullptr && !lines;
+    const bool scaled = !kLines && rows.scales.a != nullptr;
     const Accumulate<T> scale_a = scaled ? rows.scales.a[tile.group] : 1;
     const Accumulate<T> scale_b = scaled ? rows.scales.b[tile.group] : 1;
-    const Accumulate<T>* const of_columns =
-        lines ? rows.scales.b + tile.group * columns + column : nullptr;
     product.ForEachSum([&](int r, int c, auto sums) {
       if (r >= a.lines || c >= b.lines) return;
       T* const to = out + r * columns + c;
-      if (lines) {
+      if constexpr (kLines) {
         const Accumulate<T> of_row = rows.scales.a[tile.begin + r];
-        for (int n = 0; n < kNeighbours; ++n) sums.v[n] = sums.v[n] * of_row * of_columns[c + n];
+        const Accumulate<T>* const of_columns = rows.scales.b + tile.group * columns + column + c;
+        for (int n = 0; n < kNeighbours; ++n) sums.v[n] = sums.v[n] * of_row * of_columns[n];
       } else {
         for (int n = 0; n < kNeighbours; ++n) sums.v[n] = sums.v[n] * scale_a * scale_b;
       }
@@ -147,7 +147,9 @@ void RunRows(Exec& exec, const Groups& groups, const Rows<T>& rows) {
     const int64_t tiles = groups.MostTiles(Product::kTile) * CeilDiv(rows.columns, Product::kTile);
     const Grid grid = {std::min(tiles, kBlocks), Product::kThreads,
                        Product::kShared + groups.shared()};
-    Launch(exec, grid, RowsKernel<Product, T, kWeight>, groups, rows);
+    const auto kernel = rows.scales.of_lines ? RowsKernel<Product, T, kWeight, true>
+                                             : RowsKernel<Product, T, kWeight, false>;
+    Launch(exec, grid, kernel, groups, rows);
   };
   WithProduct<T>(run, rows.depth, rows.columns, rows.in, rows.weight, rows.out);
 }

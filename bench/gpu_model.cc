@@ -250,13 +250,13 @@ double PredictGaps(const Program& program, int64_t micro_batches) {
   double seconds = 0;
   for (const Instance& instance : program.instances) {
     if (instance.list < List::kForward || instance.when == When::kValidation) continue;
-    const double times = instance.list == List::kOptimizer ? 1 : double(micro_batches);
-    // A graph has those of a list and block that follow one another.
+    const auto times = double(TimesInStep(instance, micro_batches));
+    // A graph has those of a list, block and `when` that follow one another.
     const Instance*& before =
         last[IsBackward(instance.list) ? List::kBackwardInput : instance.list];
     const bool same = before != nullptr && before->list == instance.list &&
-                      before->block == instance.block && before->op->is_capturable() &&
-                      instance.op->is_capturable();
+                      before->block == instance.block && before->when == instance.when &&
+                      before->op->is_capturable() && instance.op->is_capturable();
     seconds += times * (same ? kNextKernel : kNextGraph);
     before = &instance;
   }

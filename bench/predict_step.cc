@@ -39,7 +39,7 @@ StepPrediction PredictStep(const GpuRates& gpu, const Program& program, int64_t 
   StepPrediction step;
   for (const Instance& instance : program.instances) {
     if (instance.list < List::kForward || instance.when == When::kValidation) continue;
-    const int64_t times = instance.list == List::kOptimizer ? 1 : micro_batches;
+    const int64_t times = TimesInStep(instance, micro_batches);
     const OpPrediction op = Predict(gpu, program, instance);
     OpSum& sum = step.ops[std::string(instance.op->name())];
     sum.calls += times;

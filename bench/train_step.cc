@@ -87,7 +87,7 @@ std::map<std::string, OpTime> ByOp(const Program& program, const std::vector<Spa
   for (const Instance& instance : program.instances) {
     if (instance.list < List::kForward || instance.list == List::kGather) continue;
     if (instance.when == When::kValidation) continue;
-    const int64_t times = instance.list == List::kOptimizer ? 1 : micro_batches;
+    const int64_t times = TimesInStep(instance, micro_batches);
     const Cost cost = instance.op->CostOf(program, instance);
     OpTime& op = ops[std::string(instance.op->name())];
     op.flops += cost.flops * double(times);

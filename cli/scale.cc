@@ -86,7 +86,9 @@ absl::Status CheckPlans(const JobConfig& job, const ModelConfig& model,
                         const DeviceMemory& device) {
   const int64_t ranks_of_stage = job.devices / job.parallelism.pipeline;
   for (int64_t stage = 0; stage < job.parallelism.pipeline; ++stage) {
-    const auto plan = PlanRank(job, model, int(stage * ranks_of_stage), device.kind);
+    constexpr auto kMost = size_t(std::numeric_limits<int64_t>::max());
+    const auto plan = PlanRank(job, model, int(stage * ranks_of_stage), device.kind,
+                               {.memory_bytes = int64_t(std::min(device.bytes, kMost))});
     RETURN_IF_ERROR(plan.status());
     const absl::Status found = CheckMemory(plan->memory, device, job, model);
     if (found.ok()) continue;

@@ -30,6 +30,7 @@ void RecordForward(Recorder& recorder, const Model& model, const RecordOptions& 
 
   recorder.set_adapter(options.adapter);
   recorder.set_preference(options.preference);
+  recorder.set_weight_rounding(options.weight_rounding);
   std::vector<InputSpec> inputs = model.inputs();
   if (options.documents) inputs.push_back(DocumentBegins(options.sequence));
   if (options.preference) {
@@ -125,6 +126,8 @@ Program RecordTraining(const Model& model, const TrainingOptions& options) {
   CHECK(program.divided_blocks.empty()) << program.divided_blocks.front();
   Recompute(program, options.recompute);
   after("recompute");
+  RoundAtOnce(program);
+  after("round_at_once");
   LayOutParameters(program, {.bucket_bytes = options.bucket_bytes,
                              .zero = options.zero,
                              .optimizer = &options.optimizer.optimizer()});

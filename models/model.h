@@ -84,7 +84,8 @@ struct RecordOptions {
   std::optional<PreferenceOptions> preference = {};
   LowRank adapter = {};    // The low-rank adapters of linear layers.
   PlainLayers plain = {};  // Which layers' products have no scales in any precision.
-  bool fuse = true;        // Whether ops are fused. Only tests that compare turn this off.
+  WeightRounding weight_rounding = {};
+  bool fuse = true;  // Whether ops are fused. Only tests that compare turn this off.
   // > 0: an inference program of one sequence keeps the keys and values of so many tokens, at most
   // the model's max_sequence, of each of some texts, from one replay to the next, and the states of
   // recurrent layers. Only tensor ranks may divide the model; their number must divide `sequence`

@@ -8,8 +8,10 @@
 // With write == kAdd, the sum is added to what the output holds, and rounded once.
 //
 // Operands that were rounded to an 8-bit format (grouped_round.h) have scales. A number is then its
-// value times the scale of its group. The sum is multiplied by the scale of the first operand (x,
-// or dy), then by that of the other, and then added and rounded.
+// value times the scale of its group. If the weight has scales for each group and column of the
+// result, a number of the first operand has the scale of its row instead, and a number of the weight
+// that of the result's column. The sum is multiplied by the scale of the first operand (x, or dy),
+// then by that of the other, and then added and rounded.
 //
 // The weights may be in NF4 (kernels/device/nf4.h), for forward and for the input gradient: those
 // of a group as S tensors of N / S rows, each with its own groups of blocks and mean. A part of
@@ -35,8 +37,9 @@ struct GroupedMatMulForwardArgs {
   ConstTensor offsets;  // [G+1]      i32
   Tensor y;             // [R, N]     in/out, dtype of x
   Write write = Write::kOverwrite;
-  ConstTensor x_scales = {};       // [G]    f32 (f64 when x is f64); absent when its data is null
-  ConstTensor weight_scales = {};  // [G]    dtype of x_scales; there if those are
+  // f32 (f64 when x is f64). Both or none; absent when the data are null.
+  ConstTensor x_scales = {};       // [G]    or [R]
+  ConstTensor weight_scales = {};  // [G]    or [G, N]
   // If the weights are in NF4. Of each tensor the groups, of 256 blocks each, and then the mean.
   ConstTensor nf4_scales = {};  // [G, N, K / 64]  u8
   ConstTensor nf4_groups = {};  // [G, S (groups + 1)]  f32
@@ -49,8 +52,9 @@ struct GroupedMatMulInputGradientArgs {
   ConstTensor offsets;  // [G+1]      i32
   Tensor dx;            // [R, K]     in/out, dtype of dy
   Write write = Write::kOverwrite;
-  ConstTensor dy_scales = {};      // [G]    f32 (f64 when dy is f64); absent when its data is null
-  ConstTensor weight_scales = {};  // [G]    dtype of dy_scales; there if those are
+  // f32 (f64 when dy is f64). Both or none; absent when the data are null.
+  ConstTensor dy_scales = {};      // [G]    or [R]
+  ConstTensor weight_scales = {};  // [G]    or [G, K]
   ConstTensor nf4_scales = {}, nf4_groups = {};  // As above.
   int64_t nf4_tensors = 1;
 };
@@ -108,6 +112,21 @@ void ExpectWeights(const Args& args, const ConstTensor& in, const ConstTensor& o
                s * ((blocks + kNf4Group - 1) / kNf4Group + 1));
 }
 
+// Whether the operands have scales for each row, and for each column of the result.
+inline bool HasLineScales(const ConstTensor& weight_scales) {
+  return weight_scales.data != nullptr && weight_scales.shape.rank() == 2;
+}
+
+// Checks that the operands have scales for the rows of x or dy and the columns of `out`.
+inline void ExpectLineScales(const ConstTensor& a_scales, const ConstTensor& b_scales,
+                             const ConstTensor& out, const ConstTensor& offsets) {
+  CHECK(a_scales.data != nullptr) << "grouped_matmul: scales of one operand";
+  const DType dtype = AccumulateOfDType(out.dtype);
+  ExpectElements("grouped_matmul scales of rows", a_scales, dtype, out.shape.rows());
+  ExpectMatrix("grouped_matmul scales of columns", b_scales, dtype, offsets.elements() - 1,
+               out.shape.back());
+}
+
 // Checks that both operands have a scale for each group, or none has.
 inline void ExpectScales(const ConstTensor& a_scales, const ConstTensor& b_scales, DType operands,
                          const ConstTensor& offsets) {
@@ -121,11 +140,17 @@ inline void ExpectScales(const ConstTensor& a_scales, const ConstTensor& b_scale
 
 inline void Check(const GroupedMatMulForwardArgs& args) {
   ExpectWeights(args, args.x, args.y, args.x.dtype);
+  if (HasLineScales(args.weight_scales)) {
+    return ExpectLineScales(args.x_scales, args.weight_scales, args.y, args.offsets);
+  }
   ExpectScales(args.x_scales, args.weight_scales, args.x.dtype, args.offsets);
 }
 
 inline void Check(const GroupedMatMulInputGradientArgs& args) {
   ExpectWeights(args, args.dx, args.dy, args.dy.dtype);
+  if (HasLineScales(args.weight_scales)) {
+    return ExpectLineScales(args.dy_scales, args.weight_scales, args.dx, args.offsets);
+  }
   ExpectScales(args.dy_scales, args.weight_scales, args.dy.dtype, args.offsets);
 }
 

@@ -18,9 +18,8 @@ int64_t TimesOf(const Instance& instance, const StepReplays& replays) {
     case List::kForward:
     case List::kBackwardInput:
     case List::kBackwardWeight:
-      return instance.when == When::kLastMicroBatch ? 1 : replays.micro_batches;
     case List::kOptimizer:
-      return 1;
+      return TimesInStep(instance, replays.micro_batches);
     case List::kGather:
       return replays.gathers.at(size_t(instance.block));
   }

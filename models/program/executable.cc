@@ -59,8 +59,8 @@ struct BoundInstance {
 };
 
 // Consecutive instances of an action. A segment is either one instance that may wait, post or be
-// left out, or as many instances of one list and block as give the device the same kernels every
-// time. A segment of the second kind is replayed at first, then captured, and from then on launched
+// left out, or as many instances of one list, block and `when` as give the device the same kernels
+// every time. A segment of the second kind is replayed at first, then captured, and from then on launched
 // as a graph.
 struct Segment {
   size_t begin = 0, end = 0;
@@ -75,8 +75,9 @@ struct BoundAction {
 };
 
 bool IsCapturable(const Instance& instance) {
-  return instance.stream == Stream::kCompute && instance.awaits.empty() &&
-         instance.when == When::kAlways && instance.op->is_capturable();
+  const bool whenever = instance.when == When::kAlways || instance.when == When::kFirstMicroBatch;
+  return instance.stream == Stream::kCompute && instance.awaits.empty() && whenever &&
+         instance.op->is_capturable();
 }
 
 std::vector<Segment> SegmentsOf(const std::vector<BoundInstance>& instances, bool has_graphs) {
@@ -86,7 +87,8 @@ std::vector<Segment> SegmentsOf(const std::vector<BoundInstance>& instances, boo
     const bool capturable = has_graphs && IsCapturable(instance);
     const Instance* const last = i == 0 ? nullptr : instances[i - 1].instance;
     if (capturable && last != nullptr && segments.back().capturable &&
-        last->block == instance.block && last->list == instance.list) {
+        last->block == instance.block && last->list == instance.list &&
+        last->when == instance.when) {
       ++segments.back().end;
     } else {
       segments.push_back({.begin = i, .end = i + 1, .capturable = capturable});
@@ -370,6 +372,7 @@ void Executable::Run(Action action, const MicroBatch& micro_batch) {
   BoundAction& bound = found->second;
   for (Segment& segment : bound.segments) {
     const Instance& first = *bound.instances[segment.begin].instance;
+    if (first.when == When::kFirstMicroBatch && !micro_batch.first) continue;
     if (first.when == When::kLastMicroBatch && !micro_batch.last) continue;
     if (first.when == When::kValidation && !micro_batch.validation) continue;
     if (half && (action == Action::kBackwardInput) != (first.list == List::kBackwardInput)) {

@@ -59,7 +59,9 @@ enum class Action : uint8_t {
 struct MicroBatch {
   int chunk = 0;
   int slot = 0;
-  bool first = true;        // In the step: gradients are overwritten.
+  // In the step: gradients are overwritten, and step constants computed. In a validation, too, the
+  // first one computes these.
+  bool first = true;
   bool last = true;         // In the step: gradients are reduced as they become complete.
   bool validation = false;  // Forward computes the loss without gradients.
   // ZeRO FULL: the first gathered block that a later action reads. It is gathered ahead; -1: none.

@@ -264,9 +264,10 @@ MemoryPlan PlanMemory(const Program& program, const PlanOptions& options) {
   for (size_t id = 0; id < program.values.size(); ++id) {
     const ValueInfo& info = program.values[id];
     if (lives[id].first == kNever) continue;
-    if (info.kind == ValueKind::kConstant) {
+    if (info.kind == ValueKind::kConstant || info.kind == ValueKind::kStepConstant) {
       plan.placements[id] = {Arena::kConstant, 0, plan.constant_bytes};
       plan.constant_bytes += RoundUp(info.bytes());
+      if (IsNarrow(info.dtype)) plan.rounded_bytes += info.bytes();
     } else if (info.kind == ValueKind::kInput || info.kind == ValueKind::kActivation) {
       const bool stays = one || info.kind == ValueKind::kInput || lives[id].several_actions ||
                          lives[id].last == kEnd;
@@ -304,6 +305,8 @@ std::string MemoryPlan::Summary() const {
       FormatBytes(double(total_bytes())), " (parameters, gradients and optimizer state ",
       FormatBytes(double(parameter_bytes())), ", activations ",
       FormatBytes(double(activation_bytes())),
+      rounded_bytes == 0 ? ""
+                         : absl::StrCat(", rounded weights ", FormatBytes(double(rounded_bytes))),
       workspace_bytes == 0 ? ""
                            : absl::StrCat(", workspace ", FormatBytes(double(workspace_bytes))),
       ")");

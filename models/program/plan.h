@@ -33,9 +33,10 @@ struct PlanOptions {
 };
 
 struct MemoryPlan {
-  std::vector<int> slots;             // By chunk.
-  std::vector<Placement> placements;  // By value id.
-  size_t constant_bytes = 0;
+  std::vector<int> slots;                               // By chunk.
+  std::vector<Placement> placements;                    // By value id.
+  size_t constant_bytes = 0;                            // Step constants included.
+  size_t rounded_bytes = 0;                             // A part of these: rounded weights.
   std::vector<size_t> slot_bytes;                       // One slot's, by chunk.
   size_t scratch_bytes = 0;                             // All slots together.
   std::array<size_t, kNumFlatBuffers> flat_bytes = {};  // 0: the buffer does not exist.
@@ -46,7 +47,8 @@ struct MemoryPlan {
   size_t total_bytes() const {
     return parameter_bytes() + activation_bytes() + constant_bytes + workspace_bytes;
   }
-  // "1.2 GiB (parameters, gradients and optimizer state ..., activations ..., workspace ...)"
+  // "1.2 GiB (parameters, gradients and optimizer state ..., activations ..., rounded weights ...,
+  // workspace ...)", without the last two if there are none.
   std::string Summary() const;
 };
 

@@ -122,6 +122,14 @@ Precision Precision::WithExpertsAsLayers() const {
   return with;
 }
 
+Precision Precision::WithExpertsByRows() const {
+  Precision with = *this;
+  with.experts = layer;
+  constexpr auto kOfWeight = size_t(ProductRole::kWeightGradient);
+  with.experts[kOfWeight] = experts[kOfWeight];
+  return with;
+}
+
 ProductFormat Precision::product(const ProductUse& use) const {
   switch (use.kind) {
     case ProductKind::kLayer:

@@ -123,6 +123,12 @@ struct Precision {
   // The same, but the products of experts round their operands as those of layers do. Only with one
   // scale for all numbers of an operand: of experts, for the numbers of each expert.
   Precision WithExpertsAsLayers() const;
+  // The same, but the forward and input-gradient products of experts round their operands as those
+  // of layers do, and their weight gradients keep the wide format. Only with one scale for each row
+  // and column that a product sums: the scales of a token's row are then of this token alone. Those
+  // of a weight gradient would be of all tokens that an expert has at once, which depends on the
+  // layout.
+  Precision WithExpertsByRows() const;
 };
 
 }  // namespace trainyard

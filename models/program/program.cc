@@ -208,6 +208,12 @@ SequencePart Program::sequence_part() const {
           .rank = mesh.coordinate(Axis::kContext)};
 }
 
+int64_t TimesInStep(const Instance& instance, int64_t micro_batches) {
+  if (instance.when == When::kValidation) return 0;
+  const bool once = instance.list == List::kOptimizer || instance.when != When::kAlways;
+  return once ? 1 : micro_batches;
+}
+
 std::set<Group> Program::Groups() const {
   std::set<Group> groups;
   for (const Instance& instance : instances) {
@@ -265,6 +271,7 @@ std::string Program::Describe(const Instance& instance) const {
     out << " {" << attributes << '}';
   }
   if (instance.stream == Stream::kCommunication) out << " on the communication stream";
+  if (instance.when == When::kFirstMicroBatch) out << ", first micro-batch";
   if (instance.when == When::kLastMicroBatch) out << ", last micro-batch";
   if (instance.when == When::kValidation) out << ", validation";
   for (int event : instance.awaits) out << ", awaits " << event;

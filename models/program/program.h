@@ -50,9 +50,10 @@ struct Group {
   auto operator<=>(const Group&) const = default;
 };
 
-// The replays of its list in which an instance takes part. kValidation is for work that the
+// The replays of its list in which an instance takes part. kFirstMicroBatch is for what depends on
+// parameters alone, of which a validation has a first one, too. kValidation is for work that the
 // backward lists do in training.
-enum class When : uint8_t { kAlways, kLastMicroBatch, kValidation };
+enum class When : uint8_t { kAlways, kFirstMicroBatch, kLastMicroBatch, kValidation };
 
 struct Instance {
   std::shared_ptr<const Op> op;
@@ -69,6 +70,10 @@ struct Instance {
   std::vector<int> awaits = {};
   static constexpr int kNoEvent = -1;
 };
+
+// How often a training step of so many micro-batches runs an instance of the lists of micro-batches
+// or of kOptimizer.
+int64_t TimesInStep(const Instance& instance, int64_t micro_batches);
 
 // A block of numbers with one scale that the layout divides among ranks. Such a layout would have
 // other blocks than one rank has, so a training program has none: Validate refuses the job.

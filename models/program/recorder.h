@@ -25,12 +25,23 @@
 
 namespace trainyard {
 
+// How often weights are rounded for products in 8 bits. The bits are the same.
+struct WeightRounding {
+  // Of a step. If there are several, the first one finds the greatest values of weights for all.
+  int64_t micro_batches = 1;
+  // Rounded weights are kept, too: those of a step with several micro-batches to its end, and those
+  // of frozen weights for good, unless their scales follow from earlier steps. Not with ZeRO FULL,
+  // in whose windows weights come and go.
+  bool kept = false;
+};
+
 // A value that was rounded to an operand's 8-bit format (ops/quantize.h).
 struct Quantized {
   Value of = {};          // What was rounded.
   Value values = {};      // The shape of `of`, in the format's dtype.
   Value by_columns = {};  // The transpose of `values`.
   Value scales = {};
+  Value amax = {};  // The greatest values from which the scales follow; `history`, if there is one.
   ScaleBlock block = {};
   Value history = {};  // From which the scale follows, if from earlier steps.
 };
@@ -75,6 +86,9 @@ class Recorder {
 
   // Whether this weight of a linear layer or of experts is kept in NF4 (ops::Weight).
   bool IsInNf4(const ParameterSpec& weight) const { return adapter_.nf4 && Frozen(weight); }
+
+  void set_weight_rounding(const WeightRounding& rounding) { weight_rounding_ = rounding; }
+  const WeightRounding& weight_rounding() const { return weight_rounding_; }
 
   // The loss of models of text, of pairs of answers. None, unless it is set.
   void set_preference(const std::optional<PreferenceOptions>& options) { preference_ = options; }
@@ -169,6 +183,7 @@ class Recorder {
 
   const IsFrozen is_frozen_;
   LowRank adapter_;
+  WeightRounding weight_rounding_;
   std::optional<PreferenceOptions> preference_;
   Program program_;
   std::vector<InputSpec> declared_;

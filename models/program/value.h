@@ -21,6 +21,7 @@ struct Value {
 enum class ValueKind : uint8_t {
   kInput,              // Written by the host before each micro-batch: tokens, targets.
   kConstant,           // Computed once by list kPrepare: rotation tables.
+  kStepConstant,       // Computed by a step's first micro-batch for all of them: rounded weights.
   kActivation,         // Everything else that is computed, gradients of activations included.
   kParameter,          // A storage of parameters, in the format of weights.
   kParameterGradient,  // The gradient of a storage: sums over micro-batches.

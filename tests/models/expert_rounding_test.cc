@@ -10,7 +10,9 @@
 //   y     = round(x scale) round(w scale_w)^T / (scale scale_w), and so for both gradients
 //
 // with e4m3 for rows and weights and e5m2 for gradients. A gradient passes a rounded number as if
-// it were not rounded.
+// it were not rounded. With scales of lines, the greatest value is that of a token's row, of a row
+// of the weight in forward, and of a column in the product of the gradient; and the weight gradient
+// is that of numbers that are not rounded.
 #include <algorithm>
 #include <cmath>
 
@@ -32,6 +34,13 @@ Precision Delayed() {
   return Precision::F64()
       .WithLayers({DType::kE4M3, kDelayed}, {DType::kE4M3, kDelayed}, {DType::kE5M2, kDelayed})
       .WithExpertsAsLayers();
+}
+
+Precision ByLines() {
+  constexpr Scaling kRow{.kept = 1};
+  return Precision::F64()
+      .WithLayers({DType::kE4M3, kRow}, {DType::kE4M3, kRow}, {DType::kE5M2, kRow})
+      .WithExpertsByRows();
 }
 
 using Vector = std::vector<double>;
@@ -67,7 +76,8 @@ void AddOuter(Vector& matrix, const Vector& y, const Vector& x, double factor = 
 // The model of expert_model.h, token by token.
 class Formula {
  public:
-  Formula(const Form& form, const Named& values) : form_(form), values_(values) {}
+  Formula(const Form& form, const Named& values, bool lines)
+      : form_(form), values_(values), lines_(lines) {}
 
   // Returns the loss, and fills the gradients, in which a history's is its greatest value now.
   double Run(const std::vector<int32_t>& tokens, const std::vector<int32_t>& targets) {
@@ -107,21 +117,35 @@ class Formula {
     joint.insert(joint.end(), up.begin(), up.end());
     return joint;
   }
-  // Rounds with the scale of a history, and divides by the scale again.
-  Vector Rounded(const std::string& weight, const std::string& what, const Vector& x) const {
-    const Vector& history = values_.at(NameOfHistory(weight, what));
-    const double greatest = *std::max_element(history.begin(), history.end());
-    const bool gradient = what == "output_gradient";
+  static double RoundedBy(double greatest, bool gradient, double number) {
     const double scale = greatest == 0 ? 1 : (gradient ? 57344 : 448) / greatest;
+    return (gradient ? ToFloat<E5M2>(RoundTo<E5M2>(number * scale))
+                     : ToFloat<E4M3>(RoundTo<E4M3>(number * scale))) /
+           scale;
+  }
+  // Rounds with the scale of a history, or of the row, and divides by the scale again.
+  Vector Rounded(const std::string& weight, const std::string& what, const Vector& x) const {
+    const Vector& from = lines_ ? x : values_.at(NameOfHistory(weight, what));
+    double greatest = 0;
+    for (const double number : from) greatest = std::max(greatest, std::abs(number));
     Vector y;
-    for (const double number : x) {
-      y.push_back((gradient ? ToFloat<E5M2>(RoundTo<E5M2>(number * scale))
-                            : ToFloat<E4M3>(RoundTo<E4M3>(number * scale))) /
-                  scale);
+    for (const double n : x) y.push_back(RoundedBy(greatest, what == "output_gradient", n));
+    return y;
+  }
+  // A weight [outputs, inputs], by rows or columns where scales are of lines.
+  Vector RoundedWeight(const std::string& weight, const Vector& w, size_t inputs,
+                       bool by_columns) const {
+    if (!lines_) return Rounded(weight, "weight", w);
+    Vector greatest(by_columns ? inputs : w.size() / inputs, 0.0), y;
+    const auto line = [&](size_t i) { return by_columns ? i % inputs : i / inputs; };
+    for (size_t i = 0; i < w.size(); ++i) {
+      greatest[line(i)] = std::max(greatest[line(i)], std::abs(w[i]));
     }
+    for (size_t i = 0; i < w.size(); ++i) y.push_back(RoundedBy(greatest[line(i)], false, w[i]));
     return y;
   }
   void Note(const std::string& weight, const std::string& what, const Vector& x) {
+    if (lines_) return;
     double& greatest = gradients.at(NameOfHistory(weight, what))[0];
     for (const double number : x) greatest = std::max(greatest, std::abs(number));
   }
@@ -203,12 +227,13 @@ class Formula {
   Choice Forward(int64_t e, const Vector& x, double weight, Vector& y) {
     Choice choice{.e = e, .first = Vector(size_t(form_.up_width()), 0.0), .hidden = {}};
     Note(First(e), "input", x);
-    AddTimes(choice.first, Rounded(First(e), "weight", Joint(e)), Rounded(First(e), "input", x));
+    AddTimes(choice.first, RoundedWeight(First(e), Joint(e), x.size(), false),
+             Rounded(First(e), "input", x));
     if (form_.bias) AddTimes(choice.first, values_.at(Expert(e, ".up.bias")), {1});
     if (form_.first_adapter) AddAdapter(choice.first, Expert(e, ".first"), x);
     choice.hidden = Activate(choice.first, weight);
     Note(Second(e), "input", choice.hidden);
-    AddTimes(y, Rounded(Second(e), "weight", values_.at(Second(e))),
+    AddTimes(y, RoundedWeight(Second(e), values_.at(Second(e)), choice.hidden.size(), false),
              Rounded(Second(e), "input", choice.hidden));
     if (form_.bias) AddTimes(y, values_.at(Expert(e, ".down.bias")), {weight});
     if (form_.second_adapter) AddAdapter(y, Expert(e, ".second"), choice.hidden);
@@ -225,8 +250,11 @@ class Formula {
     Vector dhidden(size_t(kFfn), 0.0);
     Note(Second(e), "output_gradient", dy);
     const Vector dy_rounded = Rounded(Second(e), "output_gradient", dy);
-    AddTransposed(dhidden, Rounded(Second(e), "weight", values_.at(Second(e))), dy_rounded);
-    AddOuter(gradients.at(Second(e)), dy_rounded, Rounded(Second(e), "input", choice.hidden));
+    AddTransposed(dhidden,
+                  RoundedWeight(Second(e), values_.at(Second(e)), choice.hidden.size(), true),
+                  dy_rounded);
+    AddOuter(gradients.at(Second(e)), lines_ ? dy : dy_rounded,
+             lines_ ? choice.hidden : Rounded(Second(e), "input", choice.hidden));
     if (form_.second_adapter) {
       AddAdapterGradient(dhidden, Expert(e, ".second"), dy, choice.hidden);
     }
@@ -239,9 +267,9 @@ class Formula {
     const Vector dfirst = ActivateBackward(choice.first, weight, dhidden, to.weight);
     Note(First(e), "output_gradient", dfirst);
     const Vector dfirst_rounded = Rounded(First(e), "output_gradient", dfirst);
-    AddTransposed(to.x, Rounded(First(e), "weight", Joint(e)), dfirst_rounded);
+    AddTransposed(to.x, RoundedWeight(First(e), Joint(e), x.size(), true), dfirst_rounded);
     Vector joint(size_t(form_.up_width() * kWidth), 0.0);
-    AddOuter(joint, dfirst_rounded, Rounded(First(e), "input", x));
+    AddOuter(joint, lines_ ? dfirst : dfirst_rounded, lines_ ? x : Rounded(First(e), "input", x));
     for (size_t i = 0; i < joint.size(); ++i) {
       const size_t of_gate = form_.gated ? size_t(kFfn * kWidth) : 0;
       if (i < of_gate) {
@@ -256,12 +284,13 @@ class Formula {
 
   const Form form_;
   const Named& values_;
+  const bool lines_;
 };
 
-std::unique_ptr<Executable> BindChosen(const Form& form) {
+std::unique_ptr<Executable> BindChosen(const Form& form, const Precision& precision) {
   const ExpertModel model(form);
   const RecordOptions options{
-      .precision = Delayed(), .sequence = kTokens, .expert_rows = form.expert_rows};
+      .precision = precision, .sequence = kTokens, .expert_rows = form.expert_rows};
   auto executable = Bind(RecordTraining(model, {.record = options, .optimizer = {}}), 1, 1, {});
   executable->WriteInput("tokens", 0, Tokens(kTokens, kVocab, 1));
   executable->WriteInput("targets", 0, Tokens(kTokens, kVocab, 2));
@@ -286,23 +315,36 @@ void WriteHistories(const Executable& executable) {
 
 class ExpertRoundingTest : public ::testing::TestWithParam<Form> {};
 
-TEST_P(ExpertRoundingTest, LossGradientsAndHistoriesAreThoseOfTheFormulas) {
-  const auto executable = BindChosen(GetParam());
-  WriteHistories(*executable);
-  const FlatRange all{.elements = executable->program().flat_elements};
-  double* const stale = executable->flat(FlatBuffer::kGradient, all).as<double>();
+// Runs a step and compares all with the formulas.
+void ExpectFormulas(const Form& form, Executable& executable, bool lines) {
+  const FlatRange all{.elements = executable.program().flat_elements};
+  double* const stale = executable.flat(FlatBuffer::kGradient, all).as<double>();
   std::fill_n(stale, all.elements, 7.0);  // Must not matter.
-  executable->WriteStepState({.step = 1, .loss_scale = 1.0 / kTokens});
-  executable->Run(Action::kForward);
-  executable->Run(Action::kBackward);
-  const Named values = Flat(*executable, FlatBuffer::kMaster);
-  Formula formula(GetParam(), values);
+  executable.WriteStepState({.step = 1, .loss_scale = 1.0 / kTokens});
+  executable.Run(Action::kForward);
+  executable.Run(Action::kBackward);
+  const Named values = Flat(executable, FlatBuffer::kMaster);
+  Formula formula(form, values, lines);
   const double loss = formula.Run(Tokens(kTokens, kVocab, 1), Tokens(kTokens, kVocab, 2));
-  EXPECT_NEAR(executable->ReadStepState().loss, loss, 1e-12 * std::abs(loss));
-  for (const auto& [name, got] : Flat(*executable, FlatBuffer::kGradient)) {
+  EXPECT_NEAR(executable.ReadStepState().loss, loss, 1e-12 * std::abs(loss));
+  for (const auto& [name, got] : Flat(executable, FlatBuffer::kGradient)) {
     SCOPED_TRACE(name);
     ExpectClose(got, formula.gradients.at(name), 1e-11);
   }
+}
+
+TEST_P(ExpertRoundingTest, WithScalesOfLinesLossAndGradientsAreThoseOfTheFormulas) {
+  const auto executable = BindChosen(GetParam(), ByLines());
+  for (const ParameterBox& box : executable->program().Parameters()) {
+    EXPECT_FALSE(IsNameOfHistory(box.name)) << box.name;
+  }
+  ExpectFormulas(GetParam(), *executable, true);
+}
+
+TEST_P(ExpertRoundingTest, LossGradientsAndHistoriesAreThoseOfTheFormulas) {
+  const auto executable = BindChosen(GetParam(), Delayed());
+  WriteHistories(*executable);
+  ExpectFormulas(GetParam(), *executable, false);
   // Nobody chose expert 3.
   const Named gradients = Flat(*executable, FlatBuffer::kGradient);
   EXPECT_EQ(gradients.at("e.3.down.amax.input"), Vector(size_t(kSteps), 0.0));

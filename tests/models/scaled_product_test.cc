@@ -80,8 +80,9 @@ TEST(ScaledProduct, NotesNothingInInference) {
 }
 
 // A layer v, and after it a layer w with its gradients.
-Program TwoLayers(const Scaling& scaling) {
+Program TwoLayers(const Scaling& scaling, const WeightRounding& rounding = {}) {
   Recorder recorder = RecorderOf(scaling);
+  recorder.set_weight_rounding(rounding);
   const Value w = recorder.Parameter({.name = "w", .shape = {2, 4}, .decay = true});
   const Value h = ops::Linear(recorder, Input(recorder, "x"), Weight(recorder, "v"));
   const Value y = ops::Linear(recorder, h, w);
@@ -115,6 +116,52 @@ TEST(ScaledProduct, RoundsToTheOrdersThatProductsSum) {
   EXPECT_THAT(CopiesOf(TwoLayers({.kept = 1})),
               ElementsAre("x by_rows", "v by_rows", ".product by_rows", "w by_rows", "dy by_rows",
                           "w by_columns", "dy by_columns", ".product by_columns"));
+}
+
+// The roundings that the first micro-batch does for all.
+int OnceAStep(const Program& program, absl::string_view op) {
+  int count = 0;
+  for (const Instance& instance : program.instances) {
+    if (instance.op->name() != op || instance.when != When::kFirstMicroBatch) continue;
+    for (Value output : instance.outputs) {
+      EXPECT_EQ(program.info(output).kind, ValueKind::kStepConstant);
+    }
+    ++count;
+  }
+  return count;
+}
+
+// Bug it must catch: backward rounds a weight to the scales that forward has found.
+TEST(ScaledProduct, RoundsAWeightOnceForBothDirectionsIfItIsKept) {
+  const Program one_scale = TwoLayers({}, {.micro_batches = 2, .kept = true});
+  EXPECT_THAT(CopiesOf(one_scale),
+              ElementsAre("x by_rows", "v by_rows", ".product both", "w both", "dy both"));
+  EXPECT_EQ(OnceAStep(one_scale, "quantize"), 2);
+  EXPECT_EQ(OnceAStep(one_scale, "amax"), 2);
+  const Program of_rows = TwoLayers({.kept = 1}, {.micro_batches = 2, .kept = true});
+  EXPECT_EQ(CopiesOf(of_rows), CopiesOf(TwoLayers({.kept = 1})));
+  EXPECT_EQ(OnceAStep(of_rows, "quantize"), 3);
+  const Program scales = TwoLayers({}, {.micro_batches = 2});
+  EXPECT_EQ(CopiesOf(scales), CopiesOf(TwoLayers({})));
+  EXPECT_EQ(OnceAStep(scales, "quantize"), 0);
+  EXPECT_EQ(OnceAStep(scales, "amax"), 2);
+  const Program one = TwoLayers({}, {.kept = true});
+  EXPECT_EQ(CopiesOf(one), CopiesOf(TwoLayers({}))) << "a step has one micro-batch";
+  EXPECT_EQ(OnceAStep(one, "quantize") + OnceAStep(one, "amax"), 0);
+}
+
+// They may lie on several pipeline stages, of which each needs a copy of its own.
+TEST(ScaledProduct, RoundsAWeightInEachBlockThatUsesIt) {
+  Recorder recorder = RecorderOf({});
+  recorder.set_weight_rounding({.micro_batches = 2, .kept = true});
+  const Value x = Input(recorder, "x"), w = Weight(recorder, "w");
+  std::vector<std::string> rounded;
+  for (const int block : {1, 1, 2}) {
+    recorder.set_block(block);
+    ops::Linear(recorder, x, w);
+  }
+  for (const Quantized& q : recorder.quantized()) rounded.push_back(recorder.info(q.of).name);
+  EXPECT_THAT(rounded, ElementsAre("x", "w", "w"));
 }
 
 TEST(ScaledProduct, HasTheFlopsOfItsShapeInEveryRole) {

@@ -58,7 +58,8 @@ const std::vector<PrecisionRow>& Precisions() {
        bf16.WithLayers({kE4M3, kTensor}, {kE4M3, kTensor}, {kE5M2, kTensor})},
       {kFP8Blockwise, "FP8_BLOCKWISE",
        bf16.WithLayers({kE4M3, kLine}, {kE4M3, kSquare}, {kE4M3, kLine})},
-      {kFP8Rowwise, "FP8_ROWWISE", bf16.WithLayers({kE4M3, kRow}, {kE4M3, kRow}, {kE5M2, kRow})},
+      {kFP8Rowwise, "FP8_ROWWISE",
+       bf16.WithLayers({kE4M3, kRow}, {kE4M3, kRow}, {kE5M2, kRow}).WithExpertsByRows()},
   };
   return rows;
 }

@@ -56,6 +56,7 @@ TrainingOptions OptionsOf(const JobConfig& job, const Layout& layout, DeviceKind
                      .preference = PreferenceOf(job),
                      .adapter = AdapterOf(job),
                      .plain = PlainLayersOf(job),
+                     .weight_rounding = {.micro_batches = AccumulationSteps(job)},
                      .fuse = options.fuse},
           .optimizer = job.optimizer.options,
           .bucket_bytes = options.bucket_bytes,
@@ -65,13 +66,29 @@ TrainingOptions OptionsOf(const JobConfig& job, const Layout& layout, DeviceKind
           .frozen = FrozenBy(job)};
 }
 
-Program Record(const JobConfig& job, const ModelConfig& model, const Layout& layout,
-               DeviceKind device, const EngineOptions& options) {
+// Whether rounded weights are kept if the memory is there. The windows of ZeRO FULL have weights
+// for one micro-batch at a time.
+bool KeepsRoundedWeights(const JobConfig& job, const EngineOptions& options) {
+  return options.keep_rounded_weights && job.parallelism.zero != Zero::kFull;
+}
+
+RankPlan RecordAndPlan(const JobConfig& job, const ModelConfig& model, const Layout& layout,
+                       DeviceKind device, const EngineOptions& options) {
   const std::unique_ptr<Model> of_family = options.model == nullptr ? CreateModel(model) : nullptr;
-  Program program = RecordTraining(options.model == nullptr ? *of_family : *options.model,
-                                   OptionsOf(job, layout, device, options));
-  if (options.edit) options.edit(program);
-  return program;
+  const int stage = layout.mesh.coordinate(Axis::kPipeline);
+  const auto plan = [&](bool kept) {
+    TrainingOptions recorded = OptionsOf(job, layout, device, options);
+    recorded.record.weight_rounding.kept = kept;
+    Program program =
+        RecordTraining(options.model == nullptr ? *of_family : *options.model, recorded);
+    if (options.edit) options.edit(program);
+    MemoryPlan memory = PlanMemory(program, PlanFor(layout.schedule, stage, device));
+    return RankPlan{std::move(program), std::move(memory)};
+  };
+  RankPlan made = plan(KeepsRoundedWeights(job, options));
+  if (!options.memory_bytes || made.memory.rounded_bytes == 0) return made;
+  const DeviceMemory memory{.kind = device, .bytes = size_t(*options.memory_bytes)};
+  return made.memory.total_bytes() <= memory.for_plan() ? std::move(made) : plan(false);
 }
 
 // Connects all groups of a rank before it has given its device any work.
@@ -97,10 +114,7 @@ absl::StatusOr<RankPlan> PlanRank(const JobConfig& job, const ModelConfig& model
                                   DeviceKind device, const EngineOptions& options) {
   ASSIGN_OR_RETURN(Layout layout, LayoutOf(job, model));
   layout.mesh.rank = rank;
-  Program program = Record(job, model, layout, device, options);
-  const int stage = layout.mesh.coordinate(Axis::kPipeline);
-  MemoryPlan memory = PlanMemory(program, PlanFor(layout.schedule, stage, device));
-  return RankPlan{std::move(program), std::move(memory)};
+  return RecordAndPlan(job, model, layout, device, options);
 }
 
 absl::Status DumpProgram(const JobConfig& job, const ModelConfig& model, int rank,
@@ -130,7 +144,7 @@ absl::StatusOr<std::unique_ptr<RankEngine>> RankEngine::Create(const JobConfig& 
       << layout.mesh.ranks() << " ranks in a world of " << world.size();
   layout.mesh.rank = world.rank();
   std::unique_ptr<RankEngine> engine(new RankEngine(std::move(layout)));
-  Program program = Record(job, model, engine->layout_, backend.device(), options);
+  auto [program, plan] = RecordAndPlan(job, model, engine->layout_, backend.device(), options);
   engine->layout_.mesh = program.mesh;  // Now with sharing_stages.
   const Mesh& mesh = engine->mesh();
   std::set<Group> groups = program.Groups();
@@ -143,8 +157,6 @@ absl::StatusOr<std::unique_ptr<RankEngine>> RankEngine::Create(const JobConfig& 
   const PipelineSchedule& schedule = engine->layout_.schedule;
   RETURN_IF_ERROR(ConnectAll(collectives, ConnectionsOf(program, schedule)));
   Collective* const stages = mesh.pipeline > 1 ? collectives[pipeline] : nullptr;
-  const MemoryPlan plan =
-      PlanMemory(program, PlanFor(schedule, mesh.coordinate(Axis::kPipeline), backend.device()));
   if (options.memory_bytes) {
     const DeviceMemory memory{.kind = backend.device(), .bytes = size_t(*options.memory_bytes)};
     RETURN_IF_ERROR(CheckMemory(plan, memory, job, model));

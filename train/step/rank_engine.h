@@ -26,6 +26,9 @@ struct EngineOptions {
   double expert_rows = 2;                    // As RecordOptions::expert_rows.
   bool fuse = true;                          // As RecordOptions::fuse.
   std::optional<int64_t> memory_bytes = {};  // The device's; absent: not known.
+  // Whether rounded weights are kept where that saves time and the memory is there. The bits are
+  // the same. Only tests that compare turn this off.
+  bool keep_rounded_weights = true;
   // For tests of wrong programs: may change the program before it is planned.
   std::function<void(Program&)> edit = nullptr;
   // For tests of recipes that no job can ask for. Null: the one of the job.
@@ -35,7 +38,9 @@ struct EngineOptions {
 };
 
 // The program of one of the job's ranks, and its memory plan. Needs neither devices nor other
-// ranks. `job` must be valid, and `rank` must be one of its ranks.
+// ranks. `job` must be valid, and `rank` must be one of its ranks. If only the rounded weights that
+// the program keeps are too much for options.memory_bytes, it is one that keeps none; the ranks of
+// a job may differ in this.
 struct RankPlan {
   Program program;
   MemoryPlan memory;

@@ -46,10 +46,11 @@ void Zero(const Exec& exec, const Tensor& tensor) {
   });
 }
 
-// The scales of the two operands of a product.
+// The scales of the two operands of a product: one each, or those of the result's rows and columns.
 template <typename A>
 struct BothScales {
-  A a, b;
+  const A *a, *b;
+  bool of_lines;
 };
 
 // c = or += sums times both scales, rounded once.
@@ -58,17 +59,27 @@ void AddScaled(const Exec& exec, const Accumulate<T>* sums, const BothScales<Acc
                const Tensor& c, Write write) {
   T* const to = c.as<T>();
   const bool add = write == Write::kAdd;
-  ParallelElements(exec, c.elements(), [=](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const Accumulate<T> scaled = sums[i] * scales.a * scales.b;
-      to[i] = add ? T(Accumulate<T>(to[i]) + scaled) : T(scaled);
+  const int64_t columns = c.shape.back();
+  ParallelRows(exec, c.shape.rows(), columns, [=](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const Accumulate<T> a = scales.a[scales.of_lines ? row : 0];
+      for (int64_t column = 0; column < columns; ++column) {
+        const int64_t i = row * columns + column;
+        const Accumulate<T> scaled = sums[i] * a * scales.b[scales.of_lines ? column : 0];
+        to[i] = add ? T(Accumulate<T>(to[i]) + scaled) : T(scaled);
+      }
     }
   });
 }
 
-// The product of the operands of group g, which have these scales.
+// A group, and the first of its rows.
+struct GroupAt {
+  int64_t g, begin;
+};
+
+// The product of the operands of a group, which have these scales.
 void MultiplyScaled(Exec& exec, const MatMulArgs& args, const ConstTensor& a_scales,
-                    const ConstTensor& b_scales, int64_t g) {
+                    const ConstTensor& b_scales, const GroupAt& group) {
   DispatchFloat(args.c.dtype, [&](auto scalar) {
     using T = decltype(scalar);
     using A = Accumulate<T>;
@@ -78,7 +89,10 @@ void MultiplyScaled(Exec& exec, const MatMulArgs& args, const ConstTensor& a_sca
     product.c = Tensor{{sums, DTypeOf<A>::value, args.c.shape}};
     product.write = Write::kOverwrite;
     Multiply(exec, product);
-    const BothScales<A> scales = {a_scales.as<A>()[g], b_scales.as<A>()[g]};
+    const bool lines = HasLineScales(b_scales);
+    const BothScales<A> scales = {
+        a_scales.as<A>() + (lines ? group.begin : group.g),
+        b_scales.as<A>() + (lines ? group.g * b_scales.shape.back() : group.g), lines};
     AddScaled<T>(exec, sums, scales, args.c, args.write);
   });
 }
@@ -124,7 +138,7 @@ void GroupedMatMulForward(Exec& exec, const GroupedMatMulForwardArgs& args) {
                                 .write = args.write};
     if (IsInNf4(args)) return MultiplyNf4(exec, product, args, runs, g);
     if (args.x_scales.data == nullptr) return Multiply(exec, product);
-    MultiplyScaled(exec, product, args.x_scales, args.weight_scales, g);
+    MultiplyScaled(exec, product, args.x_scales, args.weight_scales, {g, begin});
   };
   ForEachGroup(kName, args.offsets, args.x.shape.rows(), multiply);
 }
@@ -139,7 +153,7 @@ void GroupedMatMulInputGradient(Exec& exec, const GroupedMatMulInputGradientArgs
                                 .write = args.write};
     if (IsInNf4(args)) return MultiplyNf4(exec, product, args, runs, g);
     if (args.dy_scales.data == nullptr) return Multiply(exec, product);
-    MultiplyScaled(exec, product, args.dy_scales, args.weight_scales, g);
+    MultiplyScaled(exec, product, args.dy_scales, args.weight_scales, {g, begin});
   };
   ForEachGroup(kName, args.offsets, args.dy.shape.rows(), multiply);
 }
@@ -157,7 +171,7 @@ void GroupedMatMulWeightGradient(Exec& exec, const GroupedMatMulWeightGradientAr
                                 .trans_a = true,
                                 .write = args.write};
     if (args.dy_scales.data == nullptr) return Multiply(exec, product);
-    MultiplyScaled(exec, product, args.dy_scales, args.x_scales, g);
+    MultiplyScaled(exec, product, args.dy_scales, args.x_scales, {g, begin});
   };
   ForEachGroup(kName, args.offsets, args.dy.shape.rows(), multiply);
 }

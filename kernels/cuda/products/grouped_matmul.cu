@@ -17,18 +17,20 @@
 namespace trainyard::cuda {
 namespace {
 
-// The scales of operands that were rounded to 8 bits: one for each group.
+// The scales of operands that were rounded to 8 bits: one for each group, or one for each row and
+// for each group's column of the result.
 template <typename A>
 struct Scales {
   const A* a;  // Null: the operands have no scales.
   const A* b;
+  bool of_lines = false;
 };
 
 template <typename T>
 Scales<Accumulate<T>> ScalesOf(const ConstTensor& a, const ConstTensor& b) {
   using A = Accumulate<T>;
   if (a.data == nullptr) return {nullptr, nullptr};
-  return {a.as<A>(), b.as<A>()};
+  return {a.as<A>(), b.as<A>(), HasLineScales(b)};
 }
 
 // out[r, c] = or += the sum over `depth` of in[r, :] and line c of the group's weight.
@@ -43,7 +45,8 @@ struct Rows {
   Scales<Accumulate<T>> scales;
 };
 
-template <typename Product, typename T, Order kWeight>
+// kLines: the operands have scales of lines.
+template <typename Product, typename T, Order kWeight, bool kLines>
 __global__ void __launch_bounds__(Product::kThreads, Product::kBlocks)
     RowsKernel(Groups groups, Rows<T> rows) {
   constexpr int kTile = Product::kTile, kNeighbours = Product::kNeighbours;
@@ -61,13 +64,19 @@ __global__ void __launch_bounds__(Product::kThreads, Product::kBlocks)
                                  columns - column};
     T* out = rows.out + tile.begin * rows.stride + column;
     const Product product(a, b, depth, shared);
-    const bool scaled = rows.scales.a != nullptr;
+    const bool scaled = !kLines && rows.scales.a != nullptr;
     const Accumulate<T> scale_a = scaled ? rows.scales.a[tile.group] : 1;
     const Accumulate<T> scale_b = scaled ? rows.scales.b[tile.group] : 1;
     product.ForEachSum([&](int r, int c, auto sums) {
       if (r >= a.lines || c >= b.lines) return;
       T* const to = out + r * rows.stride + c;
-      for (int n = 0; n < kNeighbours; ++n) sums.v[n] = sums.v[n] * scale_a * scale_b;
+      if constexpr (kLines) {
+        const Accumulate<T> of_row = rows.scales.a[tile.begin + r];
+        const Accumulate<T>* const of_columns = rows.scales.b + tile.group * columns + column + c;
+        for (int n = 0; n < kNeighbours; ++n) sums.v[n] = sums.v[n] * of_row * of_columns[n];
+      } else {
+        for (int n = 0; n < kNeighbours; ++n) sums.v[n] = sums.v[n] * scale_a * scale_b;
+      }
       if (rows.add) {
         const auto before = LoadPack<T, kNeighbours>(to);
         for (int n = 0; n < kNeighbours; ++n) sums.v[n] += Accumulate<T>(before.v[n]);
@@ -143,7 +152,9 @@ void RunRows(Exec& exec, const Groups& groups, const Rows<T>& rows) {
     const int64_t tiles = groups.MostTiles(Product::kTile) * CeilDiv(rows.columns, Product::kTile);
     const Grid grid = {std::min(tiles, kBlocks), Product::kThreads,
                        Product::kShared + groups.shared()};
-    Launch(exec, grid, RowsKernel<Product, T, kWeight>, groups, rows);
+    const auto kernel = rows.scales.of_lines ? RowsKernel<Product, T, kWeight, true>
+                                             : RowsKernel<Product, T, kWeight, false>;
+    Launch(exec, grid, kernel, groups, rows);
   };
   WithProduct<T>(run, rows.depth, rows.columns, rows.in, rows.weight, rows.out);
 }

@@ -359,7 +359,11 @@ std::vector<Value> ExpertMlpOp::Backward(Recorder& recorder, const Instance& ins
       inputs.push_back(history);
       outputs.push_back(Recorder::Output::Into(recorder.Gradient(history)));
     }
-    outputs.push_back(FactorsOfExperts(recorder, shape_.local_experts(), kRoundedBackward));
+    const RoundedShapes rounded_shapes{.rows = shape_.bound,
+                                       .first_weight = recorder.info(in(kGateUp)).shape,
+                                       .second_weight = recorder.info(in(kDown)).shape};
+    outputs.push_back(
+        FactorsOfExperts(recorder, *form_.rounding, rounded_shapes, kRoundedBackward));
     for (const Output rounded : {kRoundedRows, kRoundedGateUp, kRoundedDown}) {
       const ValueInfo like = recorder.info(kept(rounded));
       outputs.push_back(Recorder::Output::Memory("rounded", like.shape, like.dtype));
@@ -482,7 +486,9 @@ Value ExpertMlp(Recorder& recorder, const ExpertMlpInputs& inputs) {
   if (form.rounding) {
     const ValueInfo gate_up = recorder.info(inputs.gate_up.value);
     const ValueInfo down = recorder.info(inputs.down.value);
-    outputs.push_back(FactorsOfExperts(recorder, shape.local_experts(), kRoundedForward));
+    const RoundedShapes rounded_shapes{
+        .rows = bound, .first_weight = gate_up.shape, .second_weight = down.shape};
+    outputs.push_back(FactorsOfExperts(recorder, *form.rounding, rounded_shapes, kRoundedForward));
     outputs.push_back(memory("rounded_rows", {bound, shape.width}, x.dtype));
     outputs.push_back(memory("rounded_gate_up", gate_up.shape, gate_up.dtype));
     outputs.push_back(memory("rounded_down", down.shape, down.dtype));

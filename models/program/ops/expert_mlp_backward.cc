@@ -102,12 +102,16 @@ Cost ExpertMlpBackwardOp::CostOf(const Program& program, const Instance& instanc
   const auto bytes = [&](const std::vector<Value>& values, size_t at) {
     return double(program.info(values[at]).bytes());
   };
-  // Histories note what they see, and other recipes look for it. The last three are rounded where
-  // they are, or take the place of another.
+  // Histories note what they see, and other recipes look for it. The last two, and hidden values,
+  // are rounded where they are, or take the place of another.
   for (const double rounded :
        {bytes(instance.inputs, At(kGateUp)), bytes(instance.inputs, At(kDown)),
-        bytes(instance.inputs, At(kRows)), 2 * bytes(instance.outputs, At(kDrows)),
-        2 * bytes(instance.outputs, At(kDhidden)), 2 * bytes(instance.inputs, At(kUp))}) {
+        2 * bytes(instance.outputs, At(kDrows)), 2 * bytes(instance.inputs, At(kUp))}) {
+    cost.bytes += BytesOfRounding(rounded, true);
+  }
+  if (form_.rounds_lines()) return cost;  // Only weight gradients read the others.
+  for (const double rounded :
+       {bytes(instance.inputs, At(kRows)), 2 * bytes(instance.outputs, At(kDhidden))}) {
     cost.bytes += BytesOfRounding(rounded, true);
   }
   return cost;
@@ -117,10 +121,12 @@ Call ExpertMlpBackwardOp::Bind(const Binder& binder, const Instance& instance) c
   Operands first_round{*this, binder, instance, true};
   std::vector<Call> prepare;
   const ExpertRounder noting = first_round.Rounder(true), rounder = first_round.Rounder(false);
-  first_round.gate_up = noting(Rounded::kFirstWeight, first_round.in(kGateUp),
-                               first_round.rounded(kRoundedGateUp), {}, prepare);
-  first_round.down = noting(Rounded::kSecondWeight, first_round.in(kDown),
-                            first_round.rounded(kRoundedDown), {}, prepare);
+  if (!form_.rounds_lines()) {
+    first_round.gate_up = noting(Rounded::kFirstWeight, first_round.in(kGateUp),
+                                 first_round.rounded(kRoundedGateUp), {}, prepare);
+  }
+  first_round.down = noting.ForInputGradient(Rounded::kSecondWeight, first_round.in(kDown),
+                                             first_round.rounded(kRoundedDown), prepare);
   first_round.gate_up.nf4 = Nf4Of(first_round.optional(kGateUpScales),
                                   first_round.optional(kGateUpGroups), form_.up_matrices());
   first_round.down.nf4 =
@@ -129,17 +135,24 @@ Call ExpertMlpBackwardOp::Bind(const Binder& binder, const Instance& instance) c
                               first_round.down};
   const std::span<const Value> inputs(instance.inputs), outputs(instance.outputs);
   const auto dispatch = DispatchOf(binder, inputs.last(num_kept()), outputs.subspan(At(kDispatch)));
+  // Lines of the first weight are rounded in each round, by rows for what arrives and by columns
+  // for the input gradient.
+  std::vector<Call> arrive;
+  const ScaledOperand gate_up = form_.rounds_lines()
+                                    ? rounder(Rounded::kFirstWeight, first_round.in(kGateUp),
+                                              first_round.rounded(kRoundedGateUp), {}, arrive)
+                                    : first_round.gate_up;
   const Arrival arrival{.x = first_round.in(kX),
                         .rows = first_round.in(kRows),
                         .weights = first_round.in(kWeights),
                         .row_weights = first_round.in(kRowWeights),
-                        .gate_up = first_round.gate_up,
+                        .gate_up = gate_up,
                         .up = first_round.in(kUp),
                         .gate_up_bias = first_round.optional(kGateUpBias),
                         .adapter = FirstAdapter(first_round, *dispatch),
                         .rounder = rounder,
                         .rounded_rows = first_round.rounded(kRoundedRows)};
-  std::vector<Call> arrive = arrival.Calls(binder, *dispatch);
+  for (Call& call : arrival.Calls(binder, *dispatch)) arrive.push_back(std::move(call));
   std::vector<Call> first = Round(first_round, *dispatch);
   std::vector<Call> later = Round(later_rounds, *dispatch);
   return [dispatch, prepare = std::move(prepare), arrive = std::move(arrive),
@@ -221,14 +234,16 @@ void ExpertMlpBackwardOp::SecondProduct(const Operands& operands, ExpertDispatch
   // The factor's gradient below reads drows, so that what is rounded is not put there.
   const ScaledOperand dy =
       rounder(Rounded::kSecondGradient, drows, operands.rounded(kRoundedRows), offsets, calls);
-  const ScaledOperand input = reads_hidden
+  const bool lines = form_.rounds_lines();
+  const ScaledOperand input = reads_hidden && !lines
                                   ? rounder(Rounded::kSecondInput, hidden, hidden, offsets, calls)
-                                  : ScaledOperand{};
+                                  : ScaledOperand{hidden};
   if (trainable_.down) {
+    const ScaledOperand of_weight = lines ? ScaledOperand{drows} : dy;
     multiply({.role = ProductRole::kWeightGradient,
-              .a = dy.values,
+              .a = of_weight.values,
               .b = input.values,
-              .a_scales = dy.scales,
+              .a_scales = of_weight.scales,
               .b_scales = input.scales,
               .offsets = offsets,
               .out = operands.out(kDdown),
@@ -273,26 +288,33 @@ void ExpertMlpBackwardOp::FirstProduct(const Operands& operands, ExpertDispatch&
                      calls);
   }
   const ExpertRounder rounder = operands.Rounder(true);
+  const bool lines = form_.rounds_lines();
+  const auto weight_gradient = [&](const ScaledOperand& dy, const ScaledOperand& input) {
+    if (!trainable_.gate_up) return;
+    calls.push_back(BindProduct(binder, {.role = ProductRole::kWeightGradient,
+                                         .a = dy.values,
+                                         .b = input.values,
+                                         .a_scales = dy.scales,
+                                         .b_scales = input.scales,
+                                         .offsets = offsets,
+                                         .out = operands.out(kDgateUp),
+                                         .write = operands.write(kDgateUp)}));
+  };
+  if (lines) weight_gradient({up}, {rows});  // Before the rounded gradient takes the place of `up`.
   const ScaledOperand dy = rounder(Rounded::kFirstGradient, up, up, offsets, calls);
-  if (trainable_.gate_up || form_.has_histories()) {
-    const ScaledOperand input =
-        rounder(Rounded::kFirstInput, rows, operands.rounded(kRoundedRows), offsets, calls);
-    if (trainable_.gate_up) {
-      calls.push_back(BindProduct(binder, {.role = ProductRole::kWeightGradient,
-                                           .a = dy.values,
-                                           .b = input.values,
-                                           .a_scales = dy.scales,
-                                           .b_scales = input.scales,
-                                           .offsets = offsets,
-                                           .out = operands.out(kDgateUp),
-                                           .write = operands.write(kDgateUp)}));
-    }
+  if (!lines && (trainable_.gate_up || form_.has_histories())) {
+    weight_gradient(
+        dy, rounder(Rounded::kFirstInput, rows, operands.rounded(kRoundedRows), offsets, calls));
   }
+  const ScaledOperand gate_up =
+      lines ? rounder.ForInputGradient(Rounded::kFirstWeight, operands.in(kGateUp),
+                                       operands.rounded(kRoundedGateUp), calls)
+            : operands.gate_up;
   calls.push_back(BindProduct(binder, {.role = ProductRole::kInputGradient,
                                        .a = dy.values,
-                                       .b = operands.gate_up.values,
+                                       .b = gate_up.values,
                                        .a_scales = dy.scales,
-                                       .b_scales = operands.gate_up.scales,
+                                       .b_scales = gate_up.scales,
                                        .offsets = offsets,
                                        .out = drows,
                                        .nf4 = operands.gate_up.nf4}));

@@ -107,7 +107,9 @@ std::string ExpertOp::attributes() const {
   if (form_.rank > 0) out << " adapter_scale=" << form_.adapter_scale;
   if (form_.rounding) {
     out << " rounded=" << form_.rounding->input << ',' << form_.rounding->weight << ','
-        << form_.rounding->gradient << " history=" << form_.rounding->history;
+        << form_.rounding->gradient;
+    if (form_.has_histories()) out << " history=" << form_.rounding->history;
+    if (form_.rounds_lines()) out << " of_lines";
   }
   return out.str();
 }

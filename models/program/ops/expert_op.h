@@ -30,6 +30,8 @@ struct ExpertForm {
   std::optional<ExpertRounding> rounding = {};  // Of the operands; not of adapters'.
 
   bool has_histories() const { return rounding && rounding->history > 0; }
+  // Whether the weight gradients' products take operands that are not rounded.
+  bool rounds_lines() const { return rounding && rounding->of_lines; }
   int up_matrices() const { return gated ? 2 : 1; }
   int matrices() const { return up_matrices() + 1; }
   int64_t up_width() const { return up_matrices() * ffn; }

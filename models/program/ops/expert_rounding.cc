@@ -1,5 +1,7 @@
 #include "models/program/ops/expert_rounding.h"
 
+#include <algorithm>
+
 #include "kernels/products/amax_history.h"
 #include "kernels/products/grouped_round.h"
 #include "models/program/amax_history.h"
@@ -24,6 +26,18 @@ std::optional<ExpertRounding> RoundingOfExperts(const Recorder& recorder) {
   const ProductFormat forward = format(kForward), input_gradient = format(kInputGradient);
   const ProductFormat weight_gradient = format(kWeightGradient);
   if (!forward.scaled()) return std::nullopt;
+  if (!weight_gradient.scaled()) {
+    for (const ProductFormat& one : {forward, input_gradient}) {
+      for (const OperandFormat& operand : {one.a, one.b}) {
+        CHECK(operand.scaling == Scaling{.kept = 1}) << "experts: an operand has scales of lines";
+      }
+    }
+    CHECK(input_gradient.b == forward.b) << "experts: a weight has one format";
+    return ExpertRounding{.input = forward.a.dtype,
+                          .weight = forward.b.dtype,
+                          .gradient = input_gradient.a.dtype,
+                          .of_lines = true};
+  }
   for (const ProductFormat& one : {forward, input_gradient, weight_gradient}) {
     for (const OperandFormat& operand : {one.a, one.b}) {
       CHECK(operand.scaling && !operand.scaling->kept && !operand.scaling->summed &&
@@ -64,16 +78,24 @@ std::vector<Value> HistoriesOfExperts(Recorder& recorder, const ExpertRounding& 
   return histories;
 }
 
-Recorder::Output FactorsOfExperts(const Recorder& recorder, int64_t experts, int count) {
-  return Recorder::Output::Memory("factors", {2 * count, experts},
+Recorder::Output FactorsOfExperts(const Recorder& recorder, const ExpertRounding& rounding,
+                                  const RoundedShapes& shapes, int count) {
+  int64_t most = shapes.first_weight[0];  // Experts.
+  if (rounding.of_lines) {
+    most = shapes.rows;
+    for (const Shape& weight : {shapes.first_weight, shapes.second_weight}) {
+      most = std::max({most, weight[0] * weight[1], weight[0] * weight[2]});
+    }
+  }
+  return Recorder::Output::Memory("factors", {2 * count, most},
                                   AccumulateOfDType(recorder.precision().activation));
 }
 
-Tensor ExpertRounder::Factor(int row, int64_t elements) const {
+Tensor ExpertRounder::Factor(int row, const Shape& shape) const {
   Tensor factor = factors_;
   factor.data = static_cast<std::byte*>(factors_.data) +
                 row * factors_.shape.back() * int64_t(SizeOf(factors_.dtype));
-  factor.shape = {elements};
+  factor.shape = shape;
   return factor;
 }
 
@@ -83,16 +105,29 @@ DType ExpertRounder::FormatOf(Rounded which) const {
   return input ? rounding_->input : rounding_->gradient;
 }
 
-ScaledOperand ExpertRounder::operator()(Rounded which, const Tensor& x, const Tensor& rounded,
-                                        const Tensor& offsets, std::vector<Call>& calls) const {
+ScaledOperand ExpertRounder::Round(Rounded which, const Operand& operand, bool by_columns,
+                                   std::vector<Call>& calls) const {
+  const auto& [x, rounded, offsets] = operand;
   if (!rounding_) return {x};
-  const int64_t groups = IsWeight(which) ? x.shape[0] : offsets.elements() - 1;
-  const Tensor amax = Factor(2 * int(which), groups), scales = Factor(2 * int(which) + 1, groups);
+  const ScaleOf scale_of = !rounding_->of_lines ? ScaleOf::kGroup
+                           : by_columns         ? ScaleOf::kColumn
+                                                : ScaleOf::kRow;
+  Shape of_scales = {IsWeight(which) ? x.shape[0] : offsets.elements() - 1};
+  if (rounding_->of_lines && IsWeight(which)) {
+    of_scales = {x.shape[0], x.shape[by_columns ? 2 : 1]};
+  } else if (rounding_->of_lines) {
+    of_scales = {x.shape.rows()};
+  }
+  const Tensor amax = Factor(2 * int(which), of_scales);
+  const Tensor scales = Factor(2 * int(which) + 1, of_scales);
   const Tensor& history = history_[size_t(which)];
   const Noted& noted = noted_[size_t(which)];
   if (!Has(history) || Has(noted.gradient)) {
-    calls.push_back(binder_.Kernel(
-        GroupedAmaxArgs{.x = x, .offsets = offsets, .amax = amax, .write = Write::kOverwrite}));
+    calls.push_back(binder_.Kernel(GroupedAmaxArgs{.x = x,
+                                                   .offsets = offsets,
+                                                   .amax = amax,
+                                                   .write = Write::kOverwrite,
+                                                   .scale_of = scale_of}));
   }
   if (Has(noted.gradient)) {
     calls.push_back(binder_.Kernel(
@@ -103,7 +138,8 @@ ScaledOperand ExpertRounder::operator()(Rounded which, const Tensor& x, const Te
                                                   .amax = Has(history) ? history : amax,
                                                   .format = FormatOf(which),
                                                   .y = rounded,
-                                                  .scales = scales}));
+                                                  .scales = scales,
+                                                  .scale_of = scale_of}));
   return {.values = rounded, .scales = {.scales = scales}};
 }
 

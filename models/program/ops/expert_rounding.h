@@ -5,6 +5,10 @@
 // which splits the rows by expert and gives each piece and each expert's weight a quantizer of its
 // own. An expert without rows notes 0. The histories of a layer's experts are one stacked
 // parameter, which is divided as the experts are.
+//
+// Or a scale is of a line: of a row of tokens or gradients, and of the row or column of a weight
+// that a product sums. Then a weight is rounded by rows for forward and by columns for the input
+// gradient, and the product of the weight gradient takes operands that are not rounded.
 
 #pragma once
 
@@ -22,6 +26,7 @@ namespace trainyard::ops {
 struct ExpertRounding {
   DType input, weight, gradient;  // 8-bit formats.
   int64_t history = 0;            // As in Scaling.
+  bool of_lines = false;
 };
 
 // The operands of an expert's two products that are rounded. Forward has the first four.
@@ -36,7 +41,8 @@ enum class Rounded : uint8_t {
 inline constexpr int kRoundedForward = 4, kRoundedBackward = 6;
 
 // Returns how the recording rounds experts; nullopt if it does not. CHECKs that each operand has
-// one scale, and that operands of the same kind have the same format in all roles.
+// one scale and that operands of the same kind have the same format in all roles, or that scales
+// are of lines.
 std::optional<ExpertRounding> RoundingOfExperts(const Recorder& recorder);
 
 // Declares the histories of the first `count` operands, of weights that are stacked. Empty if the
@@ -44,9 +50,14 @@ std::optional<ExpertRounding> RoundingOfExperts(const Recorder& recorder);
 std::vector<Value> HistoriesOfExperts(Recorder& recorder, const ExpertRounding& rounding,
                                       Value first_weight, Value second_weight, int count);
 
-// The memory for the greatest values and the scales of the first `count` operands, of so many
-// experts.
-Recorder::Output FactorsOfExperts(const Recorder& recorder, int64_t experts, int count);
+// The memory for the greatest values and the scales of the first `count` operands: rows, and stacks
+// of weights.
+struct RoundedShapes {
+  int64_t rows;
+  Shape first_weight, second_weight;
+};
+Recorder::Output FactorsOfExperts(const Recorder& recorder, const ExpertRounding& rounding,
+                                  const RoundedShapes& shapes, int count);
 
 // An operand as BindProduct takes it.
 struct ScaledOperand {
@@ -70,17 +81,31 @@ class ExpertRounder {
   }
 
   // The rows of `x`, which `offsets` divides among the experts; a stack of weights without offsets.
-  // Appends the calls that write the rounded operand to `rounded`, which may be x.
+  // Appends the calls that write the rounded operand to `rounded`, which may be x. Where scales are
+  // of lines, the operand is rounded by rows.
   ScaledOperand operator()(Rounded which, const Tensor& x, const Tensor& rounded,
-                           const Tensor& offsets, std::vector<Call>& calls) const;
+                           const Tensor& offsets, std::vector<Call>& calls) const {
+    return Round(which, {x, rounded, offsets}, false, calls);
+  }
+  // The same of a stack of weights for the input gradient: by columns where scales are of lines.
+  ScaledOperand ForInputGradient(Rounded which, const Tensor& x, const Tensor& rounded,
+                                 std::vector<Call>& calls) const {
+    return Round(which, {x, rounded, {}}, true, calls);
+  }
 
  private:
   struct Noted {
     Tensor gradient = {};
     Write write = Write::kOverwrite;
   };
+  struct Operand {
+    const Tensor &x, &rounded;
+    Tensor offsets;
+  };
+  ScaledOperand Round(Rounded which, const Operand& operand, bool by_columns,
+                      std::vector<Call>& calls) const;
   // Row `row` of the factors, as far as it is needed.
-  Tensor Factor(int row, int64_t elements) const;
+  Tensor Factor(int row, const Shape& shape) const;
   DType FormatOf(Rounded which) const;
 
   const Binder& binder_;

@@ -150,6 +150,44 @@ class AmaxHistoryOp final : public Op {
   int64_t steps_;
 };
 
+// For how long what is computed holds.
+enum class Holds { kMicroBatch, kStep, kRun };
+
+// How long the greatest values of an operand hold, and its rounded numbers.
+struct OperandHolds {
+  Holds amax = Holds::kMicroBatch;
+  Holds rounded = Holds::kMicroBatch;
+};
+
+OperandHolds HoldsOf(const Recorder& recorder, const OperandOf& operand, Value history) {
+  const ValueInfo& info = recorder.info(operand.value);
+  if (info.kind != ValueKind::kParameter || !recorder.program().training) return {};
+  const WeightRounding& rounding = recorder.weight_rounding();
+  const bool frozen = recorder.program().storage(operand.value).frozen.has_value();
+  if (rounding.kept && frozen && !history.valid()) return {Holds::kRun, Holds::kRun};
+  if (rounding.micro_batches == 1) return {};
+  return {Holds::kStep, rounding.kept ? Holds::kStep : Holds::kMicroBatch};
+}
+
+// Emits an instance whose outputs hold for so long. Its inputs must do so, too.
+std::vector<Value> EmitFor(Recorder& recorder, Holds holds, std::shared_ptr<const Op> op,
+                           const std::vector<Value>& inputs,
+                           const std::vector<Recorder::Output>& outputs) {
+  if (holds == Holds::kMicroBatch) return recorder.Emit(std::move(op), inputs, outputs);
+  const bool of_step = holds == Holds::kStep;
+  const List list = recorder.list();
+  if (of_step) recorder.set_when(When::kFirstMicroBatch);
+  if (!of_step) recorder.set_list(List::kPrepare);
+  const std::vector<Value> values = recorder.Emit(std::move(op), inputs, outputs);
+  recorder.set_when(When::kAlways);
+  recorder.set_list(list);
+  for (Value value : values) {
+    recorder.mutable_program().values[size_t(value.id)].kind =
+        of_step ? ValueKind::kStepConstant : ValueKind::kConstant;
+  }
+  return values;
+}
+
 // The history of a tensor's greatest values.
 Value HistoryOf(Recorder& recorder, const OperandOf& operand) {
   const Scaling& scaling = *operand.format.scaling;
@@ -164,23 +202,24 @@ Value HistoryOf(Recorder& recorder, const OperandOf& operand) {
 
 // Notes the greatest value of this micro-batch for the history. A value that several roles round is
 // noted once.
-void NoteAmax(Recorder& recorder, Value history, Value value, const Recorder::Output& amax) {
+void NoteAmax(Recorder& recorder, Value history, Value value, Holds holds,
+              const Recorder::Output& amax) {
   if (!recorder.program().training) return;
   Value& noted = recorder.amax_of_history()[{history, value}];
   if (noted.valid()) return;
   const auto op = std::make_shared<AmaxOp>(ScaleBlock{}, AxisSet{}, true);
-  noted = recorder.Emit(op, {value}, {amax})[AmaxOp::kAmax];
+  noted = EmitFor(recorder, holds, op, {value}, {amax})[AmaxOp::kAmax];
 }
 
 // The greatest values of the operand's blocks in this micro-batch.
-Value AmaxOf(Recorder& recorder, const OperandOf& operand, const ScaleBlock& block,
+Value AmaxOf(Recorder& recorder, const OperandOf& operand, const ScaleBlock& block, Holds holds,
              const Recorder::Output& amax) {
   const Scaling& scaling = *operand.format.scaling;
   AxisSet axes;  // Along which ranks divide the numbers of a block.
   if (scaling.kept == 0) axes = axes | operand.dims[1 - operand.summed].axes;
   if (scaling.summed == 0) axes = axes | operand.dims[operand.summed].axes;
   const auto op = std::make_shared<AmaxOp>(block, axes & recorder.mesh().active(), false);
-  return recorder.Emit(op, {operand.value}, {amax})[AmaxOp::kAmax];
+  return EmitFor(recorder, holds, op, {operand.value}, {amax})[AmaxOp::kAmax];
 }
 
 // A block of several numbers must end where a rank's part ends, or a layout would have other blocks
@@ -200,6 +239,21 @@ void NoteDividedBlocks(Recorder& recorder, const OperandOf& operand, const Scale
   }
 }
 
+// What was rounded before in the same way: with the same `of`, block and history. A weight that
+// several blocks use is rounded in each of them, because they may lie on several pipeline stages.
+const Quantized* FindBefore(Recorder& recorder, const Quantized& wanted, DType narrow) {
+  const bool is_weight = recorder.info(wanted.of).kind == ValueKind::kParameter;
+  for (const Quantized& before : recorder.quantized()) {
+    const ValueInfo& values = recorder.info(before.values);
+    if (before.of == wanted.of && before.block == wanted.block &&
+        before.history == wanted.history && values.dtype == narrow &&
+        (!is_weight || values.block == recorder.block())) {
+      return &before;
+    }
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 Quantized Quantize(Recorder& recorder, const OperandOf& operand) {
@@ -210,40 +264,41 @@ Quantized Quantize(Recorder& recorder, const OperandOf& operand) {
   NoteDividedBlocks(recorder, operand, block);
   const DType narrow = operand.format.dtype;
   const Value history = HistoryOf(recorder, operand);
-  if (info.kind != ValueKind::kParameter) {
-    for (const Quantized& before : recorder.quantized()) {
-      if (before.of == operand.value && before.block == block && before.history == history &&
-          recorder.info(before.values).dtype == narrow) {
-        return before;
-      }
-    }
-  }
+  const OperandHolds holds = HoldsOf(recorder, operand, history);
+  const Quantized* const before =
+      FindBefore(recorder, {.of = operand.value, .block = block, .history = history}, narrow);
+  const bool is_weight = info.kind == ValueKind::kParameter;
+  if (before && (!is_weight || holds.rounded != Holds::kMicroBatch)) return *before;
   const List list = recorder.list();
   // The rounded operand may be read by either list of backward.
   if (list == List::kBackwardWeight) recorder.set_list(List::kBackwardInput);
   Recorder::Output scales =
       Recorder::Output::Memory("amax", block.ScalesOf(info.shape), AccumulateOfDType(info.dtype));
   scales.varying = operand.varying;
-  if (history.valid()) NoteAmax(recorder, history, operand.value, scales);
-  const Value amax = history.valid() ? history : AmaxOf(recorder, operand, block, scales);
+  if (history.valid()) NoteAmax(recorder, history, operand.value, holds.amax, scales);
+  const bool found = before && holds.amax != Holds::kMicroBatch;
+  const Value amax = history.valid() ? history
+                     : found         ? before->amax
+                                     : AmaxOf(recorder, operand, block, holds.amax, scales);
   scales.name = "scales";
   Recorder::Output by_columns = Recorder::Output::Memory(
       "rounded by columns", {info.shape.back(), info.shape.rows()}, narrow);
   by_columns.varying = operand.varying;
   const std::vector<Value> outputs =
-      recorder.Emit(std::make_shared<QuantizeOp>(block), {operand.value, amax},
-                    {scales,
-                     {.shape = info.shape,
-                      .dtype = narrow,
-                      .name = "rounded",
-                      .differentiable = info.differentiable,
-                      .varying = operand.varying},
-                     by_columns});
+      EmitFor(recorder, holds.rounded, std::make_shared<QuantizeOp>(block), {operand.value, amax},
+              {scales,
+               {.shape = info.shape,
+                .dtype = narrow,
+                .name = "rounded",
+                .differentiable = info.differentiable,
+                .varying = operand.varying},
+               by_columns});
   recorder.set_list(list);
   return recorder.quantized().emplace_back(Quantized{.of = operand.value,
                                                      .values = outputs[QuantizeOp::kFirst],
                                                      .by_columns = outputs[QuantizeOp::kSecond],
                                                      .scales = outputs[QuantizeOp::kScales],
+                                                     .amax = amax,
                                                      .block = block,
                                                      .history = history});
 }

@@ -35,9 +35,9 @@ struct OperandOf {
 // Returns the rounded operand, by rows and by columns; RemoveDead leaves the copies that are read.
 // Ranks that divide a block of numbers with one scale agree on the block's greatest value. An
 // activation that was rounded before in the same way, with a scale from the same history if from
-// one, is not rounded again; a weight is, so that no rounded weights are kept from forward to
-// backward. So each product has histories of its own, whichever other products read the same value,
-// and all layouts have the same ones. Blocks that the layout divides are added to the program's
+// one, is not rounded again; a weight is, unless the recorder's WeightRounding keeps it for its
+// block. Each product has histories of its own, whichever other products read the same value, and
+// all layouts have the same ones. Blocks that the layout divides are added to the program's
 // divided_blocks.
 Quantized Quantize(Recorder& recorder, const OperandOf& operand);
 

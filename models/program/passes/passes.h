@@ -55,6 +55,10 @@ void KeepStage(Program& program, const std::vector<int>& stages);
 // results have the same bits.
 void Recompute(Program& program, const RecomputeOptions& options);
 
+// Moves the instances of the first micro-batch to the start of their block in their list, so that a
+// device gets the others as one graph. They depend on parameters and on each other alone.
+void RoundAtOnce(Program& program);
+
 struct LayoutOptions {
   // Bytes of the gradients that one collective sums. One storage may have more. A rank with few
   // gradients uses smaller buckets: a sixteenth of its gradients, but at least 1 MiB.

@@ -67,6 +67,7 @@ class Recomputation {
   bool Recomputes(const Instance& instance) const {
     // A loss that is computed again would be counted again.
     if (instance.op->is_loss() || instance.op->has_effect()) return false;
+    if (instance.when == When::kFirstMicroBatch) return false;  // Its outputs are step constants.
     return whole_[size_t(instance.block)] ||
            (options_.norms_and_activations && instance.op->is_cheap());
   }

@@ -97,6 +97,69 @@ TEST(GroupedRound, WithoutOffsetsGroupsAreEquallyLong) {
   }
 }
 
+// The scale of a number, by the definition.
+template <typename T>
+void ExpectLines(ScaleOf scale_of, int64_t columns, const std::vector<int32_t>& offsets,
+                 int64_t bound) {
+  using A = Accumulate<T>;
+  const bool by_row = scale_of == ScaleOf::kRow;
+  SCOPED_TRACE(::testing::Message() << DTypeOf<T>::value << columns << ' ' << by_row);
+  const auto x = Normal<T>({bound, columns}, 1);
+  const int64_t groups = int64_t(offsets.size()) - 1;
+  const Array<int32_t> at = {{groups + 1}, offsets};
+  const Shape of_scales = by_row ? Shape{bound} : Shape{groups, columns};
+  std::vector<A> want(size_t(of_scales.elements()), A(0));
+  std::vector<int64_t> group_of(size_t(bound), -1);
+  const auto line = [&](int64_t r, int64_t c) {
+    return size_t(by_row ? r : group_of[size_t(r)] * columns + c);
+  };
+  for (int64_t g = 0; g < groups; ++g) {
+    for (int64_t r = offsets[size_t(g)]; r < offsets[size_t(g) + 1]; ++r) {
+      group_of[size_t(r)] = g;
+      for (int64_t c = 0; c < columns; ++c) {
+        A& most = want[line(r, c)];
+        most = std::max(most, std::abs(A(x.v[size_t(r * columns + c)])));
+      }
+    }
+  }
+  auto amax = Poison<A>(of_scales), scales = Poison<A>(of_scales);
+  auto y = Filled<T>(x.shape, T(3));
+  Call(GroupedAmaxArgs{
+      .x = x, .offsets = at, .amax = amax, .write = Write::kOverwrite, .scale_of = scale_of});
+  Call(GroupedRoundArgs{.x = x,
+                        .offsets = at,
+                        .amax = amax,
+                        .format = DType::kE4M3,
+                        .y = y,
+                        .scales = scales,
+                        .scale_of = scale_of});
+  for (int64_t r = 0; r < bound; ++r) {
+    for (int64_t c = 0; c < columns; ++c) {
+      const auto i = size_t(r * columns + c);
+      if (group_of[size_t(r)] < 0) {
+        ASSERT_EQ(double(y.v[i]), 3) << "row " << r << " belongs to no group";
+        continue;
+      }
+      const A most = want[line(r, c)], factor = most == 0 ? A(1) : A(448) / most;
+      ASSERT_EQ(amax.v[line(r, c)], most);
+      ASSERT_EQ(scales.v[line(r, c)], 1 / factor);
+      ASSERT_EQ(double(y.v[i]), Nearest(A(x.v[i]) * factor, DType::kE4M3));
+    }
+  }
+}
+
+// Bugs it must catch: the scale of another line, or of another group's column; a group whose rows
+// end within those that a block of the GPU looks at.
+TEST(GroupedRound, ALineHasTheScaleOfItsGreatestNumber) {
+  for (const ScaleOf scale_of : {ScaleOf::kRow, ScaleOf::kColumn}) {
+    for (const int64_t columns : {1, 7, 8, 24, 264}) {
+      ExpectLines<double>(scale_of, columns, {2, 2, 6, 40, 40, 41}, 50);
+      ExpectLines<float>(scale_of, columns, {0, 17, 29, 64, 80, 81, 96}, 96);
+      ExpectLines<bf16>(scale_of, columns, {1, 70, 70, 131}, 140);
+    }
+  }
+}
+
 TEST(GroupedRound, MayReplaceItsInput) {
   const auto x = Normal<bf16>({9, 24}, 1);
   const Array<int32_t> offsets = {{3}, {0, 4, 9}};
@@ -244,6 +307,90 @@ void ExpectProducts(const Groups& c) {
   ExpectClose(Converted<double>(y).v, want_y.v, Tolerance(dtype, c.k));
   ExpectClose(Converted<double>(dx).v, want_dx.v, Tolerance(dtype, c.n));
   ExpectClose(Converted<double>(dw).v, want_dw.v, Tolerance(AccumulateOfDType(dtype), c.bound));
+}
+
+// Rounds by rows or columns. Without `offsets`, `groups` groups have equally many rows.
+template <typename T>
+Rounded<T> RoundLines(const Array<T>& x, const Array<int32_t>* offsets, int64_t groups,
+                      ScaleOf scale_of) {
+  using A = Accumulate<T>;
+  const int64_t columns = x.shape.back(), rows = x.shape.rows();
+  const bool by_row = scale_of == ScaleOf::kRow;
+  const Shape of_scales = !by_row              ? Shape{groups, columns}
+                          : offsets == nullptr ? Shape{groups, rows / groups}
+                                               : Shape{rows};
+  Rounded<T> y{Filled<T>(x.shape, T(3)), Poison<A>(of_scales), Poison<A>(of_scales)};
+  const ConstTensor at = offsets == nullptr ? ConstTensor{} : ConstTensor(*offsets);
+  Call(GroupedAmaxArgs{
+      .x = x, .offsets = at, .amax = y.amax, .write = Write::kOverwrite, .scale_of = scale_of});
+  Call(GroupedRoundArgs{.x = x,
+                        .offsets = at,
+                        .amax = y.amax,
+                        .format = DType::kE4M3,
+                        .y = y.values,
+                        .scales = y.scales,
+                        .scale_of = scale_of});
+  return y;
+}
+
+template <typename T>
+void ExpectProductsOfLines(const Groups& c) {
+  SCOPED_TRACE(::testing::Message() << c.k << 'x' << c.n << ' ' << DTypeOf<T>::value);
+  const Array<int32_t> offsets = {{c.count() + 1}, c.offsets};
+  const auto x64 = Normal<double>({c.bound, c.k}, 1), dy64 = Normal<double>({c.bound, c.n}, 3);
+  const auto w64 = Normal<double>({c.count(), c.n, c.k}, 2);
+  const auto x = RoundLines(Converted<T>(x64), &offsets, c.count(), ScaleOf::kRow);
+  const auto dy = RoundLines(Converted<T>(dy64), &offsets, c.count(), ScaleOf::kRow);
+  const auto rows = RoundLines(Converted<T>(w64), nullptr, c.count(), ScaleOf::kRow);
+  const auto columns = RoundLines(Converted<T>(w64), nullptr, c.count(), ScaleOf::kColumn);
+  auto y = Zeros<T>({c.bound, c.n}), dx = Zeros<T>({c.bound, c.k});
+  for (const Write write : {Write::kOverwrite, Write::kAdd}) {
+    Call(GroupedMatMulForwardArgs{.x = x.values,
+                                  .weight = rows.values,
+                                  .offsets = offsets,
+                                  .y = y,
+                                  .write = write,
+                                  .x_scales = x.scales,
+                                  .weight_scales = rows.scales});
+    Call(GroupedMatMulInputGradientArgs{.dy = dy.values,
+                                        .weight = columns.values,
+                                        .offsets = offsets,
+                                        .dx = dx,
+                                        .write = write,
+                                        .dy_scales = dy.scales,
+                                        .weight_scales = columns.scales});
+  }
+  auto want_y = Zeros<double>(y.shape), want_dx = Zeros<double>(dx.shape);
+  for (int64_t p = 0; p < c.count(); ++p) {
+    for (int64_t r = c.offsets[size_t(p)]; r < c.offsets[size_t(p) + 1]; ++r) {
+      for (int64_t n = 0; n < c.n; ++n) {
+        for (int64_t k = 0; k < c.k; ++k) {
+          const auto at = size_t((p * c.n + n) * c.k + k), xk = size_t(r * c.k + k);
+          const auto yn = size_t(r * c.n + n);
+          want_y.v[yn] += 2 * double(x.values.v[xk]) * double(x.scales.v[size_t(r)]) *
+                          double(rows.values.v[at]) * double(rows.scales.v[size_t(p * c.n + n)]);
+          want_dx.v[xk] += 2 * double(dy.values.v[yn]) * double(dy.scales.v[size_t(r)]) *
+                           double(columns.values.v[at]) *
+                           double(columns.scales.v[size_t(p * c.k + k)]);
+        }
+      }
+    }
+  }
+  const DType dtype = DTypeOf<T>::value;
+  ExpectClose(Converted<double>(y).v, want_y.v, Tolerance(dtype, c.k));
+  ExpectClose(Converted<double>(dx).v, want_dx.v, Tolerance(dtype, c.n));
+}
+
+// Bug it must catch: a scale of another line.
+TEST(GroupedRound, ProductsAreThoseOfNumbersWithScalesOfLines) {
+  for (const Groups& c :
+       {Groups{5, 7, {0, 3, 8}, 8}, Groups{24, 16, {2, 2, 6, 40, 40}, 50},
+        Groups{40, 24, {0, 17, 29, 64, 64, 81, 96}, 96}, Groups{8, 8, {0, 3, 3, 3}, 4},
+        Groups{136, 264, {1, 131, 150, 150, 150, 160, 170}, 180}}) {
+    ExpectProductsOfLines<double>(c);
+    ExpectProductsOfLines<float>(c);
+    ExpectProductsOfLines<bf16>(c);
+  }
 }
 
 // Bug it must catch: a scale of another group.

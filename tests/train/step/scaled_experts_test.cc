@@ -43,6 +43,28 @@ std::vector<DividedExperts> ExpertLayouts() {
 
 class ScaledExperts : public ::testing::TestWithParam<std::tuple<std::string, DividedExperts>> {};
 
+// Experts alone are rounded: the scales of layers' weight gradients are of a micro-batch, and those
+// of data ranks are balanced as one.
+const Precision& RowsOfExperts() {
+  static const Precision precision = [] {
+    Precision of_experts = RowScaling();
+    of_experts.layer = Precision::F64().layer;
+    return of_experts;
+  }();
+  return precision;
+}
+
+// Bugs it must catch: a scale of another token's row; a weight gradient of rounded numbers, whose
+// scales would depend on the tokens that an expert has at once; rows of a weight in backward.
+TEST_P(ScaledExperts, RoundedByRowsEqualOneRank) {
+  const auto& [family, divided] = GetParam();
+  LayoutCase c = MakeLayoutCase(family, divided.parallelism, divided.data);
+  c.precision = &RowsOfExperts();
+  c.expert_rows = divided.expert_rows;
+  c = HeldUp(c);
+  EXPECT_LT(LargestDifference(Train(c), TrainOnOneRank(c)), kSameNumbers) << c.name();
+}
+
 // Bugs it must catch: a greatest value of one rank, one round or one micro-batch alone; a history
 // of another expert.
 TEST_P(ScaledExperts, EqualOneRank) {

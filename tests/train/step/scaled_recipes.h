@@ -28,10 +28,11 @@ inline const std::vector<ScaledRecipe>& ScaledRecipes() {
       {"delayed", f64.WithLayers({kE4M3, kDelayed}, {kE4M3, kDelayed}, {kE5M2, kDelayed})
                       .WithExpertsAsLayers()},
       {"blockwise", f64.WithLayers({kE4M3, kLine}, {kE4M3, kSquare}, {kE4M3, kLine})},
-      {"rowwise", f64.WithLayers({kE4M3, kRow}, {kE4M3, kRow}, {kE5M2, kRow})}};
+      {"rowwise", f64.WithLayers({kE4M3, kRow}, {kE4M3, kRow}, {kE5M2, kRow}).WithExpertsByRows()}};
   return recipes;
 }
 inline const Precision& CurrentScaling() { return ScaledRecipes()[0].precision; }
 inline const Precision& DelayedScaling() { return ScaledRecipes()[1].precision; }
+inline const Precision& RowScaling() { return ScaledRecipes()[3].precision; }
 
 }  // namespace trainyard::testing

@@ -53,8 +53,8 @@ struct GroupedMatMulInputGradientArgs {
   Tensor dx;            // [R, K]     in/out, dtype of dy
   Write write = Write::kOverwrite;
   // f32 (f64 when dy is f64). Both or none; absent when the data are null.
-  ConstTensor dy_scales = {};      // [G]    or [R]
-  ConstTensor weight_scales = {};  // [G]    or [G, K]
+  ConstTensor dy_scales = {};                    // [G]    or [R]
+  ConstTensor weight_scales = {};                // [G]    or [G, K]
   ConstTensor nf4_scales = {}, nf4_groups = {};  // As above.
   int64_t nf4_tensors = 1;
 };

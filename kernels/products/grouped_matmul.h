@@ -9,9 +9,9 @@
 //
 // Operands that were rounded to an 8-bit format (grouped_round.h) have scales. A number is then its
 // value times the scale of its group. If the weight has scales for each group and column of the
-// result, a number of the first operand has the scale of its row instead, and a number of the weight
-// that of the result's column. The sum is multiplied by the scale of the first operand (x, or dy),
-// then by that of the other, and then added and rounded.
+// result, a number of the first operand has the scale of its row instead, and a number of the
+// weight that of the result's column. The sum is multiplied by the scale of the first operand (x,
+// or dy), then by that of the other, and then added and rounded.
 //
 // The weights may be in NF4 (kernels/device/nf4.h), for forward and for the input gradient: those
 // of a group as S tensors of N / S rows, each with its own groups of blocks and mean. A part of

@@ -5,8 +5,8 @@
 //   y[r,c]     = the number of the format that is nearest to x[r,c] factor[g]      (narrow.h)
 //   scales[g]  = 1 / factor[g]
 //
-// Instead of all numbers of a group, those of one of its rows, or of one of its columns, may share a
-// scale: then there is an amax and a scale for each row, or for each column of each group.
+// Instead of all numbers of a group, those of one of its rows, or of one of its columns, may share
+// a scale: then there is an amax and a scale for each row, or for each column of each group.
 //
 // This is quantize.h for the groups of grouped_matmul.h, with two differences. The numbers of the
 // 8-bit format are written in the dtype of x, which has all of them: so the grouped product of that

@@ -60,8 +60,8 @@ struct BoundInstance {
 
 // Consecutive instances of an action. A segment is either one instance that may wait, post or be
 // left out, or as many instances of one list, block and `when` as give the device the same kernels
-// every time. A segment of the second kind is replayed at first, then captured, and from then on launched
-// as a graph.
+// every time. A segment of the second kind is replayed at first, then captured, and from then on
+// launched as a graph.
 struct Segment {
   size_t begin = 0, end = 0;
   bool capturable = false;

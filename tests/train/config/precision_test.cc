@@ -60,7 +60,7 @@ struct EightBits {
 };
 
 // As the recipes are published; see docs/precision.md.
-TEST(PrecisionTest, EightBitsAreBf16ButForTheOperandsOfLayersAndOfExpertsInOne) {
+TEST(PrecisionTest, EightBitsAreBf16ButForTheOperandsOfLayersAndOfExpertsInTwo) {
   constexpr DType kE4M3 = DType::kE4M3, kE5M2 = DType::kE5M2;
   constexpr Scaling kTensor{}, kRow{.kept = 1}, kDelayed{.history = 1024};
   constexpr Scaling kLine{.kept = 1, .summed = 128}, kSquare{.kept = 128, .summed = 128};
@@ -78,8 +78,11 @@ TEST(PrecisionTest, EightBitsAreBf16ButForTheOperandsOfLayersAndOfExpertsInOne) 
                                   ProductFormat{want.dy, want.w, DType::kBF16},
                                   ProductFormat{want.dy, want.x, DType::kF32}};
     EXPECT_EQ(formats.layer, layer);
-    const bool experts = want.precision == kFP8Delayed;
-    EXPECT_EQ(formats.experts, experts ? layer : bf16.experts);
+    const bool by_rows = want.precision == kFP8Rowwise;
+    const bool experts = want.precision == kFP8Delayed || by_rows;
+    ProductFormats of_experts = experts ? layer : bf16.experts;
+    if (by_rows) of_experts[2] = bf16.experts[2];  // Of the weight gradient.
+    EXPECT_EQ(formats.experts, of_experts);
     for (const ProductKind kind : kProductKinds) {
       const bool rounds = kind == ProductKind::kLayer || (kind == ProductKind::kExperts && experts);
       EXPECT_EQ(formats.HasScales(kind), rounds) << Name(kind);

@@ -223,15 +223,17 @@ INSTANTIATE_TEST_SUITE_P(
                                          InEightBits{"zero", {.zero = Zero::kFull}, 2})),
     NameOf);
 
-// Experts are rounded by kernels of ours, with histories of their own.
-TEST(CudaTrainingExpertsInEightBits, StepsAreTheCpusAsFarAsRoundingLets) {
+// Experts are rounded by kernels of ours, with histories of their own or scales of lines.
+class CudaTrainingExpertsInEightBits : public ::testing::TestWithParam<PrecisionName> {};
+
+TEST_P(CudaTrainingExpertsInEightBits, StepsAreTheCpusAsFarAsRoundingLets) {
   for (const ParallelismConfig& parallelism :
        {ParallelismConfig{}, ParallelismConfig{.expert = 2, .zero = Zero::kFull}}) {
     const int ranks = int(parallelism.expert);
     const auto job_of = [&](const std::string& directory) {
       JobConfig job =
           JobOf({.name = "experts_8bits", .family = "qwen3_moe", .parallelism = parallelism},
-                directory, PrecisionName::kFP8Delayed);
+                directory, GetParam());
       auto& fields = job.model.architecture->fields;
       fields["hidden"] = 64;
       fields["head_dim"] = 16;
@@ -249,6 +251,10 @@ TEST(CudaTrainingExpertsInEightBits, StepsAreTheCpusAsFarAsRoundingLets) {
     for (size_t i = 0; i < gpu.size(); ++i) ExpectSameSteps(gpu[i], cpu[i], 0.05);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Precisions, CudaTrainingExpertsInEightBits,
+                         ::testing::Values(PrecisionName::kFP8Delayed, PrecisionName::kFP8Rowwise),
+                         [](const auto& info) { return std::string(Name(info.param)); });
 
 // In the third step, after the first forward of the first stage, graphs have been launched.
 TEST(CudaTrainingErrors, NameTheGraphThatWasLaunchedLast) {

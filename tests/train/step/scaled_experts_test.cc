@@ -124,6 +124,18 @@ std::set<std::string> HistoriesOfExperts(const std::string& directory) {
   return names;
 }
 
+TEST(ScaledExpertJobs, LearnByRowsAsWithoutRounding) {
+  JobConfig bf16 = ExpertJob(FreshDirectory("experts_wide"));
+  bf16.precision = PrecisionName::kBF16;
+  JobConfig by_rows = ExpertJob(FreshDirectory("experts_by_rows"));
+  by_rows.precision = PrecisionName::kFP8Rowwise;
+  const std::vector<double> want = LossesOf(RunJob(bf16, {.ranks = 4}));
+  const std::vector<double> losses = LossesOf(RunJob(by_rows, {.ranks = 4}));
+  ASSERT_EQ(losses.size(), 4u);
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(losses[i], want[i], 0.03 * want[i]) << i;
+  EXPECT_NE(losses, want);
+}
+
 TEST(ScaledExpertJobs, GoOnToTheBitAndUnderAnotherLayout) {
   const JobConfig job = ExpertJob(FreshDirectory("experts_whole"));
   const std::vector<double> losses = LossesOf(RunJob(job, {.ranks = 4}));

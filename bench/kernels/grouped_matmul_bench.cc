@@ -1,5 +1,6 @@
 // The first product of experts of width 256 on rows of width 768. Of 8192 rows, one of 16 groups
-// has a third, and the others share the rest. Also measures the same rows in one group.
+// has a third, and the others share the rest. Also measures the same rows in one group, and with
+// weights in NF4.
 
 #include "bench/kernels/bench.h"
 #include "kernels/products/grouped_matmul.h"
@@ -26,6 +27,24 @@ void GroupedMatMulForward(benchmark::State& state) {
                                    .weight = o.Make(dtype, {groups, kN, kK}),
                                    .offsets = Offsets(o, groups),
                                    .y = o.Make(dtype, {kR, kN})},
+          kWork);
+}
+
+void GroupedMatMulForwardNf4(benchmark::State& state) {
+  const DType dtype = DTypeArg(state);
+  const int64_t groups = state.range(1), blocks = kN / 2 * kK / kNf4Block;  // Of two tensors each.
+  Operands o;
+  const auto byte = [](int64_t i) { return uint8_t(i * 37 % 251); };
+  const auto group = [](int64_t) { return 0.02f; };
+  const int64_t of_tensor = (blocks + kNf4Group - 1) / kNf4Group + 1;
+  Measure(state,
+          GroupedMatMulForwardArgs{.x = o.Make(dtype, {kR, kK}),
+                                   .weight = o.MakeOf({groups, kN, kK / kNf4PerByte}, byte),
+                                   .offsets = Offsets(o, groups),
+                                   .y = o.Make(dtype, {kR, kN}),
+                                   .nf4_scales = o.MakeOf({groups, kN, kK / kNf4Block}, byte),
+                                   .nf4_groups = o.MakeOf({groups, 2 * of_tensor}, group),
+                                   .nf4_tensors = 2},
           kWork);
 }
 
@@ -62,6 +81,7 @@ void Groups(benchmark::internal::Benchmark* benchmark) {
   benchmark->UseManualTime()->Unit(benchmark::kMicrosecond);
 }
 BENCHMARK(GroupedMatMulForward)->Apply(Groups);
+BENCHMARK(GroupedMatMulForwardNf4)->Apply(Groups);
 BENCHMARK(GroupedMatMulInputGradient)->Apply(Groups);
 BENCHMARK(GroupedMatMulWeightGradient)->Apply(Groups);
 

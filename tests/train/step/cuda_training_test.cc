@@ -67,6 +67,12 @@ JobConfig JobOf(const Case& c, const std::string& directory, PrecisionName preci
     fields["hidden"] = 64, fields["ffn"] = 128, fields["head_dim"] = 32;
     job.adapter = AdapterConfig{.lora = LoraConfig{.rank = 2, .base = LoraBase::kNf4}};
   }
+  if (c.name == "nf4_experts") {
+    fields["hidden"] = fields["moe.expert_ffn"] = 64, fields["head_dim"] = 32;
+    job.adapter = AdapterConfig{.lora = LoraConfig{.rank = 2,
+                                                   .targets = {"all-linear", "*.experts.*"},
+                                                   .base = LoraBase::kNf4}};
+  }
   std::erase_if(fields, [&](const auto& field) { return !HasField(defaults, field.first); });
   if (FactsOf(defaults).one_sequence) {
     job.batch.sequence = 16;
@@ -147,6 +153,7 @@ std::vector<Case> Cases() {
       {.name = "dropout", .family = "gpt3", .parallelism = {.context = 2}, .ranks = 2},
       {.name = "zero_full", .parallelism = {.zero = Zero::kFull}, .ranks = 2},
       {.name = "nf4", .parallelism = {.tensor = 2}, .ranks = 2},
+      {.name = "nf4_experts", .family = "qwen3_moe", .parallelism = {.expert = 2}, .ranks = 2},
       {.name = "expert", .family = "qwen3_moe", .parallelism = {.expert = 2}, .ranks = 2},
       {.name = "muon", .parallelism = {.tensor = 2}, .ranks = 4, .optimizer = &MuonOptimizer()}};
   for (const std::string& family : FamilyNames()) {

@@ -11,24 +11,16 @@
 #include "common/status_macros.h"
 
 namespace trainyard {
-namespace {
 
-struct Place {
-  const HfWeight* weight = nullptr;
-  const HfParameter* parameter = nullptr;
-};
-
-std::map<std::string, Place> PlacesOf(const HfWeights& weights) {
-  std::map<std::string, Place> places;
-  for (const HfWeight& weight : weights.all()) {
+HfLoader::HfLoader(const HfModel& model) : model_(model) {
+  for (const HfWeight& weight : model.weights.all()) {
     for (const HfParameter& parameter : weight.layout.parameters) {
-      places[parameter.name] = {&weight, &parameter};
+      places_[parameter.name] = {&weight, &parameter};
     }
   }
-  return places;
 }
 
-absl::Status ReadBox(const Place& place, const Box& box, char* data) {
+absl::Status HfLoader::ReadBox(const Place& place, const Box& box, char* data) {
   // All columns of the box's rows.
   const Shape& shape = place.parameter->shape;
   const int64_t first = box.offset[0], count = box.extent[0];
@@ -47,25 +39,21 @@ absl::Status ReadBox(const Place& place, const Box& box, char* data) {
   });
 }
 
-}  // namespace
-
-absl::Status LoadHf(const HfModel& model, std::span<const TargetBox> boxes,
-                    const BoxCopy& to_device) {
-  const std::map<std::string, Place> places = PlacesOf(model.weights);
+absl::Status HfLoader::Load(std::span<const TargetBox> boxes, const BoxCopy& to_device) const {
   for (const TargetBox& target : boxes) {
     CHECK(target.kind == TensorKind::kParameter) << target.name;
-    const auto place = places.find(target.name);
+    const auto place = places_.find(target.name);
     std::optional<SourceForm> form;
-    if (place != places.end()) {
+    if (place != places_.end()) {
       form = {.dtype = place->second.weight->dtype, .shape = place->second.parameter->shape};
     }
     const absl::Status status = CheckTarget(target, form, "the directory");
     if (status.ok()) continue;
     return absl::Status(status.code(),
-                        absl::StrCat(model.directory.path(), ": ", status.message()));
+                        absl::StrCat(model_.directory.path(), ": ", status.message()));
   }
   for (const TargetBox& target : boxes) {
-    const Place& place = places.at(target.name);
+    const Place& place = places_.at(target.name);
     RETURN_IF_ERROR(FillTarget(target, place.weight->dtype, to_device,
                                [&](char* data) { return ReadBox(place, target.box, data); }));
   }

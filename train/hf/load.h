@@ -2,7 +2,9 @@
 
 #pragma once
 
+#include <map>
 #include <span>
+#include <string>
 
 #include "absl/status/status.h"
 #include "models/hf/model.h"
@@ -10,12 +12,27 @@
 
 namespace trainyard {
 
-// Fills boxes of parameters as Checkpoint::Load does, with the same bits as a load from the
-// checkpoint that ImportHf makes of the directory. Reads little more than the rows of the boxes
-// where the directory has a parameter as it is, and one slice of a tensor elsewhere (HfLayout).
-// INVALID_ARGUMENT: the directory lacks a tensor, or has it with another shape or dtype; no box is
-// changed. DATA_LOSS: a file became shorter.
-absl::Status LoadHf(const HfModel& model, std::span<const TargetBox> boxes,
-                    const BoxCopy& to_device = nullptr);
+class HfLoader {
+ public:
+  // `model` must outlive this object.
+  explicit HfLoader(const HfModel& model);
+
+  // Fills boxes of parameters as Checkpoint::Load does, with the same bits as a load from the
+  // checkpoint that ImportHf makes of the directory. Reads little more than the rows of the boxes
+  // where the directory has a parameter as it is, and one slice of a tensor elsewhere (HfLayout).
+  // INVALID_ARGUMENT: the directory lacks a tensor, or has it with another shape or dtype; no box
+  // is changed. DATA_LOSS: a file became shorter.
+  absl::Status Load(std::span<const TargetBox> boxes, const BoxCopy& to_device = nullptr) const;
+
+ private:
+  struct Place {
+    const HfWeight* weight = nullptr;
+    const HfParameter* parameter = nullptr;
+  };
+  static absl::Status ReadBox(const Place& place, const Box& box, char* data);
+
+  const HfModel& model_;
+  std::map<std::string, Place> places_;  // By the parameter's name.
+};
 
 }  // namespace trainyard

@@ -271,8 +271,9 @@ absl::Status LoadSnapshot(const Checkpoint& checkpoint, LoadWhat what, Executabl
 }
 
 absl::Status LoadImported(const HfModel& model, Executable& executable) {
+  const HfLoader loader(model);
   const auto load = [&](std::span<const TargetBox> some, const BoxCopy& copy) {
-    return LoadHf(model, some, copy);
+    return loader.Load(some, copy);
   };
   const auto has_no_parts = [](const std::string& /*name*/) { return false; };
   return LoadQuantizing(TargetBoxes(executable, LoadWhat::kBase, nullptr),

@@ -1,8 +1,8 @@
 // Proves jobs whose base is in NF4, in bf16: the base has the parts of its numbers, whatever the
 // layout; who reads the checkpoint gets the numbers that training used; a run goes on from its base
 // as it is, also under another job; and random bytes stand for a base that nothing gives. The same
-// for the experts of a mixture; an adapter that was trained beside experts as numbers is refused. In
-// f64, each family with experts has the loss and the gradient that the numbers of its base give.
+// for the experts of a mixture; an adapter that was trained beside experts as numbers is refused.
+// In f64, each family with experts has the loss and the gradient that its base's numbers give.
 #include <gmock/gmock.h>
 
 #include <cmath>

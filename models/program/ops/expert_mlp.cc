@@ -336,7 +336,7 @@ std::vector<Value> ExpertMlpOp::Backward(Recorder& recorder, const Instance& ins
   outputs.push_back(Recorder::Output::Memory("drows", {shape_.bound, shape_.width}, x.dtype));
   outputs.push_back(Recorder::Output::Memory("dhidden", {shape_.bound, form_.ffn}, x.dtype));
   if (form_.nf4) {
-    for (Input i : {kGateUpScales, kGateUpGroups, kDownScales, kDownGroups}) inputs.push_back(in(i));
+    for (auto i : {kGateUpScales, kGateUpGroups, kDownScales, kDownGroups}) inputs.push_back(in(i));
   }
   if (form_.bias) {
     inputs.insert(inputs.end(), {in(kGateUpBias), in(kDownBias)});

@@ -15,7 +15,7 @@ namespace trainyard {
 
 inline constexpr int64_t kTrainerConfigVersion = 1;
 
-// What the controller tells all ranks of an attempt (StartOrder), and the worker each of them.
+// What the controller says in StartOrder, and the worker copies into each rank's RankConfig.
 struct AttemptFacts {
   std::string job_id;
   int64_t epoch = 0;               // Attempt number, from 1 under the service.

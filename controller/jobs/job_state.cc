@@ -322,7 +322,8 @@ void TakeStock(Job& job, const StartRecord& resumed, absl::Time time) {
   NoteProgress(job, step);
   if (job.spec->facts.checkpoint_directory.empty()) return;
   job.claimed = true;
-  NoteBest(job, resumed.best);
+  // A rank that could not list its directory knows of no best one.
+  if (resumed.best || !resumed.loadable.empty() || step == 0) NoteBest(job, resumed.best);
   if (resumed.loadable.empty()) return;
   std::vector<Checkpoint> listed;
   for (auto c = resumed.loadable.rbegin(); c != resumed.loadable.rend(); ++c) {
@@ -408,7 +409,7 @@ absl::Status On(Job& job, const CheckpointCommitted& committed, absl::Time) {
     return absl::AlreadyExistsError(absl::StrCat("checkpoint ", c.path, " was recorded"));
   }
   NoteProgress(job, c.step);
-  NoteBest(job, committed.best);
+  if (committed.best || !committed.retained.empty()) NoteBest(job, committed.best);
   job.claimed = true;
   // Compares attempt and step, because machines may spell the path of a checkpoint differently.
   const auto removed = [&](const Checkpoint& known) {

@@ -76,8 +76,8 @@ inline bool IsInNf4(const GroupedMatMulInputGradientArgs& args) {
   return args.weight.dtype == DType::kU8;
 }
 
-// Checks [rows, outputs], [rows, inputs] and the weight between them, of which an element has so
-// many numbers.
+// Checks [rows, outputs], [rows, inputs] and the weight between them, each element of which holds
+// `per_element` numbers.
 inline void ExpectGroups(const ConstTensor& in, const ConstTensor& out, const ConstTensor& weight,
                          const ConstTensor& offsets, int64_t per_element = 1) {
   const int64_t k = ExpectColumns("grouped_matmul inputs", in);

@@ -59,8 +59,8 @@ enum class Action : uint8_t {
 struct MicroBatch {
   int chunk = 0;
   int slot = 0;
-  // In the step: gradients are overwritten, and step constants computed. In a validation, too, the
-  // first one computes these.
+  // In the step: gradients are overwritten, and step constants computed. The first batch of a
+  // validation computes step constants, too.
   bool first = true;
   bool last = true;         // In the step: gradients are reduced as they become complete.
   bool validation = false;  // Forward computes the loss without gradients.

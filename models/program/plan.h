@@ -36,7 +36,7 @@ struct MemoryPlan {
   std::vector<int> slots;                               // By chunk.
   std::vector<Placement> placements;                    // By value id.
   size_t constant_bytes = 0;                            // Step constants included.
-  size_t rounded_bytes = 0;                             // A part of these: rounded weights.
+  size_t rounded_bytes = 0;                             // Of constant_bytes: rounded weights.
   std::vector<size_t> slot_bytes;                       // One slot's, by chunk.
   size_t scratch_bytes = 0;                             // All slots together.
   std::array<size_t, kNumFlatBuffers> flat_bytes = {};  // 0: the buffer does not exist.

@@ -50,9 +50,9 @@ struct Group {
   auto operator<=>(const Group&) const = default;
 };
 
-// The replays of its list in which an instance takes part. kFirstMicroBatch is for what depends on
-// parameters alone, of which a validation has a first one, too. kValidation is for work that the
-// backward lists do in training.
+// The replays of its list in which an instance takes part. kFirstMicroBatch: the first micro-batch
+// of a step, and the first batch of a validation. The outputs then depend on parameters alone.
+// kValidation is for work that the backward lists do in training.
 enum class When : uint8_t { kAlways, kFirstMicroBatch, kLastMicroBatch, kValidation };
 
 struct Instance {

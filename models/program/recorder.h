@@ -29,9 +29,11 @@ namespace trainyard {
 struct WeightRounding {
   // Of a step. If there are several, the first one finds the greatest values of weights for all.
   int64_t micro_batches = 1;
+  // ZeRO FULL has weights in windows, for one micro-batch at a time. Otherwise the greatest values
+  // of frozen weights are found once, unless their scales follow from earlier steps.
+  bool in_windows = false;
   // Rounded weights are kept, too: those of a step with several micro-batches to its end, and those
-  // of frozen weights for good, unless their scales follow from earlier steps. Not with ZeRO FULL,
-  // in whose windows weights come and go.
+  // of frozen weights as long as their greatest values. Not in windows.
   bool kept = false;
 };
 
@@ -87,7 +89,10 @@ class Recorder {
   // Whether this weight of a linear layer or of experts is kept in NF4 (ops::Weight).
   bool IsInNf4(const ParameterSpec& weight) const { return adapter_.nf4 && Frozen(weight); }
 
-  void set_weight_rounding(const WeightRounding& rounding) { weight_rounding_ = rounding; }
+  void set_weight_rounding(const WeightRounding& rounding) {
+    CHECK(!rounding.kept || !rounding.in_windows) << "rounded weights of windows are not kept";
+    weight_rounding_ = rounding;
+  }
   const WeightRounding& weight_rounding() const { return weight_rounding_; }
 
   // The loss of models of text, of pairs of answers. None, unless it is set.

@@ -215,15 +215,26 @@ nlohmann::json Service::Job(const std::string& id) {
 }
 
 v1::Job Service::Look(const std::string& id) const {
-  grpc::ClientContext context;
-  context.set_wait_for_ready(true);  // A controller may be about to start.
-  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(20)));
   v1::GetJobRequest request;
   request.set_job_id(id);
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
+  const auto jobs = v1::JobService::NewStub(
+      grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments));
   v1::GetJobResponse response;
-  const auto channel = grpc::CreateChannel(address_, grpc::InsecureChannelCredentials());
-  const auto jobs = v1::JobService::NewStub(channel);
-  const grpc::Status status = jobs->GetJob(&context, request, &response);
+  grpc::Status status;
+  // A controller may be about to end or to start.
+  WaitUntil(
+      [&] {
+        grpc::ClientContext context;
+        context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(20)));
+        status = jobs->GetJob(&context, request, &response);
+        return status.error_code() != grpc::StatusCode::UNAVAILABLE;
+      },
+      absl::Seconds(20), kPause);
   EXPECT_TRUE(status.ok()) << id << ": " << status.error_message();
   return response.job();
 }

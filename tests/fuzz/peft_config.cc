@@ -22,7 +22,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CHECK(numbers.rank >= 1 && numbers.rank <= 1024) << numbers.rank;
   CHECK(numbers.alpha > 0 && std::isfinite(numbers.scale())) << numbers.alpha;
   CHECK(config->dropout >= 0 && config->dropout < 1) << config->dropout;
-  if (config->targets && config->excluded) config->Targets(name);
+  if (config->KnowsTargets()) config->Targets(name);
   config->TargetsParameter(name);
   config->Saves(name);
   // What is written says the same.

@@ -62,6 +62,10 @@ constexpr Refused kRefused[] = {
     {"use_qalora", "adapters of pooled inputs have no form here (QA-LoRA)"},
     {"velora_config", "training with compressed activations has no form here (VeLoRA)"}};
 
+// Of the keys of rank_pattern, or of alpha_pattern, in all. An expression that is read takes up to
+// a thousand times its bytes.
+constexpr size_t kMostExpressionBytes = 256 << 10;
+
 // Ways to choose first values that leave the base as it is.
 constexpr const char* kPlainStarts[] = {"gaussian", "orthogonal", "eva"};
 // Ways after which PEFT can write the adapter for the base as it was.
@@ -214,15 +218,21 @@ class ConfigReader {
       Row row = {absl::StrCat(key, ".", Visible(layers)), layers};
       if (read(row.field, Json(value), row.number)) rows.push_back(std::move(row));
     }
-    // Whatever the last ones match, they say what holds without them.
+    // The last ones change nothing if they say what holds without them, so they need not be read.
     while (!rows.empty() && rows.back().number == otherwise) rows.pop_back();
+    size_t bytes = 0;
+    for (const Row& row : rows) bytes += row.expression.size();
+    if (bytes > kMostExpressionBytes) {
+      return Refuse(key, absl::StrCat("names of at most ", kMostExpressionBytes, " bytes in all"),
+                    bytes);
+    }
     for (const Row& row : rows) {
       const std::optional<PeftPattern> pattern = PeftPattern::OfEnds(row.expression);
       if (pattern) {
         patterns.push_back({*pattern, row.number});
         continue;
       }
-      Refuse(row.field, "a regular expression that is read here", row.number,
+      Refuse(key, "a regular expression that is read here", Json(row.expression),
              "docs/fine_tuning.md says which ones are not; list the ends of the layers' names "
              "instead");
     }

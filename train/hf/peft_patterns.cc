@@ -11,13 +11,15 @@ namespace {
 
 constexpr size_t kMostBytes = 4096;
 
-// Whether a class has "[" or "&&", which mean themselves in Python, and more in ParseExpression.
-bool HasClassInClass(absl::string_view expression) {
+// Whether ParseExpression sees more in the expression than Python: a class in a class, by "[" or
+// "&&", which mean themselves there; or "\\p", "\\P" and "\\x{", which Python refuses.
+bool MeansMore(absl::string_view expression) {
   bool in_class = false;
   for (size_t i = 0; i < expression.size(); ++i) {
     const char c = expression[i];
     if (c == '\\') {
-      ++i;
+      const absl::string_view escaped = expression.substr(++i);
+      if (absl::StartsWithIgnoreCase(escaped, "p") || absl::StartsWith(escaped, "x{")) return true;
     } else if (in_class && (c == '[' || expression.substr(i, 2) == "&&")) {
       return true;
     } else if (c == '[' || c == ']') {
@@ -39,8 +41,11 @@ bool IsPlain(const std::vector<ExpressionSequence>& options) {
   return true;
 }
 
+// Flags may stand at the beginning of a whole expression of Python, and nowhere else.
+bool HasFlags(absl::string_view expression) { return absl::StartsWith(expression, "(?i"); }
+
 std::optional<std::vector<ExpressionSequence>> Parse(absl::string_view expression) {
-  if (expression.size() > kMostBytes || HasClassInClass(expression)) return std::nullopt;
+  if (expression.size() > kMostBytes || MeansMore(expression)) return std::nullopt;
   // A "$" that an odd number of backslashes precede means itself.
   absl::string_view before = expression;
   if (absl::ConsumeSuffix(&before, "$")) {
@@ -77,12 +82,19 @@ Places AfterTerm(const ExpressionTerm& term, const Places& from, absl::string_vi
     return after;
   }
   Places now = from;
-  for (uint32_t count = 1; count <= term.max && count <= name.size(); ++count) {
+  const auto fits = [&](size_t i) { return now[i] && Has(term.set, name[i]); };
+  const bool without_end = term.max >= name.size();
+  for (uint32_t count = 1; count <= (without_end ? term.min : term.max); ++count) {
+    if (count > name.size()) return after;
     Places next(from.size());
-    for (size_t i = 0; i < name.size(); ++i) next[i + 1] = now[i] && Has(term.set, name[i]);
+    for (size_t i = 0; i < name.size(); ++i) next[i + 1] = fits(i);
     now.swap(next);
     if (count >= term.min) Join(now, after);
   }
+  if (!without_end) return after;
+  // Any number of further ones, in one pass: many such repeats in a file must not take hours.
+  for (size_t i = 0; i < name.size(); ++i) now[i + 1] = now[i + 1] || fits(i);
+  Join(now, after);
   return after;
 }
 
@@ -102,6 +114,7 @@ Places After(const std::vector<ExpressionSequence>& options, const Places& from,
 std::optional<PeftPattern> PeftPattern::OfEnds(absl::string_view expression) {
   PeftPattern pattern;
   pattern.ends_ = !absl::ConsumePrefix(&expression, "^");
+  if (HasFlags(expression)) return std::nullopt;  // Not at the beginning of what PEFT makes of it.
   std::optional<std::vector<ExpressionSequence>> options = Parse(expression);
   // The "^" is of the first alternative alone.
   if (!options || (!pattern.ends_ && options->size() > 1)) return std::nullopt;
@@ -110,7 +123,7 @@ std::optional<PeftPattern> PeftPattern::OfEnds(absl::string_view expression) {
 }
 
 std::optional<PeftPattern> PeftPattern::OfWholes(absl::string_view expression) {
-  absl::ConsumePrefix(&expression, "^");
+  if (absl::ConsumePrefix(&expression, "^") && HasFlags(expression)) return std::nullopt;
   std::optional<std::vector<ExpressionSequence>> options = Parse(expression);
   if (!options) return std::nullopt;
   PeftPattern pattern;

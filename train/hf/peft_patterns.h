@@ -13,9 +13,9 @@
 
 namespace trainyard {
 
-// Which layers' names an expression matches. Read is what ParseExpression reads and Python means
-// alike: without lookahead, possessive repeats, and classes in classes. A "^" at the beginning and
-// a "$" at the end are read, too. Immutable, thread-safe.
+// Which layers' names an expression matches. It is read only if ParseExpression accepts it and
+// Python gives it the same meaning: it has neither lookahead, possessive repeats, nor classes in
+// classes. A "^" at the beginning and a "$" at the end are read. Immutable, thread-safe.
 class PeftPattern {
  public:
   // An expression that must match the end of a name, from the beginning or from behind a dot on.

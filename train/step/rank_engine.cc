@@ -38,6 +38,13 @@ int64_t LogitsBytesOn(DeviceKind device) {
   return device == DeviceKind::kCuda ? kOnGpu : kLogitsBytes;
 }
 
+// Without the memory that rounded weights take, `kept` becomes false.
+WeightRounding RoundingOf(const JobConfig& job, const EngineOptions& options) {
+  if (options.round_each_time) return {.micro_batches = 1, .in_windows = true};
+  const bool in_windows = job.parallelism.zero == Zero::kFull;
+  return {.micro_batches = AccumulationSteps(job), .in_windows = in_windows, .kept = !in_windows};
+}
+
 TrainingOptions OptionsOf(const JobConfig& job, const Layout& layout, DeviceKind device,
                           const EngineOptions& options) {
   return {.record = {.precision = PrecisionOf(job, device, options),
@@ -56,7 +63,7 @@ TrainingOptions OptionsOf(const JobConfig& job, const Layout& layout, DeviceKind
                      .preference = PreferenceOf(job),
                      .adapter = AdapterOf(job),
                      .plain = PlainLayersOf(job),
-                     .weight_rounding = {.micro_batches = AccumulationSteps(job)},
+                     .weight_rounding = RoundingOf(job, options),
                      .fuse = options.fuse},
           .optimizer = job.optimizer.options,
           .bucket_bytes = options.bucket_bytes,
@@ -66,26 +73,20 @@ TrainingOptions OptionsOf(const JobConfig& job, const Layout& layout, DeviceKind
           .frozen = FrozenBy(job)};
 }
 
-// Whether rounded weights are kept if the memory is there. The windows of ZeRO FULL have weights
-// for one micro-batch at a time.
-bool KeepsRoundedWeights(const JobConfig& job, const EngineOptions& options) {
-  return options.keep_rounded_weights && job.parallelism.zero != Zero::kFull;
-}
-
 RankPlan RecordAndPlan(const JobConfig& job, const ModelConfig& model, const Layout& layout,
                        DeviceKind device, const EngineOptions& options) {
   const std::unique_ptr<Model> of_family = options.model == nullptr ? CreateModel(model) : nullptr;
   const int stage = layout.mesh.coordinate(Axis::kPipeline);
-  const auto plan = [&](bool kept) {
+  const auto plan = [&](bool may_keep) {
     TrainingOptions recorded = OptionsOf(job, layout, device, options);
-    recorded.record.weight_rounding.kept = kept;
+    recorded.record.weight_rounding.kept &= may_keep;
     Program program =
         RecordTraining(options.model == nullptr ? *of_family : *options.model, recorded);
     if (options.edit) options.edit(program);
     MemoryPlan memory = PlanMemory(program, PlanFor(layout.schedule, stage, device));
     return RankPlan{std::move(program), std::move(memory)};
   };
-  RankPlan made = plan(KeepsRoundedWeights(job, options));
+  RankPlan made = plan(true);
   if (!options.memory_bytes || made.memory.rounded_bytes == 0) return made;
   const DeviceMemory memory{.kind = device, .bytes = size_t(*options.memory_bytes)};
   return made.memory.total_bytes() <= memory.for_plan() ? std::move(made) : plan(false);

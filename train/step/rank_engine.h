@@ -26,9 +26,9 @@ struct EngineOptions {
   double expert_rows = 2;                    // As RecordOptions::expert_rows.
   bool fuse = true;                          // As RecordOptions::fuse.
   std::optional<int64_t> memory_bytes = {};  // The device's; absent: not known.
-  // Whether rounded weights are kept where that saves time and the memory is there. The bits are
-  // the same. Only tests that compare turn this off.
-  bool keep_rounded_weights = true;
+  // For tests that compare: weights are rounded, and their greatest values found, for each use. The
+  // bits are the same.
+  bool round_each_time = false;
   // For tests of wrong programs: may change the program before it is planned.
   std::function<void(Program&)> edit = nullptr;
   // For tests of recipes that no job can ask for. Null: the one of the job.

@@ -13,8 +13,12 @@ namespace {
 constexpr size_t kMaxReported = 64;
 constexpr size_t kMaxLoadableBytes = 64 << 10;  // Paths in one line of the local socket.
 
+// Absent, too, if a checkpoint that cannot be read now might be better than the others.
 std::optional<BestCheckpoint> BestOf(const std::vector<ListedCheckpoint>& newest_first) {
   const BestCheckpoints best = OrderByLoss(newest_first);
+  for (const auto& [listed, why] : best.unreadable) {
+    if (!SaysThatItIsNotGood(why)) return std::nullopt;
+  }
   if (best.best_first.empty()) return std::nullopt;
   const ListedCheckpoint& first = best.best_first.front();
   return BestCheckpoint{uint64_t(first.epoch), uint64_t(first.step), best.losses.front()};

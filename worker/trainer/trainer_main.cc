@@ -107,7 +107,7 @@ int Measure(int threads) {
   return 0;
 }
 
-// The exit code of texts that nobody reads. UseModel then ends the program as a closed pipe does.
+// The exit code if standard output is a closed pipe. UseModel then ends the program by its signal.
 constexpr int kNobodyReads = 128 + SIGPIPE;
 
 // Whether standard output is a pipe whose other end is closed. Gloo ignores the signal that would
@@ -117,12 +117,12 @@ bool NobodyReads() {
   return ::poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0;
 }
 
-// Says what remains to be said of texts that ended with this status. Returns the exit code.
+// Flushes standard output, and reports the status of the texts. Returns the exit code.
 int EndOfTexts(const absl::Status& status) {
+  if (!status.ok() && !absl::IsCancelled(status)) return Fail(status);
   const bool written = bool(std::cout.flush());
   if (status.ok() && written) return 0;
   if (NobodyReads()) return kNobodyReads;
-  if (!status.ok() && !absl::IsCancelled(status)) return Fail(status);
   return Fail(absl::InternalError("cannot write standard output"));
 }
 

@@ -4,6 +4,7 @@
 //
 // Weights in NF4 become numbers in scratch memory, a part at a time. The host does not know how
 // many rows a group has, so a part is made also for groups without rows.
+#include <numeric>
 #include <type_traits>
 
 #include "kernels/cuda/context.h"
@@ -156,7 +157,9 @@ void RunRows(Exec& exec, const Groups& groups, const Rows<T>& rows) {
                                              : RowsKernel<Product, T, kWeight, false>;
     Launch(exec, grid, kernel, groups, rows);
   };
-  WithProduct<T>(run, rows.depth, rows.columns, rows.in, rows.weight, rows.out);
+  // The columns of a part lie within wider rows.
+  const int64_t columns = std::gcd(rows.columns, rows.stride);
+  WithProduct<T>(run, rows.depth, columns, rows.in, rows.weight, rows.out);
 }
 
 template <typename T>

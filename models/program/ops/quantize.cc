@@ -164,7 +164,11 @@ OperandHolds HoldsOf(const Recorder& recorder, const OperandOf& operand, Value h
   if (info.kind != ValueKind::kParameter || !recorder.program().training) return {};
   const WeightRounding& rounding = recorder.weight_rounding();
   const bool frozen = recorder.program().storage(operand.value).frozen.has_value();
-  if (rounding.kept && frozen && !history.valid()) return {Holds::kRun, Holds::kRun};
+  // Whether rounded weights are kept must not decide when greatest values are found: ranks that
+  // share a weight find them together, and each decides by its own memory what it keeps.
+  if (frozen && !history.valid() && !rounding.in_windows) {
+    return {Holds::kRun, rounding.kept ? Holds::kRun : Holds::kMicroBatch};
+  }
   if (rounding.micro_batches == 1) return {};
   return {Holds::kStep, rounding.kept ? Holds::kStep : Holds::kMicroBatch};
 }

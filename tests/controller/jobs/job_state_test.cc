@@ -380,6 +380,8 @@ TEST(JobState, TheBestCheckpointIsTheOneThatRankZeroNamesLast) {
   ready.resumed = StartRecord{.step = 2, .best = BestCheckpoint{1, 2, 3.5}};
   EXPECT_EQ(Must(job, ready).best_checkpoint, ready.resumed->best);
   ready.resumed->best.reset();
+  EXPECT_EQ(Must(job, ready).best_checkpoint, saved.best) << "the directory could not be listed";
+  ready.resumed->loadable = {{1, 2, "/c/epoch-1/step-2", 1}};
   EXPECT_FALSE(Must(job, ready).best_checkpoint);
   // A worker may report anything.
   ready.resumed->best = BestCheckpoint{1, 2, std::nan("")};

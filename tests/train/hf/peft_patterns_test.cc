@@ -67,14 +67,16 @@ TEST(PeftPatterns, MatchAsThoseOfPeft) {
 
 // Bug it must catch: an expression that means something else in Python names other layers.
 TEST(PeftPatterns, DoNotReadWhatMeansSomethingElseInPython) {
-  for (const char* expression :
-       {R"(\bgate)", R"(\w+)", "(a|b)+", "a$b", "a^", R"(a\)", "(?=a).*", "(?!a).*", ".*+",
-        "a{2}{3}", "[[a]]", "[a&&b]", R"((a)\1)", "(?P<x>a)"}) {
+  for (const char* expression : {R"(\bgate)", R"(\w+)", "(a|b)+", "a$b", "a^", R"(a\)", "(?=a).*",
+                                 "(?!a).*", ".*+", "a{2}{3}", "[[a]]", "[a&&b]", R"((a)\1)",
+                                 "(?P<x>a)", R"(\p{L})", R"(\P{L})", R"(\x{41})", "^(?i)a"}) {
     EXPECT_FALSE(PeftPattern::OfEnds(expression)) << expression;
     EXPECT_FALSE(PeftPattern::OfWholes(expression)) << expression;
   }
   EXPECT_FALSE(PeftPattern::OfEnds("^a|b")) << "b need not stand at the beginning";
   EXPECT_TRUE(PeftPattern::OfWholes("^a|b"));
+  EXPECT_FALSE(PeftPattern::OfEnds("(?i)a")) << "PEFT puts something before it";
+  EXPECT_TRUE(PeftPattern::OfWholes("(?i)a"));
 }
 
 }  // namespace

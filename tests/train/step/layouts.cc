@@ -180,7 +180,7 @@ class Rank {
                                      {.bucket_bytes = 2048,
                                       .expert_rows = c.expert_rows,
                                       .fuse = c.fuse,
-                                      .keep_rounded_weights = c.keep_rounded_weights,
+                                      .round_each_time = c.round_each_time,
                                       .edit = edit,
                                       .precision = c.precision,
                                       .model = model_.get()},

@@ -17,12 +17,12 @@ namespace trainyard::testing {
 
 struct LayoutCase {
   ModelConfig model;
-  JobConfig job;                     // Sizes alone.
-  int router = 0;                    // Of a model with experts: which of kRouters.
-  double expert_rows = 2;            // As RecordOptions::expert_rows.
-  bool fuse = true;                  // As RecordOptions::fuse.
-  bool keep_rounded_weights = true;  // As EngineOptions::keep_rounded_weights.
-  std::string frozen = {};           // What the job freezes, for the name; "": nothing.
+  JobConfig job;                 // Sizes alone.
+  int router = 0;                // Of a model with experts: which of kRouters.
+  double expert_rows = 2;        // As RecordOptions::expert_rows.
+  bool fuse = true;              // As RecordOptions::fuse.
+  bool round_each_time = false;  // As EngineOptions::round_each_time.
+  std::string frozen = {};       // What the job freezes, for the name; "": nothing.
   // Not 0: a seed. Communication is held up at random (held_up.h). After the first two steps, four
   // more follow each other without a stop, with validation before the second and the last of them.
   uint64_t held_up = 0;

@@ -11,10 +11,6 @@
 
 #include "tests/testing/process.h"
 
-namespace trainyard::v1 {
-class Job;
-}
-
 namespace trainyard::testing {
 
 struct ServiceOptions {
@@ -88,10 +84,6 @@ class Service {
   pid_t Find(const std::string& program, const std::string& text);
 
  private:
-  // Asks the controller without starting a program, which takes as long as a step: tests that wait
-  // ask often. A test failure, and a job without an id, if there is no answer.
-  v1::Job Look(const std::string& id) const;
-
   struct Part {
     size_t process = 0;
     std::vector<std::string> argv;

@@ -16,7 +16,7 @@ set(TRAINYARD_KERNEL_HEADERS <algorithm> <array> <cmath> <functional> <iostream>
   <utility> <vector>)
 
 function(trainyard_target_ name)
-  cmake_parse_arguments(ARG "GRPC" "HEADER;TIMEOUT" "SRCS;APART;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "GRPC;COMPUTES" "HEADER;TIMEOUT" "SRCS;APART;DEPS;LABELS" ${ARGN})
   if(ARG_APART)
     target_sources(${name} PRIVATE ${ARG_APART})
     set_source_files_properties(${ARG_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
@@ -62,15 +62,17 @@ function(trainyard_program name)
   set_property(GLOBAL APPEND PROPERTY TRAINYARD_PROGRAMS ${name})
 endfunction()
 
-# trainyard_test(NAME SRCS ... DEPS ... [GRPC] [LABELS ...] [TIMEOUT seconds]): a GoogleTest binary, one ctest entry.
+# trainyard_test(NAME SRCS ... DEPS ... [GRPC] [COMPUTES] [LABELS ...] [TIMEOUT seconds]): a GoogleTest binary, one ctest
+# entry. COMPUTES: it takes several times as long without optimisation.
 # Without GRPC and without a label of its own it is labelled tsan: the thread sanitizer runs it (scripts/sanitize.sh).
 function(trainyard_test name)
-  cmake_parse_arguments(ARG "GRPC" "TIMEOUT" "SRCS;APART;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "GRPC;COMPUTES" "TIMEOUT" "SRCS;APART;DEPS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SRCS})
-  trainyard_target_(${name} ${ARGN} HEADER trainyard_test_header)
-  if(ARG_GRPC)
-    trainyard_compile_quickly(${name} 1)  # trainyard_proto's header has been compiled for programs.
+  if(ARG_GRPC OR ARG_COMPUTES)  # Programs' headers have been compiled with optimisation.
+    trainyard_target_(${name} ${ARGN} HEADER trainyard_common)
+    trainyard_compile_quickly(${name} 1)
   else()
+    trainyard_target_(${name} ${ARGN} HEADER trainyard_test_header)
     trainyard_compile_quickly(${name} 0)
   endif()
   target_link_libraries(${name} PRIVATE GTest::gmock GTest::gtest_main)

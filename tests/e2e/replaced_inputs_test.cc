@@ -97,9 +97,9 @@ TEST_F(ReplacedInputs, EndTheJobWithTheReasonAndLeaveItsCheckpoints) {
 
 TEST_F(ReplacedInputs, OfTheSameContentChangeNothing) {
   service_->Write("corpus.txt", Text('a'));
-  const std::string undisturbed = service_->Submit(Job("undisturbed", 120));
+  const std::string undisturbed = service_->Submit(Job("undisturbed", 400));
   EXPECT_EQ(service_->WaitForEnd(undisturbed), "SUCCEEDED");
-  const std::string id = SubmitAndReachTheMiddle(Job("copied", 120));
+  const std::string id = SubmitAndReachTheMiddle(Job("copied", 400));
   const auto trainers = service_->Trainers(id);
   ASSERT_EQ(trainers.size(), 2u);
   Replace(Text('a'));

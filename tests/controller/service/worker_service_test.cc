@@ -187,7 +187,7 @@ TEST_F(WorkerServiceTest, EventsAndCheckpointsSayWhatTheTrainerFound) {
   worker->Send(ready);
   worker->AwaitAck();
   EXPECT_EQ(Get(id).progress().step(), 4);
-  EXPECT_FALSE(Get(id).has_best_checkpoint()) << "the attempt names none";
+  EXPECT_EQ(Get(id).best_checkpoint().step(), 4) << "the attempt could not list any";
   v1::ListEventsRequest request;
   request.set_job_id(id);
   v1::ListEventsResponse response;

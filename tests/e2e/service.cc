@@ -16,14 +16,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "cli/client.h"
 #include "common/check.h"
 #include "common/files.h"
 
 namespace trainyard::testing {
 namespace {
 
-// Between two looks at a job. Each starts a program, whose start takes as long as a step.
-constexpr absl::Duration kPause = absl::Milliseconds(100);
+constexpr absl::Duration kPause = absl::Milliseconds(20);  // Between two looks at a job.
 
 std::string FreshDirectory() {
   // Without a doubled slash: processes are found by this path in their command lines.
@@ -111,6 +111,8 @@ void Service::StartUp() {
   const std::string line = WaitForReady("up");
   address_ = Value(line, "controller=");
   metrics_url_ = Value(line, "metrics=");
+  token_file_ = directory_ + "/state/controller/token";
+  client_ = nullptr;
 }
 
 std::string Service::StartPart(const std::string& name) {
@@ -141,6 +143,7 @@ void Service::StartParts() {
   const std::string line = StartPart("controller");
   address_ = Value(line, "controller=");
   metrics_url_ = Value(line, "metrics=");
+  token_file_ = directory_ + "/controller/token";
   std::vector<std::string>& worker = parts_["worker"].argv;
   worker = {binaries_ + "/trainyard-worker",
             "--controller",
@@ -209,20 +212,30 @@ nlohmann::json Service::Job(const std::string& id) {
   return job.is_object() ? job : nlohmann::json::object();
 }
 
-std::string Service::State(const std::string& id) {
-  return std::string(absl::StripPrefix(Job(id).value("state", ""), "JOB_STATE_"));
+v1::Job Service::Asked(const std::string& id) {
+  if (client_ == nullptr) {
+    client_ = std::make_unique<cli::Client>(address_, CredentialPlaces{.token_file = token_file_});
+  }
+  v1::GetJobRequest request;
+  request.set_job_id(id);
+  const auto response = client_->Call(&v1::JobService::Stub::GetJob, request);
+  EXPECT_TRUE(response.ok()) << response.status();
+  return response.ok() ? response->job() : v1::Job();
 }
 
-uint64_t Service::Step(const std::string& id) {
-  return Job(id).value("/progress/step"_json_pointer, uint64_t(0));
+std::string Service::State(const std::string& id) {
+  const std::string name = v1::JobState_Name(Asked(id).state());
+  return std::string(absl::StripPrefix(name, "JOB_STATE_"));
 }
+
+uint64_t Service::Step(const std::string& id) { return Asked(id).progress().step(); }
 
 std::string Service::WaitForEnd(const std::string& id) {
   std::string state;
   EXPECT_TRUE(WaitUntil(
       [&] {
         state = State(id);
-        return state.empty() || state == "SUCCEEDED" || state == "FAILED" || state == "CANCELLED";
+        return state == "UNSPECIFIED" || state == "SUCCEEDED" || state == "FAILED" || state == "CANCELLED";
       },
       absl::Seconds(100), kPause))
       << id << " is " << state;
@@ -231,7 +244,7 @@ std::string Service::WaitForEnd(const std::string& id) {
 }
 
 bool Service::WaitForStep(const std::string& id, uint64_t step) {
-  return WaitUntil([&] { return Step(id) >= step; }, absl::Seconds(60), kPause / 5);
+  return WaitUntil([&] { return Step(id) >= step; }, absl::Seconds(60), kPause);
 }
 
 std::vector<nlohmann::json> Service::Steps(const std::string& id) {

@@ -11,6 +11,13 @@
 
 #include "tests/testing/process.h"
 
+namespace trainyard::cli {
+class Client;
+}
+namespace trainyard::v1 {
+class Job;
+}
+
 namespace trainyard::testing {
 
 struct ServiceOptions {
@@ -67,7 +74,9 @@ class Service {
   // Writes a file into the service's directory; returns its path.
   std::string Write(const std::string& name, const std::string& text);
 
-  nlohmann::json Job(const std::string& id);
+  nlohmann::json Job(const std::string& id);  // As `trainyard get` shows the job.
+  // These ask the controller themselves: a test that waits asks often, and a program that starts
+  // takes as long as a step.
   std::string State(const std::string& id);  // "RUNNING"
   uint64_t Step(const std::string& id);
   // Waits for the job's end: its state, and its reason on the test's output.
@@ -93,11 +102,13 @@ class Service {
   void StartParts();
   std::string StartPart(const std::string& name);
   std::string WaitForReady(const std::string& log);
+  v1::Job Asked(const std::string& id);
 
   const ServiceOptions options_;
   const std::string binaries_;
   const std::string directory_;
-  std::string address_, metrics_url_;
+  std::string address_, metrics_url_, token_file_;
+  std::unique_ptr<cli::Client> client_;  // Of `address_`; null: not asked yet.
   std::vector<std::unique_ptr<Process>> processes_;
   std::map<std::string, Part> parts_;
   int runs_ = 0;

@@ -238,6 +238,7 @@ TEST(HeadNorm, OneCallNormalisesAndRotates) {
   for (const Size& size : {Size{7, 2, 1, 16}, Size{9, 4, 2, 64}, Size{1300, 5, 1, 128},
                            Size{11, 2, 2, 256}, Size{6, 2, 1, 96}, Size{5, 1, 2, 6}}) {
     for (const int64_t sequence : {int64_t{1}, int64_t{3}, size.t}) {
+      if (size.t > 1000 && sequence < size.t) continue;  // The others show these.
       SCOPED_TRACE(size.d);
       const Inputs in = Make(size);
       ExpectOneCallDoesBoth<double>(in, size, sequence);

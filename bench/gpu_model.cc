@@ -127,8 +127,9 @@ double HeadSeconds(const GpuRates& gpu, const Program& program, const Instance& 
   return chunks * seconds;
 }
 
+// The work grows with the square of a document's length, so that its length has the rate.
 double AttentionSeconds(const GpuRates& gpu, const Program& program, const Instance& instance,
-                        bool backward) {
+                        int64_t documents, bool backward) {
   const Cost cost = instance.op->CostOf(program, instance);
   const ValueInfo& lse = program.info(backward ? instance.inputs[2] : instance.outputs[1]);
   const ValueInfo& out = program.info(backward ? instance.inputs[1] : instance.outputs[0]);
@@ -136,9 +137,11 @@ double AttentionSeconds(const GpuRates& gpu, const Program& program, const Insta
   const size_t width = head_dim <= 64 ? 0 : 1;
   const bool ours = !instance.op->KeptOnGpu(program, instance);
   const auto& of_backward = program.deterministic && !ours ? gpu.backward_in_order : gpu.backward;
-  const double rate = (backward ? of_backward : gpu.forward)[width].at(program.sequence) *
-                      (ours ? kOurAttentionShare : 1);
-  const double flops = backward ? cost.flops * 5 / 4 : cost.flops;  // The scores once more.
+  const double rate =
+      (backward ? of_backward : gpu.forward)[width].at(program.sequence / documents) *
+      (ours ? kOurAttentionShare : 1);
+  const double counted = cost.flops / double(documents);
+  const double flops = backward ? counted * 5 / 4 : counted;  // The scores once more.
   return kKernel + flops / rate;
 }
 
@@ -209,7 +212,8 @@ const char* Name(Part part) {
   return kNames[int(part)];
 }
 
-OpPrediction Predict(const GpuRates& gpu, const Program& program, const Instance& instance) {
+OpPrediction Predict(const GpuRates& gpu, const Program& program, const Instance& instance,
+                     int64_t documents) {
   const absl::string_view name = instance.op->name();
   const Cost cost = instance.op->CostOf(program, instance);
   if (absl::StartsWith(name, "linear_cross_entropy") ||
@@ -217,7 +221,8 @@ OpPrediction Predict(const GpuRates& gpu, const Program& program, const Instance
     return {Part::kHead, HeadSeconds(gpu, program, instance)};
   }
   if (name == "attention" || name == "attention_backward") {
-    return {Part::kAttention, AttentionSeconds(gpu, program, instance, name != "attention")};
+    return {Part::kAttention,
+            AttentionSeconds(gpu, program, instance, documents, name != "attention")};
   }
   if (absl::StartsWith(name, "expert_mlp")) {
     // Room for twice the rows is among the operands: what is there is written and read once.

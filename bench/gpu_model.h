@@ -48,8 +48,10 @@ struct OpPrediction {
   double seconds = 0;
 };
 
-// Of one replay of an instance.
-OpPrediction Predict(const GpuRates& gpu, const Program& program, const Instance& instance);
+// Of one replay of an instance. Sequences hold so many documents of one length each, and attention
+// leaves out pairs of tokens of different ones.
+OpPrediction Predict(const GpuRates& gpu, const Program& program, const Instance& instance,
+                     int64_t documents);
 
 // Seconds of a step in which the device waits for its next kernel.
 double PredictGaps(const Program& program, int64_t micro_batches);

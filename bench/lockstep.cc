@@ -51,7 +51,7 @@ absl::Status Run(const Options& options) {
   const int64_t tokens = job.batch.micro * job.batch.sequence;
   const StepState state = InitialState(
       {.step = 1, .learning_rate = kLearningRate, .clip_norm = 1, .tokens = tokens, .seed = 1});
-  const StepBatch batch = BatchOf(job, *CreateModel(model), 1);
+  const StepBatch batch = BatchOf(job, *CreateModel(model), 1, options.step.documents);
   int failures = 0;
   std::cout << absl::StrFormat("%-30s %8s %10s %10s  %s\n", "op", "apart", "us", "predicted",
                                "shapes");
@@ -70,7 +70,8 @@ absl::Status Run(const Options& options) {
     // The rates are those of bf16 and 8 bits, of what runs once a step or more often.
     const bool known =
         instance.list >= List::kForward && RowOf(job.precision).formats.activation == DType::kBF16;
-    const double predicted = known ? Predict(gpu, plan.program, instance).seconds : 0;
+    const double predicted =
+        known ? Predict(gpu, plan.program, instance, options.step.documents).seconds : 0;
     std::cout << absl::StrFormat("%-30s %8.4f %10.2f %10.2f  %s\n", name, op.apart,
                                  *op.seconds * 1e6, predicted * 1e6, op.shapes);
   };

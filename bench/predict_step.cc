@@ -18,6 +18,7 @@
 #include "kernels/device/narrow.h"
 #include "models/arch/flops.h"
 #include "models/program/op.h"
+#include "train/config/frozen.h"
 #include "train/config/precision.h"
 #include "train/step/rank_engine.h"
 
@@ -35,12 +36,13 @@ struct StepPrediction {
   double seconds = 0;
 };
 
-StepPrediction PredictStep(const GpuRates& gpu, const Program& program, int64_t micro_batches) {
+StepPrediction PredictStep(const GpuRates& gpu, const Program& program, int64_t micro_batches,
+                           int64_t documents) {
   StepPrediction step;
   for (const Instance& instance : program.instances) {
     if (instance.list < List::kForward || instance.when == When::kValidation) continue;
     const int64_t times = TimesInStep(instance, micro_batches);
-    const OpPrediction op = Predict(gpu, program, instance);
+    const OpPrediction op = Predict(gpu, program, instance, documents);
     OpSum& sum = step.ops[std::string(instance.op->name())];
     sum.calls += times;
     sum.seconds += double(times) * op.seconds;
@@ -73,10 +75,12 @@ absl::Status Run(const StepCase& wanted, const std::string& gpu_name) {
   }
   const double peak = IsNarrow(formats.multiplied()) ? gpu.narrow_peak : gpu.peak;
   ASSIGN_OR_RETURN(const RankPlan rank, PlanRank(job, model, 0, DeviceKind::kCuda));
-  const StepPrediction step = PredictStep(gpu, rank.program, wanted.accumulate);
+  const StepPrediction step = PredictStep(gpu, rank.program, wanted.accumulate, wanted.documents);
   PrintOps(step);
   const double tokens = double(job.batch.global * job.batch.sequence);
-  const double flops = FlopsPerToken(model, job.batch.sequence).total() * tokens;
+  JobConfig of_documents = job;
+  of_documents.batch.sequence /= wanted.documents;
+  const double flops = TrainedFlopsPerToken(of_documents, model) * tokens;
   for (int part = 0; part < kNumParts; ++part) {
     std::cout << absl::StrFormat("predicted %s: %.2f ms\n", Name(Part(part)),
                                  step.parts[size_t(part)] * 1e3);

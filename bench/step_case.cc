@@ -26,7 +26,6 @@ struct OwnCase {
 };
 
 constexpr char kCompact[] = "COMPACT";
-constexpr int64_t kDocuments = 5;  // Of a packed sequence.
 
 // Those of bench/beside_pytorch.py.
 const std::map<std::string, OwnCase> kOwnCases = {{"byte",
@@ -89,7 +88,7 @@ JobConfig JobOf(const StepCase& step) {
   if (step.state == kCompact) job.optimizer.options["state"] = double(OptimizerState::kCompact);
   if (step.lora > 0) job.adapter.emplace().lora = {.rank = step.lora, .alpha = 16};
   if (step.nf4 && job.adapter) job.adapter->lora->base = LoraBase::kNf4;
-  if (step.packed) job.data = IndexedData{.prefix = "none", .reset_attention_mask = true};
+  if (step.documents > 1) job.data = IndexedData{.prefix = "none", .reset_attention_mask = true};
   job.devices = 1;
   return job;
 }
@@ -137,7 +136,9 @@ void AddOptions(CLI::App& app, StepCase& step) {
       ->check(CLI::Range(int64_t{1}, kMaxLoraRank));
   app.add_flag("--nf4", step.nf4, "With --lora: the base's linear layers and experts are in NF4");
   app.add_option("--deterministic", step.deterministic, "As a job's `deterministic`");
-  app.add_flag("--packed", step.packed, "Sequences hold documents, which see only themselves");
+  app.add_option("--documents", step.documents,
+                 "Of each sequence, of one length; they see only themselves")
+      ->check(CLI::PositiveNumber);
 }
 
 absl::StatusOr<ResolvedCase> Resolve(const StepCase& step) {
@@ -145,6 +146,11 @@ absl::StatusOr<ResolvedCase> Resolve(const StepCase& step) {
   const bool in_file = absl::EndsWith(step.model, ".json");
   ASSIGN_OR_RETURN(const ModelConfig model,
                    in_file ? ModelOfFile(step.model) : ResolveModel(job.model));
+  if (step.documents > job.batch.sequence) {
+    return absl::InvalidArgumentError(absl::StrCat("--documents ", step.documents,
+                                                   ": more than --sequence ",
+                                                   job.batch.sequence));
+  }
   const int64_t longest = FactsOf(model).max_sequence;
   if (job.batch.sequence > longest) {
     return absl::InvalidArgumentError(absl::StrCat("--sequence ", job.batch.sequence, ": ",
@@ -153,10 +159,10 @@ absl::StatusOr<ResolvedCase> Resolve(const StepCase& step) {
   return ResolvedCase{job, model};
 }
 
-StepBatch BatchOf(const JobConfig& job, const Model& model, int step) {
+StepBatch BatchOf(const JobConfig& job, const Model& model, int step, int64_t documents) {
   StepBatch batch(size_t(job.batch.global / job.batch.micro));
   if (ResetsAttentionMask(job.data)) {
-    const int64_t sequence = job.batch.sequence, length = (sequence + kDocuments - 1) / kDocuments;
+    const int64_t sequence = job.batch.sequence, length = (sequence + documents - 1) / documents;
     std::vector<int32_t> begins;
     for (int64_t i = 0; i < job.batch.micro * sequence; ++i) {
       begins.push_back(int32_t(i % sequence / length * length));

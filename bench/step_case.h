@@ -29,7 +29,7 @@ struct StepCase {
   std::string state = "F32";        // As in a job: F32 or, of AdamW, COMPACT.
   int64_t lora = 0;                 // The rank of adapters of all linear layers; 0: none.
   bool nf4 = false;                 // Their base is in NF4.
-  bool packed = false;              // Sequences hold five documents, which see only themselves.
+  int64_t documents = 1;  // Of each sequence, of one length; they see only themselves.
 };
 
 // --case, --precision, --micro ...
@@ -45,7 +45,7 @@ absl::StatusOr<ResolvedCase> Resolve(const StepCase& step);
 
 // What the model reads in a step: integers of few different ones, so that there is something to
 // learn, normal reals, and where documents of packed sequences begin. Two runs of a case, on any
-// device, have the same.
-StepBatch BatchOf(const JobConfig& job, const Model& model, int step);
+// device, have the same. `documents` as in StepCase.
+StepBatch BatchOf(const JobConfig& job, const Model& model, int step, int64_t documents);
 
 }  // namespace trainyard::bench

@@ -25,7 +25,7 @@ double StepMilliseconds(const StepCase& step) {
   double seconds = PredictGaps(plan.program, 1);
   for (const Instance& instance : plan.program.instances) {
     if (instance.list < List::kForward || instance.when == When::kValidation) continue;
-    const OpPrediction op = Predict(gpu, plan.program, instance);
+    const OpPrediction op = Predict(gpu, plan.program, instance, 1);
     EXPECT_GT(op.seconds, 0) << instance.op->name();
     seconds += op.seconds;
   }
@@ -55,7 +55,7 @@ TEST(GpuModel, TheHeadsLogitsAreHalfAsLargeAndReadOnce) {
   constexpr double kTokens = 16 * 1024, kVocab = 50304;
   double head = 0, flops = 0;
   for (const Instance& instance : plan.program.instances) {
-    const OpPrediction op = Predict(gpu, plan.program, instance);
+    const OpPrediction op = Predict(gpu, plan.program, instance, 1);
     if (op.part != Part::kHead || instance.when == When::kValidation) continue;
     head += op.seconds;
     flops += instance.op->CostOf(plan.program, instance).flops;
@@ -86,7 +86,7 @@ double AttentionSeconds(const StepCase& step) {
   const RankPlan plan = *PlanRank(resolved.job, resolved.model, 0, DeviceKind::kCuda);
   double seconds = 0;
   for (const Instance& instance : plan.program.instances) {
-    const OpPrediction op = Predict(*RatesOf("h200"), plan.program, instance);
+    const OpPrediction op = Predict(*RatesOf("h200"), plan.program, instance, step.documents);
     if (op.part == Part::kAttention && instance.when != When::kValidation) seconds += op.seconds;
   }
   return seconds;
@@ -102,6 +102,20 @@ TEST(GpuModel, OurAttentionIsSlowerThanCudnns) {
   EXPECT_GT(AttentionSeconds(long_step), 5 * AttentionSeconds(short_step))
       << "four times the products";
   EXPECT_GT(AttentionSeconds(long_step), 1.5 * AttentionSeconds(any_order));
+}
+
+// Four documents have a quarter of the pairs. The rate of short ones is lower.
+TEST(GpuModel, AttentionLeavesOutPairsOfOtherDocuments) {
+  const auto seconds = [](int64_t documents) {
+    return AttentionSeconds({.model = "llama3-8b",
+                             .micro = 1,
+                             .sequence = 8192,
+                             .layers = 1,
+                             .documents = documents});
+  };
+  EXPECT_GT(seconds(4), seconds(2) / 2);
+  EXPECT_LT(seconds(4), 0.6 * seconds(2));
+  EXPECT_LT(seconds(2), 0.9 * seconds(1)) << "of which cuDNN computes one";
 }
 
 // cuDNN computes latent attention. By hand, one layer of DeepSeek-V3 has 128 heads with keys of 192
@@ -135,7 +149,7 @@ TEST(GpuModel, NothingIsFasterThanItsBytesAndProducts) {
   const GpuRates gpu = *RatesOf("h200");
   for (const Instance& instance : plan.program.instances) {
     const Cost cost = instance.op->CostOf(plan.program, instance);
-    EXPECT_GE(Predict(gpu, plan.program, instance).seconds, cost.flops / gpu.peak)
+    EXPECT_GE(Predict(gpu, plan.program, instance, 1).seconds, cost.flops / gpu.peak)
         << instance.op->name();
   }
 }
@@ -150,7 +164,7 @@ TEST(GpuModel, AScanWritesItsScratchMemoryAndReadsIt) {
   for (const Instance& instance : plan.program.instances) {
     if (instance.when == When::kValidation) continue;
     if (!absl::StartsWith(instance.op->name(), "state_scan")) continue;
-    seconds += Predict(gpu, plan.program, instance).seconds;
+    seconds += Predict(gpu, plan.program, instance, 1).seconds;
   }
   // By the sizes of kernels/state_space/state_scratch.h: about 4 GB of traffic.
   EXPECT_GT(seconds, 0.5e-3);

@@ -91,7 +91,7 @@ class Check(unittest.TestCase):
         self.assertEqual((ran.returncode, self.not_passed()), (0, {}), ran.stdout)
         rows = [name for name in self.outcomes if name.startswith("train ")]
         self.assertEqual(rows, ["train llama3.2-1b, 4 x 4096",
-                                "train llama3.2-1b, 4 x 4096, FP8_CURRENT",
+                                "train llama3.2-1b, 4 x 4096, FP8_DELAYED",
                                 "train llama3.2-1b, 4 x 4096, any order",
                                 "train gpt2-124m, 16 x 1024"])
 

@@ -11,7 +11,7 @@ namespace trainyard::bench {
 struct ProductTimes {
   double first = 0;  // Seconds of the library's choice.
   double best = 0;
-  int number = 1;  // Of the best, from 1 in the library's order...
+  int number = 0;  // Of the best, from 1 in the library's order...
   int of = 1;      // ... and how many ran.
 };
 

@@ -10,7 +10,7 @@
 namespace trainyard::cuda {
 namespace {
 
-constexpr int kTried = 8;  // Algorithms of which the first that is not refused is taken.
+constexpr int kTried = 8;  // Algorithms, of which the first that is not refused is used.
 
 cudaDataType_t TypeOf(DType dtype) {
   switch (dtype) {
@@ -121,9 +121,8 @@ std::optional<Product> CublasLt::Prepare(const ProductCall& call) const {
   layout(product.left, ViewOfB(args));
   layout(product.right, ViewOfA(args));
   layout(product.result, ViewOfC(args));
-  const auto algorithms = AlgorithmsFor(call, product, kTried);
-  if (algorithms.empty()) return std::nullopt;
-  product.algorithm = algorithms.front();
+  product.algorithms = AlgorithmsFor(call, product, kTried);
+  if (product.algorithms.empty()) return std::nullopt;
   return product;
 }
 
@@ -164,7 +163,7 @@ std::vector<cublasLtMatmulAlgo_t> CublasLt::AlgorithmsFor(const ProductCall& cal
   return algorithms;
 }
 
-void CublasLt::Run(Exec& exec, const ProductCall& call, Product& product) const {
+bool CublasLt::Run(Exec& exec, const ProductCall& call, Product& product) const {
   const MatMulArgs& args = call.args;
   const auto point = [&](cublasLtMatmulDescAttributes_t attribute, const void* to) {
     if (to == nullptr) return;
@@ -177,12 +176,19 @@ void CublasLt::Run(Exec& exec, const ProductCall& call, Product& product) const 
   point(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, call.a_scales.data);
   const Factor alpha(1), beta(args.write == Write::kAdd ? 1 : 0);
   void* const c = const_cast<std::byte*>(ViewOfC(args).data);
-  ThrowIfError(cublasLtMatmul(handle_, &product.operation, alpha.As(args.a.dtype),
-                              ViewOfB(args).data, &product.left, ViewOfA(args).data, &product.right,
-                              beta.As(args.a.dtype), c, &product.result, c, &product.result,
-                              &product.algorithm, Scratch(exec, kWorkspaceBytes), kWorkspaceBytes,
-                              static_cast<cudaStream_t>(exec.stream)),
-               call, "launch");
+  while (!product.algorithms.empty()) {
+    const cublasStatus_t status = cublasLtMatmul(
+        handle_, &product.operation, alpha.As(args.a.dtype), ViewOfB(args).data, &product.left,
+        ViewOfA(args).data, &product.right, beta.As(args.a.dtype), c, &product.result, c,
+        &product.result, &product.algorithms.front(), Scratch(exec, kWorkspaceBytes),
+        kWorkspaceBytes, static_cast<cudaStream_t>(exec.stream));
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED) {
+      ThrowIfError(status, call, "launch");
+      return true;
+    }
+    product.algorithms.erase(product.algorithms.begin());
+  }
+  return false;
 }
 
 }  // namespace trainyard::cuda

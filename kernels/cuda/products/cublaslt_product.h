@@ -48,7 +48,7 @@ uint32_t AlignmentOf(const void* data);
 struct Product {
   cublasLtMatmulDescOpaque_t operation;
   cublasLtMatrixLayoutOpaque_t left, right, result;  // b, a, c
-  cublasLtMatmulAlgo_t algorithm;
+  std::vector<cublasLtMatmulAlgo_t> algorithms;  // The first is used. Run drops what is refused.
 };
 
 // Throws a DeviceError that describes the product, unless `status` is CUBLAS_STATUS_SUCCESS.
@@ -62,16 +62,17 @@ class CublasLt {
   CublasLt& operator=(const CublasLt&) = delete;
   ~CublasLt() { cublasLtDestroy(handle_); }
 
-  // Prepares a product with the algorithm that the library expects to be the fastest. Absent: the
-  // library has none, for example for this epilogue.
+  // Prepares a product with the library's algorithms, those first that it expects to be the fastest.
+  // Absent: the library has none, for example for this epilogue.
   std::optional<Product> Prepare(const ProductCall& call) const;
   // Returns those of the library's first `most` algorithms that it does not refuse, the fastest by
   // its own estimate first.
   std::vector<cublasLtMatmulAlgo_t> AlgorithmsFor(const ProductCall& call, Product& product,
                                                   int most) const;
-  // Runs a product that was prepared for such a call. Sets the addresses of its epilogue and of its
-  // scales. The workspace is the beginning of Scratch.
-  void Run(Exec& exec, const ProductCall& call, Product& product) const;
+  // Runs a product that was prepared for such a call, by the first algorithm that the library does
+  // not refuse at the launch, too. False: all were refused, and nothing was run. Sets the addresses
+  // of the product's epilogue and of its scales. The workspace is the beginning of Scratch.
+  bool Run(Exec& exec, const ProductCall& call, Product& product) const;
 
  private:
   cublasLtHandle_t handle_ = nullptr;

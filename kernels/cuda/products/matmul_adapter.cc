@@ -38,11 +38,10 @@ bool CanApplyGelu(const MatMulArgs& args, const void* gelu_input) {
 
 class Products {
  public:
-  // False: the library has no algorithm for the call, and nothing was run.
+  // False: the library has no algorithm that it does not refuse, and nothing was run.
   bool Run(Exec& exec, const ProductCall& call) {
     std::optional<Product>& product = Find(call);
-    if (product) library_.Run(exec, call, *product);
-    return product.has_value();
+    return product && library_.Run(exec, call, *product);
   }
 
  private:

@@ -124,11 +124,10 @@ std::string ReasonAgainst(const ScaledMatMulArgs& args) {
 
 class ScaledProducts {
  public:
-  // False: the library has no algorithm for the call, and nothing was run.
+  // False: the library has no algorithm that it does not refuse, and nothing was run.
   bool Run(Exec& exec, const ProductCall& call) {
     std::optional<Product>& product = Find(call);
-    if (product) library_.Run(exec, call, *product);
-    return product.has_value();
+    return product && library_.Run(exec, call, *product);
   }
   // Logs the first product of a shape that cuBLASLt does not compute.
   void Refuse(const ScaledMatMulArgs& args, const std::string& reason) {

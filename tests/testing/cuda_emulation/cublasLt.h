@@ -74,6 +74,7 @@ struct cublasLtMatmulPreferenceOpaque_t {
 };
 struct cublasLtMatmulAlgo_t {
   cublasLtMatmulPreferenceOpaque_t promised;
+  bool is_refused;  // At the launch.
 };
 struct cublasLtMatmulHeuristicResult_t {
   cublasLtMatmulAlgo_t algo;

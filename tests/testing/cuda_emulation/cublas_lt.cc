@@ -181,12 +181,17 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
   }
   *found = std::min(most, 3);
   for (int i = 0; i < *found; ++i) {
-    results[i] = {.algo = {*wanted}, .state = CUBLAS_STATUS_SUCCESS};
+    results[i] = {.algo = {*wanted, false}, .state = CUBLAS_STATUS_SUCCESS};
   }
   // The first may be refused, and must then not be used.
   if (result->rows % 3 == 0) {
     results[0].algo.promised.workspace_bytes = SIZE_MAX;
     results[0].state = CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  // A launch may be refused, too: of some products by one algorithm, of some with a bias by all.
+  const bool by_all = product->epilogue == CUBLASLT_EPILOGUE_BIAS && result->rows % 7 == 0;
+  for (int i = 0; i < (by_all ? *found : std::min(2, *found)); ++i) {
+    results[i].algo.is_refused = by_all || result->rows % 5 == 0;
   }
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -199,6 +204,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, const cublasLtMatmulDescO
                               const cublasLtMatrixLayoutOpaque_t* d_layout,
                               const cublasLtMatmulAlgo_t* algorithm, void*, size_t workspace_bytes,
                               cudaStream_t stream) {
+  if (algorithm->is_refused) return CUBLAS_STATUS_NOT_SUPPORTED;
   const bool f64 = a_layout->type == CUDA_R_64F;
   CHECK((product->compute == CUBLAS_COMPUTE_64F) == f64 && (product->scale == CUDA_R_64F) == f64);
   CHECK(c == d && ShapeOf(*c_layout) == ShapeOf(*d_layout) && c_layout->type == d_layout->type);

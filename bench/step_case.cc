@@ -148,8 +148,7 @@ absl::StatusOr<ResolvedCase> Resolve(const StepCase& step) {
                    in_file ? ModelOfFile(step.model) : ResolveModel(job.model));
   if (step.documents > job.batch.sequence) {
     return absl::InvalidArgumentError(absl::StrCat("--documents ", step.documents,
-                                                   ": more than --sequence ",
-                                                   job.batch.sequence));
+                                                   ": more than --sequence ", job.batch.sequence));
   }
   const int64_t longest = FactsOf(model).max_sequence;
   if (job.batch.sequence > longest) {

@@ -29,7 +29,7 @@ struct StepCase {
   std::string state = "F32";        // As in a job: F32 or, of AdamW, COMPACT.
   int64_t lora = 0;                 // The rank of adapters of all linear layers; 0: none.
   bool nf4 = false;                 // Their base is in NF4.
-  int64_t documents = 1;  // Of each sequence, of one length; they see only themselves.
+  int64_t documents = 1;            // Of each sequence, of one length; they see only themselves.
 };
 
 // --case, --precision, --micro ...

@@ -198,7 +198,8 @@ absl::Status Run(Options options) {
   executable.Run(Action::kPrepare);
   int steps = 0;
   const auto step = [&]() -> absl::StatusOr<double> {
-    const StepBatch batch = bench::BatchOf(job, *CreateModel(model), ++steps, options.step.documents);
+    const StepBatch batch =
+        bench::BatchOf(job, *CreateModel(model), ++steps, options.step.documents);
     const StepState state = InitialState(
         {.step = steps, .learning_rate = 1e-4, .clip_norm = 1, .tokens = int64_t(m.tokens)});
     const absl::Duration begin = RealClock().Monotonic();

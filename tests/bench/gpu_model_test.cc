@@ -107,11 +107,8 @@ TEST(GpuModel, OurAttentionIsSlowerThanCudnns) {
 // Four documents have a quarter of the pairs. The rate of short ones is lower.
 TEST(GpuModel, AttentionLeavesOutPairsOfOtherDocuments) {
   const auto seconds = [](int64_t documents) {
-    return AttentionSeconds({.model = "llama3-8b",
-                             .micro = 1,
-                             .sequence = 8192,
-                             .layers = 1,
-                             .documents = documents});
+    return AttentionSeconds(
+        {.model = "llama3-8b", .micro = 1, .sequence = 8192, .layers = 1, .documents = documents});
   };
   EXPECT_GT(seconds(4), seconds(2) / 2);
   EXPECT_LT(seconds(4), 0.6 * seconds(2));

@@ -235,7 +235,8 @@ std::string Service::WaitForEnd(const std::string& id) {
   EXPECT_TRUE(WaitUntil(
       [&] {
         state = State(id);
-        return state == "UNSPECIFIED" || state == "SUCCEEDED" || state == "FAILED" || state == "CANCELLED";
+        return state == "UNSPECIFIED" || state == "SUCCEEDED" || state == "FAILED" ||
+               state == "CANCELLED";
       },
       absl::Seconds(100), kPause))
       << id << " is " << state;

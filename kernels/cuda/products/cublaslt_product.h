@@ -62,7 +62,7 @@ class CublasLt {
   CublasLt& operator=(const CublasLt&) = delete;
   ~CublasLt() { cublasLtDestroy(handle_); }
 
-  // Prepares a product with the library's algorithms, those first that it expects to be the fastest.
+  // Prepares a product with the library's algorithms, the fastest by its own estimate first.
   // Absent: the library has none, for example for this epilogue.
   std::optional<Product> Prepare(const ProductCall& call) const;
   // Returns those of the library's first `most` algorithms that it does not refuse, the fastest by

@@ -1,7 +1,7 @@
 """Builds the wheel.
 
-The wheel has the package in src/, and below it the stubs that protoc makes from the repository's
-proto/. The version is the version in the repository's CMakeLists.txt. Start with build.sh.
+The wheel has the package in src/, the module of the fields of a step, and the stubs that protoc
+makes. The last two come from the repository's proto/. The version is the version in the repository's CMakeLists.txt. Start with build.sh.
 """
 import re
 import shutil
@@ -15,7 +15,27 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parents[2]
 # The protos that a client calls. The private stream of the workers is not in the wheel.
 PROTOS = ["access", "adapters", "bounds", "cluster", "data", "error_details", "field", "job",
-          "job_spec", "optimizers"]
+          "job_spec", "optimizers", "step"]
+
+# How a named tuple has a field of v1.StepRecord: the type and the default, by the type in the proto.
+# records.py converts the values.
+KINDS = {
+    "double": ("float", "math.nan"), "uint64": ("int", "0"), "uint32": ("int", "0"),
+    "bool": ("bool", "False"), "google.protobuf.Timestamp": ("Optional[datetime]", "None"),
+    "repeated string": ("str", '""'), "repeated GeneratedText": ("Tuple[Tuple[str, str], ...]", "()"),
+}
+STEP = '''"""The fields of a step. setup.py has made this file of proto/trainyard/v1/step.proto."""
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from typing import NamedTuple, Optional, Tuple
+
+
+class StepFields(NamedTuple):
+    """The fields of v1.StepRecord, in its order, with those of its phases as PHASE_seconds."""
+
+'''
 
 
 def version() -> str:
@@ -56,6 +76,29 @@ def generate(library: Path) -> None:
         '"""The messages and raw stubs of the API, generated from proto/trainyard/v1."""\n')
 
 
+def fields(message: str) -> list[tuple[str, str]]:
+    """The fields of a message of step.proto, each as its type and its name."""
+    text = (ROOT / "proto/trainyard/v1/step.proto").read_text(encoding="utf-8")
+    body = re.search(rf"^message {message} \{{\n(.*?)^\}}", text, re.M | re.S)[1]
+    return re.findall(r"^  ((?:optional |repeated )?[\w.]+) (\w+) = \d+", body, re.M)
+
+
+def step_fields() -> str:
+    """Prints the module with the fields of a step."""
+    lines = []
+    for kind, name in fields("StepRecord"):
+        if kind == "PhaseSeconds":
+            lines += [f"    {phase}_seconds: float = 0.0" for _, phase in fields(kind)]
+            continue
+        # A number that can be absent is NaN then.
+        kind = "double" if kind.startswith("optional ") else kind
+        if kind not in KINDS:
+            raise SystemExit(f"step.proto: StepRecord.{name}: setup.py does not know what Python "
+                             f"makes of {kind}; known are {', '.join(KINDS)}")
+        lines.append("    {}: {} = {}".format(name, *KINDS[kind]))
+    return STEP + "\n".join(lines) + "\n"
+
+
 def with_exports(stub: str) -> str:
     """A stub exports what it imports from another one only where it says `as`."""
     return re.sub(r"^(from trainyard\.v1\.\w+_pb2 import )(\w+)$", r"\1\2 as \2", stub, flags=re.MULTILINE)
@@ -65,6 +108,7 @@ class BuildWithStubs(build_py):
     def run(self) -> None:
         super().run()
         generate(Path(self.build_lib))
+        Path(self.build_lib, "trainyard/_step.py").write_text(step_fields(), encoding="utf-8")
         shutil.copy(ROOT / "LICENSE", Path(self.build_lib, "trainyard"))
 
 

@@ -1,7 +1,7 @@
 // The numbers that a trainer measures in an optimizer step, by name, and its seconds by phase. The
 // lines of a rank's socket, the API's messages, the controller's metrics and the exports of a job
 // all visit these. proto/trainyard/v1/step.proto declares the numbers, and the build makes their
-// struct (proto/declared_numbers.h).
+// struct (proto/declared_rows.h).
 
 #pragma once
 

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Iterator
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
@@ -17,24 +18,19 @@ ROOT = Path(__file__).resolve().parents[2]
 PROTOS = ["access", "adapters", "bounds", "cluster", "data", "error_details", "field", "job",
           "job_spec", "optimizers", "step"]
 
-# How a named tuple has a field of v1.StepRecord: the type and the default, by the type in the proto.
-# records.py converts the values.
-KINDS = {
-    "double": ("float", "math.nan"), "uint64": ("int", "0"), "uint32": ("int", "0"),
-    "bool": ("bool", "False"), "google.protobuf.Timestamp": ("Optional[datetime]", "None"),
-    "repeated string": ("str", '""'), "repeated GeneratedText": ("Tuple[Tuple[str, str], ...]", "()"),
-}
+# What records.py makes of a field of v1.StepRecord, by the field's type.
+KINDS = {"double": "float = math.nan", "uint64": "int = 0", "uint32": "int = 0",
+         "bool": "bool = False", "repeated string": 'str = ""',
+         "google.protobuf.Timestamp": "datetime | None = None",
+         "repeated GeneratedText": "tuple[tuple[str, str], ...] = ()"}
 STEP = '''"""The fields of a step. setup.py has made this file of proto/trainyard/v1/step.proto."""
-from __future__ import annotations
-
 import math
 from datetime import datetime
-from typing import NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
 
 class StepFields(NamedTuple):
     """The fields of v1.StepRecord, in its order, with those of its phases as PHASE_seconds."""
-
 '''
 
 
@@ -76,27 +72,16 @@ def generate(library: Path) -> None:
         '"""The messages and raw stubs of the API, generated from proto/trainyard/v1."""\n')
 
 
-def fields(message: str) -> list[tuple[str, str]]:
-    """The fields of a message of step.proto, each as its type and its name."""
+def fields(message: str, suffix: str = "") -> Iterator[str]:
+    """Yields the line of StepFields for each field of a message of step.proto."""
     text = (ROOT / "proto/trainyard/v1/step.proto").read_text(encoding="utf-8")
     body = re.search(rf"^message {message} \{{\n(.*?)^\}}", text, re.M | re.S)[1]
-    return re.findall(r"^  ((?:optional |repeated )?[\w.]+) (\w+) = \d+", body, re.M)
-
-
-def step_fields() -> str:
-    """Prints the module with the fields of a step."""
-    lines = []
-    for kind, name in fields("StepRecord"):
+    line = r"^  (optional )?((?:repeated )?[\w.]+) (\w+) = \d+"
+    for optional, kind, name in re.findall(line, body, re.M):
         if kind == "PhaseSeconds":
-            lines += [f"    {phase}_seconds: float = 0.0" for _, phase in fields(kind)]
-            continue
-        # A number that can be absent is NaN then.
-        kind = "double" if kind.startswith("optional ") else kind
-        if kind not in KINDS:
-            raise SystemExit(f"step.proto: StepRecord.{name}: setup.py does not know what Python "
-                             f"makes of {kind}; known are {', '.join(KINDS)}")
-        lines.append("    {}: {} = {}".format(name, *KINDS[kind]))
-    return STEP + "\n".join(lines) + "\n"
+            yield from fields(kind, "_seconds")
+        else:  # What can be absent is NaN then.
+            yield f"    {name}{suffix}: {KINDS['double' if optional else kind]}\n"
 
 
 def with_exports(stub: str) -> str:
@@ -108,7 +93,7 @@ class BuildWithStubs(build_py):
     def run(self) -> None:
         super().run()
         generate(Path(self.build_lib))
-        Path(self.build_lib, "trainyard/_step.py").write_text(step_fields(), encoding="utf-8")
+        Path(self.build_lib, "trainyard/_step.py").write_text(STEP + "".join(fields("StepRecord")))
         shutil.copy(ROOT / "LICENSE", Path(self.build_lib, "trainyard"))
 
 

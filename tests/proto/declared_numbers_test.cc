@@ -1,7 +1,5 @@
 // Proves that the build makes a struct of the numbers of a step, and refuses an option that would
 // make none, or whose gauge nobody could read.
-#include "proto/declared_numbers.h"
-
 #include <google/protobuf/descriptor.pb.h>
 #include <google/protobuf/text_format.h>
 
@@ -10,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/declared_rows.h"
 
 namespace trainyard {
 namespace {
@@ -70,7 +69,7 @@ TEST(DeclaredNumbersTest, AWrongOptionIsRefused) {
   struct Case {
     std::string fields, says;
   };
-  const std::string type = "a: a number of a step is one double, uint64, uint32 or bool\n";
+  const std::string type = "a: a number is one double, uint64, uint32 or bool\n";
   for (const Case& wrong : {Case{Field("a", 1, "STRING", "help: 'A.'"), type},
                             Case{Field("a", 1, "DOUBLE", "help: 'A.'", "LABEL_REPEATED"), type},
                             Case{Field("a", 1, "DOUBLE", "metric: 'a'"),

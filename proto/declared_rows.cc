@@ -4,11 +4,15 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <iomanip>
 #include <iterator>
+#include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "trainyard/v1/field.pb.h"
+#include "trainyard/v1/step.pb.h"
 
 namespace trainyard {
 namespace {
@@ -141,6 +145,37 @@ bool PrintRows(const Descriptor& message, const std::string& prefix, std::ostrea
                         mistakes);
     }
   }
+  return good;
+}
+
+bool PrintNumbers(const Descriptor& message, std::ostream& numbers, std::ostream& mistakes) {
+  bool good = true;
+  std::ostringstream visits;
+  std::set<std::string> metrics;
+  numbers << "struct StepNumbers {\n";
+  for (int i = 0; i < message.field_count(); ++i) {
+    const FieldDescriptor& field = *message.field(i);
+    if (!field.options().HasExtension(v1::number)) continue;
+    const v1::Number& option = field.options().GetExtension(v1::number);
+    const std::string metric = option.metric().empty() ? field.name() : option.metric();
+    const std::string type = field.cpp_type_name();
+    const auto refuse = [&](bool wrong, const char* why) {
+      if (wrong) mistakes << field.name() << ": " << why << "\n";
+      good &= !wrong;
+    };
+    const bool legal = std::set<std::string>{"double", "uint64", "uint32", "bool"}.contains(type);
+    refuse(!legal || field.is_repeated(), "a number is one double, uint64, uint32 or bool");
+    refuse(option.help().empty(), "the option `number` must say what a bad value means (help)");
+    refuse(!metrics.insert(metric).second, "another number has this `metric`");
+    const std::string member = type.starts_with("uint") ? type + "_t" : type;
+    numbers << "  " << (field.has_presence() ? "std::optional<" + member + ">" : member) << " "
+            << field.name() << " = {};\n";
+    visits << "  visit(StepNumber{\"" << field.name() << "\", \"" << metric << "\", "
+           << std::quoted(option.help()) << "}, numbers." << field.name() << ");\n";
+  }
+  numbers << "};\n\ntemplate <typename Numbers, typename Visit>\n"
+          << "constexpr void ForEachNumber(Numbers& numbers, Visit&& visit) {\n"
+          << visits.str() << "}\n";
   return good;
 }
 

@@ -46,6 +46,7 @@ PATIENCE = 120  # Seconds without a step, of a job that takes one second alone.
 # steps carry the errors on. From above: weights that a step too early or too late reads differ by
 # the learning rate, 3e-3.
 LIMIT = 1e-9
+# Shares of pairs (reward_accuracy) are not here: a rounding may turn a pair.
 COMPARED = ("loss", "grad_norm", "validation_loss", "load_balancing_loss", "learning_rate")
 # These are differences of sums of some logarithms of probabilities, and often zero but for rounding.
 REWARDS = ("chosen_reward", "rejected_reward", "reward_margin", "validation_reward_margin")

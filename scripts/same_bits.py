@@ -44,9 +44,8 @@ from service import Service  # noqa: E402
 
 SPECS = ("recipes/*.yaml", "tests/same_bits/*.yaml")
 TARGETS = ("trainyard", "trainyard-controller", "trainyard-worker", "trainyard-trainer")
-# Of a step's record, what is computed. A time is not.
-COMPUTED = ("step", "loss", "grad_norm", "learning_rate", "tokens", "validation_loss",
-            "load_balancing_loss", "skipped")
+# Of a step's record, what depends on the machine. All else is computed.
+MEASURED = re.compile(r"seconds|phases|mfu|model_flops_per_second_per_device|finish_time|gpu_.*")
 # Lines of a program's text that came later: compared where BASE prints them.
 LATER = ("== memory on a GPU: ",)
 # A recipe for larger machines trains a smaller job here. Its programs are compared as they are.
@@ -213,7 +212,8 @@ def train(service, name, text, steps):
     except Failed as error:
         return str(error).replace(service.directory, "SERVICE")
     records = [json.loads(line) for line in lines]
-    return digest, [{key: step[key] for key in COMPUTED if key in step} for step in records]
+    return digest, [{key: value for key, value in step.items() if not MEASURED.fullmatch(key)}
+                    for step in records]
 
 
 def compare_training(services, name, text, steps):
@@ -223,7 +223,7 @@ def compare_training(services, name, text, steps):
         said = [f"fails: {side}" if isinstance(side, str) else "trains" for side in (base, tree)]
         return [two("training", *said)], ""
     for number, (a, b) in enumerate(zip_longest(base[1], tree[1], fillvalue={}), 1):
-        for key in COMPUTED:
+        for key in a or b:  # What BASE does not have came later.
             if a.get(key) != b.get(key):
                 return [two(f"step {number}, {key}", a.get(key), b.get(key))], ""
     if len(base[1]) != steps:

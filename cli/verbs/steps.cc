@@ -13,6 +13,7 @@
 namespace trainyard::cli {
 namespace {
 
+// The columns that fit a terminal. `-o jsonl` prints all numbers of a step.
 std::vector<std::string> Row(const v1::StepRecord& record) {
   return {absl::StrCat(record.step(), record.skipped() ? " skipped" : ""),
           FormatNumber(record.loss(), 5),

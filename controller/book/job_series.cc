@@ -81,7 +81,7 @@ void JobSeries::Remove(const ControllerMetrics::Gauges& family) {
 // show the numbers of a step that is to be repeated.
 void JobSeries::GoBack(const Job& job) {
   ShowTokens(job);
-  if (job.progress.loss) return;  // The attempt goes on from the step that was shown.
+  if (job.progress.numbers) return;  // The attempt goes on from the step that was shown.
   for (const auto& [metric, family] : metrics_.step_numbers) Remove(*family);
   Remove(metrics_.tokens_per_second_per_device);
 }

@@ -95,9 +95,8 @@ std::optional<uint64_t> Job::TokensSeen() const {
 void Progress::ResumeFrom(uint64_t resumed_step) {
   if (resumed_step == step) return;
   step = resumed_step;
-  loss.reset();
+  numbers.reset();
   validation_loss.reset();
-  mfu.reset();
   tokens_per_second = 0;
 }
 

@@ -126,14 +126,18 @@ struct Progress {
   uint64_t step = 0;
   // The last step that any attempt has finished. Up to it, steps are repeated.
   uint64_t furthest_step = 0;
-  std::optional<double> loss;  // Of `step`; absent: not known.
-  // Of the newest validated step that counts. Absent: not known, or there is none.
-  std::optional<double> validation_loss;
+  std::optional<StepNumbers> numbers = {};  // Of `step`; absent: not known.
+  // Of the newest validated step that counts, which `step` need not be. Absent: not known, or there
+  // is none.
+  std::optional<double> validation_loss = {};
   double tokens_per_second = 0;  // Of `step`, over the same seconds as mfu; 0: not known.
   double seconds_per_step = 0;   // Smoothed; includes waiting, saving and validation.
-  std::optional<double> mfu;     // Of `step`.
   double peak_flops = 0;         // To which mfu is relative: of all ranks, per second. 0: unknown.
 
+  std::optional<double> loss() const {
+    return numbers ? std::optional(numbers->loss) : std::nullopt;
+  }
+  std::optional<double> mfu() const { return numbers ? numbers->mfu : std::nullopt; }
   // Sets `step` to the one from which an attempt resumes. The numbers of another step are then not
   // known until the attempt's first step.
   void ResumeFrom(uint64_t resumed_step);

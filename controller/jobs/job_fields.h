@@ -31,10 +31,15 @@ void VisitFields(auto& v, Rank& rank) {
 
 void VisitFields(auto& v, Progress& p) {
   v("step", p.step), v("furthest_step", p.furthest_step);
-  v.ZeroIfAbsent("loss", p.loss);
+  // Rows of jobs are short, so they have only the numbers that the API shows of a job. After a
+  // start, the book takes all numbers from the row of the step.
+  std::optional<double> loss = p.loss(), mfu = p.mfu();
+  v.ZeroIfAbsent("loss", loss), v("mfu", mfu);
+  if constexpr (std::remove_reference_t<decltype(v)>::kReads) {
+    if (loss || mfu) p.numbers = StepNumbers{.loss = loss.value_or(0), .mfu = mfu};
+  }
   v("tokens_per_second", p.tokens_per_second), v("seconds_per_step", p.seconds_per_step);
-  v("validation_loss", p.validation_loss), v("mfu", p.mfu);
-  v.Seldom("peak_flops", p.peak_flops);
+  v("validation_loss", p.validation_loss), v.Seldom("peak_flops", p.peak_flops);
 }
 
 void VisitFields(auto& v, Checkpoint& c) {

@@ -68,8 +68,7 @@ bool MergeStep(JobStep& record, const JobStep& report, uint32_t rank, uint32_t w
 void NoteStep(const JobStep& record, Progress& progress) {
   progress.step = record.step;
   progress.furthest_step = std::max(progress.furthest_step, record.step);
-  progress.loss = record.loss;
-  progress.mfu = record.mfu;
+  progress.numbers = record;
   // MFU is over the step's own seconds. With a mean over other seconds beside it, nobody could
   // compute the one from the other.
   progress.tokens_per_second = record.seconds > 0 ? double(record.tokens) / record.seconds : 0;

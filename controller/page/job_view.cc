@@ -69,12 +69,12 @@ Html Facts(const Job& job, const Reader& reader) {
   Html html;
   html << "<dl class=\"facts\">"_html;
   Fact(html, "Step"_html, StepWords(job));
-  Fact(html, "Loss"_html, NumberWords(progress.loss));
+  Fact(html, "Loss"_html, NumberWords(progress.loss()));
   Fact(html, "Validation loss"_html, NumberWords(progress.validation_loss));
   Fact(
       html, "Tokens/s"_html,
       trains && progress.tokens_per_second > 0 ? CountWords(progress.tokens_per_second) : kUnknown);
-  Fact(html, "MFU"_html, MfuWords(trains ? progress.mfu : std::nullopt, progress.peak_flops));
+  Fact(html, "MFU"_html, MfuWords(trains ? progress.mfu() : std::nullopt, progress.peak_flops));
   if (live && trains && stepped && progress.step < steps) {
     Fact(html, "Left"_html,
          DurationWords(absl::Seconds(double(steps - progress.step) * progress.seconds_per_step)));

@@ -86,7 +86,7 @@ void Row(Html& html, const Job& job, const Reader& reader) {
        << "</td><td class=\"n\" data-is=\"Ranks\">"_html << facts.ranks
        << "</td><td class=\"wide\">"_html << ProgressBar(progress.step, facts.steps)
        << " <span class=\"note\">"_html << StepWords(job)
-       << "</span></td><td class=\"n\" data-is=\"Loss\">"_html << NumberWords(progress.loss)
+       << "</span></td><td class=\"n\" data-is=\"Loss\">"_html << NumberWords(progress.loss())
        << "</td><td class=\"n\" data-is=\"Tokens/s\">"_html
        << (fast ? CountWords(progress.tokens_per_second) : kUnknown)
        << "</td><td class=\"n when\">"_html << AgeWords(job.create_time, reader.now)

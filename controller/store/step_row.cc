@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "common/check.h"
 #include "common/json.h"
+#include "common/json_fields.h"
 #include "controller/store/row_checksum.h"
 
 namespace trainyard::controller {
@@ -58,21 +59,16 @@ class Binder {
 };
 
 // Writes null for NaN, which JSON lacks.
-void Put(json& numbers, const char* name, double value) {
-  numbers[name] = std::isfinite(value) ? json(value) : json(nullptr);
-}
-void Put(json& numbers, const char* name, const std::optional<double>& value) {
-  if (value) Put(numbers, name, *value);
+void Put(json& numbers, const std::string& name, const std::optional<double>& value) {
+  if (value) numbers[name] = std::isfinite(*value) ? json(*value) : json(nullptr);
 }
 
-void Get(const json& value, double& number) {
+// `number` has any type of StepNumbers.
+void Get(const json& value, auto& number) {
   number = value.is_number() ? value.get<double>() : std::nan("");
 }
-void Get(const json& value, std::optional<double>& number) { Get(value, number.emplace()); }
-
-void Get(const Statement& row, int column, double& number) { number = row.Real(column); }
-void Get(const Statement& row, int column, std::optional<double>& number) {
-  if (!row.IsNull(column)) number = row.Real(column);
+void Get(const Statement& row, int column, auto& number) {
+  if (!IsOptional<decltype(number)> || !row.IsNull(column)) number = row.Real(column);
 }
 
 }  // namespace
@@ -105,8 +101,8 @@ void BindStep(Statement& insert, uint64_t job, const JobStep& r) {
   bind("finish_time", absl::ToUnixMicros(r.finish_time)), bind("model_flops", r.model_flops);
   bind.Blob("ranks_seen", r.ranks_seen);
   bind.Text("gpu_throttle_reasons", absl::StrJoin(r.gpu.throttle_reasons, ","));
-  const auto put = [&](const std::string& name, const auto& number) {
-    FindColumn(name) >= 0 ? bind(name, number) : Put(numbers, name.c_str(), number);
+  const auto put = [&](const std::string& name, const std::optional<double>& number) {
+    FindColumn(name) >= 0 ? bind(name, number) : Put(numbers, name, number);
   };
   for (const GpuNumber& row : kGpuNumbers) put(absl::StrCat("gpu_", row.name), r.gpu.*row.value);
   ForEachNumber(r, [&](const StepNumber& row, const auto& number) { put(row.name, number); });

@@ -49,6 +49,7 @@ def job():
             height=4,
         ),
     ]
+    # The numbers of a step (step.proto) that people look at in every run. Each has a gauge.
     progress = [
         lines(
             "Loss",

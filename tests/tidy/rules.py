@@ -278,8 +278,9 @@ def metric_names(tree):
         declared |= set(re.findall(r'"(trainyard_\w+|grpc_server_\w+|process_\w+)"', source.text)) - {"trainyard_"}
         # controller/metrics.h prefixes in its three declaring helpers.
         declared |= {"trainyard_" + name for name in re.findall(r'\b(?:Count|Measure|Spread)\(\s*"(\w+)"', source.text)}
-    for source in tree.match(r"^common/step_numbers\.h$"):  # Which the controller exports, each as a gauge.
-        declared |= {"trainyard_" + name for name in re.findall(r'StepNumber\{\s*"\w+",\s*"(\w+)"', source.text)}
+    for source in tree.match(r"^proto/trainyard/v1/step\.proto$"):  # The controller exports each number as a gauge.
+        numbers = re.findall(r'(\w+) = \d+\s*\[\(number\) = \{(?:\s*metric: "(\w+)")?', source.text)
+        declared |= {"trainyard_" + (metric or field) for field, metric in numbers}
     for name in sorted(declared - named):
         yield f"docs/metrics.md: {name} is exported but not in the catalogue"
     for name in sorted(named - declared):

@@ -73,8 +73,9 @@ CASES = {
     "proto_enums": ({"a.proto": "enum JobState {\n  JOB_STATE_OK = 0;\n}"},
                     {"a.proto": "enum JobState {\n  JOB_STATE_UNSPECIFIED = 0;  // None.\n  JOB_STATE_OK = 1;\n}"}),
     "metric_names": ({"worker/metrics.h": 'Count(\n "new_total"', "docs/metrics.md": "`trainyard_old_total`"},
-                     {"worker/metrics.h": '"trainyard_loss"', "docs/metrics.md": "| `trainyard_loss` | job_id |",
-                      "common/step_numbers.h": 'visit(StepNumber{"loss", "loss", "Help."})'}),
+                     {"worker/metrics.h": '"trainyard_loss"', "docs/metrics.md": "`trainyard_loss` `trainyard_mfu_ratio`",
+                      "proto/trainyard/v1/step.proto": '  double loss = 3\n      [(number) = {help: "H."}];\n'
+                      '  optional double mfu = 9 [(number) = {\n    metric: "mfu_ratio"\n'}),
     "folders_map": ({"docs/ARCHITECTURE.md": "| `gone/` | x |", "there/a.cc": ""},
                     {"docs/ARCHITECTURE.md": "| `docs/` | x |\n| `there/` | x |", "there/a.cc": ""}),
     "todos": ({"a.cc": "// TODO: later"}, {"a.cc": "// TODO(12): later"}),

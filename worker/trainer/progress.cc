@@ -5,6 +5,7 @@
 
 namespace trainyard {
 
+// The numbers by which people follow a run in its log. The record has all of them.
 std::string ProgressLine(const StepRecord& record, int64_t num_steps, double mean_seconds) {
   std::string line =
       absl::StrFormat("step %d/%d | loss %.4f | grad norm %.3f | lr %.2e | ", record.step,

@@ -368,7 +368,7 @@ TEST_F(JobBookTest, StepsAreMergedAndCountedOnceThoughToldTwice) {
   ASSERT_EQ(steps->size(), 1u);
   EXPECT_EQ(steps->front().seconds, 0.5);
   EXPECT_EQ(steps->front().mfu, 0.25) << "rank 0's";
-  EXPECT_EQ(Get(id)->progress.mfu, 0.25);
+  EXPECT_EQ(Get(id)->progress.mfu(), 0.25);
   EXPECT_EQ(Metric("mfu_ratio"), 0.25);
   EXPECT_EQ(Metric("peak_flops"), 2e9);
 

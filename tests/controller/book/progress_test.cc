@@ -33,24 +33,23 @@ class ProgressTest : public ClusterFixture {
 TEST_F(ProgressTest, AnAttemptThatHasGoneBackHasNoLossUntilItsFirstStep) {
   const std::string id = Submit(1, "runs");
   Snapshot job = Begin(id, 0);
-  EXPECT_FALSE(Get(id)->progress.loss.has_value()) << "no step has been finished";
+  EXPECT_FALSE(Get(id)->progress.numbers.has_value()) << "no step has been finished";
   for (uint64_t step = 1; step <= 5; ++step) {
     clock_.Advance(absl::Seconds(1));
     Step(worker_, job, 0, step);
   }
-  EXPECT_EQ(Get(id)->progress.loss, 3.5);
+  EXPECT_EQ(Get(id)->progress.loss(), 3.5);
   EXPECT_EQ(Metric("loss"), 3.5);
   EXPECT_EQ(Metric("tokens_seen"), 5 * 4);
   Say(worker_, Status(job, 0, RankState::kExited, ExitCause::kSignal, 9));
   EXPECT_EQ(Get(id)->progress.step, 5);
-  EXPECT_EQ(Get(id)->progress.loss, 3.5) << "that of the step which is shown";
+  EXPECT_EQ(Get(id)->progress.loss(), 3.5) << "that of the step which is shown";
   job = Begin(id, 2);
   ASSERT_EQ(job->epoch, 2);
   const auto has_gone_back = [&] {
     const Progress progress = Get(id)->progress;
     EXPECT_EQ(progress.step, 2);
-    EXPECT_FALSE(progress.loss.has_value());
-    EXPECT_FALSE(progress.mfu.has_value());
+    EXPECT_FALSE(progress.numbers.has_value());
     EXPECT_EQ(progress.tokens_per_second, 0);
     for (const char* gauge :
          {"loss", "grad_norm", "learning_rate", "mfu_ratio", "tokens_per_second_per_device"}) {
@@ -65,7 +64,7 @@ TEST_F(ProgressTest, AnAttemptThatHasGoneBackHasNoLossUntilItsFirstStep) {
   worker_ = Connect("w", 1, {Status(job, 0, RankState::kReady)});
   Step(worker_, job, 0, 3);
   EXPECT_EQ(Get(id)->progress.step, 3);
-  EXPECT_EQ(Get(id)->progress.loss, 3.5);
+  EXPECT_EQ(Get(id)->progress.loss(), 3.5);
   EXPECT_TRUE(HasSeries("loss", id));
 }
 
@@ -153,15 +152,15 @@ TEST_F(ProgressTest, TokensPerSecondAreOverTheSameSecondsAsMfu) {
   record.phases.data = 1, record.phases.checkpoint = 2, record.phases.validation = 4;
   Report(job, record);
   EXPECT_EQ(Get(id)->progress.tokens_per_second, 200);
-  EXPECT_EQ(Get(id)->progress.mfu, 0.25);
+  EXPECT_EQ(Get(id)->progress.mfu(), 0.25);
   EXPECT_EQ(Get(id)->progress.seconds_per_step, 7.5) << "the time left includes all waiting";
   record.step = 2, record.seconds = 0.25, record.mfu = 0.5;
   Report(job, record);
   EXPECT_EQ(Get(id)->progress.tokens_per_second, 400) << "twice, as MFU";
-  EXPECT_EQ(Get(id)->progress.mfu, 0.5);
+  EXPECT_EQ(Get(id)->progress.mfu(), 0.5);
   RestartController();
   EXPECT_EQ(Get(id)->progress.tokens_per_second, 400);
-  EXPECT_EQ(Get(id)->progress.mfu, 0.5);
+  EXPECT_EQ(Get(id)->progress.mfu(), 0.5);
 }
 
 }  // namespace

@@ -179,21 +179,19 @@ TEST(Resumed, HasNoNumbersOfAnotherStep) {
   Job job = Place(Running(1));
   job.progress = {.step = 30,
                   .furthest_step = 30,
-                  .loss = 2.5,
+                  .numbers = StepNumbers{.loss = 2.5, .mfu = 0.5},
                   .validation_loss = 3,
                   .tokens_per_second = 100,
-                  .seconds_per_step = 4,
-                  .mfu = 0.5};
+                  .seconds_per_step = 4};
   const Progress back = Ready(job, 20).progress;
   EXPECT_EQ(back.step, 20);
   EXPECT_EQ(back.furthest_step, 30);
-  EXPECT_FALSE(back.loss.has_value());
-  EXPECT_FALSE(back.mfu.has_value());
+  EXPECT_FALSE(back.numbers.has_value());
   EXPECT_EQ(back.tokens_per_second, 0);
   EXPECT_FALSE(back.validation_loss.has_value()) << "the book asks the store";
   EXPECT_EQ(back.seconds_per_step, 4) << "the time left is still known";
   // An attempt that only has to end the job does not take its last loss away.
-  EXPECT_EQ(Ready(job, 30).progress.loss, 2.5);
+  EXPECT_EQ(Ready(job, 30).progress.loss(), 2.5);
 }
 
 // Bug it must catch: after another batch, the tokens of the earlier steps are counted by it, too.

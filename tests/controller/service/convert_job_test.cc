@@ -57,11 +57,10 @@ TEST(ConvertJob, EveryFieldOfAJobIsTold) {
   job.resumed_step = 5;
   job.progress = {.step = 7,
                   .furthest_step = 8,
-                  .loss = 0.5,
+                  .numbers = StepNumbers{.loss = 0.5, .mfu = 0.125},
                   .validation_loss = 0.25,
                   .tokens_per_second = 8,
                   .seconds_per_step = 3,
-                  .mfu = 0.125,
                   .peak_flops = 2};
   job.checkpoints = {{1, 2, "p", 3, absl::FromUnixSeconds(4)}};
   job.best_checkpoint = BestCheckpoint{2, 1, 0.25};
@@ -93,7 +92,7 @@ TEST(ConvertJob, ALossThatIsNotKnownIsAbsent) {
   job.spec = std::make_shared<const Spec>();
   job.progress.step = 40;  // As after a resume.
   EXPECT_FALSE(ToProto(job).progress().has_loss());
-  job.progress.loss = 0;
+  job.progress.numbers = StepNumbers{};
   EXPECT_TRUE(ToProto(job).progress().has_loss());
 }
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from datetime import datetime, timedelta, timezone
-from typing import Any, Dict, List, Literal, NamedTuple, Optional, Tuple, cast
+from typing import Any, Dict, List, Literal, NamedTuple, Optional, cast
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from trainyard import _spec
+from trainyard import _spec, _step
 from trainyard.v1 import cluster_pb2, job_pb2
 
 State = Literal["QUEUED", "STARTING", "RUNNING", "RECOVERING", "STOPPING", "SUCCEEDED", "FAILED",
@@ -70,46 +70,15 @@ class Job(NamedTuple):
         return self.state in ("SUCCEEDED", "FAILED", "CANCELLED")
 
 
-class Step(NamedTuple):
+class Step(_step.StepFields):
     """One optimizer step. Seconds are those of the slowest rank.
 
-    proto/trainyard/v1/job.proto says more of each field.
+    proto/trainyard/v1/step.proto says what each field is. They have the order of the message
+    StepRecord, into which a release may put new ones: read them by name. `gpu_throttle_reasons` are
+    separated by commas, and `generated` has pairs of a prompt and a text.
     """
 
-    step: int  # From 1.
-    epoch: int
-    loss: float
-    grad_norm: float
-    learning_rate: float
-    tokens: int
-    seconds: float
-    mfu: float  # 0 to 1.
-    validation_loss: float
-    load_balancing_loss: float
-    padding_ratio: float
-    chosen_reward: float
-    rejected_reward: float
-    reward_margin: float
-    reward_accuracy: float
-    validation_reward_margin: float
-    validation_reward_accuracy: float
-    skipped: bool
-    finish_time: Optional[datetime]
-    data_seconds: float
-    forward_seconds: float
-    backward_seconds: float
-    grad_sync_seconds: float
-    optimizer_seconds: float
-    pipeline_bubble_seconds: float
-    checkpoint_seconds: float
-    gpu_utilization_ratio: float
-    gpu_power_watts: float
-    gpu_sm_clock_hertz: float
-    gpu_temperature_celsius: float
-    gpu_throttle_reasons: str  # Separated by commas.
-    model_flops_per_second_per_device: float
-    validation_seconds: float = 0.0
-    generated: Tuple[Tuple[str, str], ...] = ()  # What the model wrote: prompt and text.
+    __slots__ = ()
 
     def numbers(self) -> Dict[str, float]:
         """Returns the finite numbers by name, as experiment trackers want them."""

@@ -70,7 +70,8 @@ TrainingOptions OptionsOf(const JobConfig& job, const Layout& layout, DeviceKind
           .zero = job.parallelism.zero,
           .recompute = {.blocks = job.recompute.blocks,
                         .norms_and_activations = job.recompute.norms_and_activations},
-          .frozen = FrozenBy(job)};
+          .frozen = FrozenBy(job),
+          .offload = job.optimizer.offload && device == DeviceKind::kCuda};
 }
 
 RankPlan RecordAndPlan(const JobConfig& job, const ModelConfig& model, const Layout& layout,

@@ -163,6 +163,9 @@ absl::StatusOr<std::unique_ptr<RankEngine>> RankEngine::Create(const JobConfig& 
     const DeviceMemory memory{.kind = backend.device(), .bytes = size_t(*options.memory_bytes)};
     RETURN_IF_ERROR(CheckMemory(plan, memory, job, model));
   }
+  if (options.host_memory_bytes) {
+    RETURN_IF_ERROR(CheckHostMemory(plan, size_t(*options.host_memory_bytes), job));
+  }
   ASSIGN_OR_RETURN(engine->executable_, Executable::Create(std::move(program), plan, backend,
                                                            options.threads, collectives));
   engine->runner_.emplace(*engine->executable_, schedule, stages);

@@ -424,6 +424,7 @@ rank:
   history_after: 43
   recorded_epoch: 2
   memory_bytes: 8000000000
+  host_memory_bytes: 9000000000
   peak_flops_by_dtype: {bf16: 1.1e11, f32: 6e10, fp8: 2.2e11}
   patience_seconds: 90
 )";
@@ -452,6 +453,7 @@ TEST(ParseTrainerConfig, LandsInEveryField) {
   EXPECT_EQ(rank.history_after, 43);
   EXPECT_EQ(rank.recorded_epoch, 2);
   EXPECT_EQ(rank.memory_bytes, 8'000'000'000);
+  EXPECT_EQ(rank.host_memory_bytes, 9'000'000'000);
   EXPECT_EQ(rank.peak_flops, 1.1e11);
   EXPECT_EQ(rank.patience_seconds, 90);
 }
@@ -472,7 +474,7 @@ TEST(ParseTrainerConfig, RefusesNumbersThatNoRankHas) {
   for (const char* field :
        {"world: 0", "world: 4294967296", "rank: 2", "rank: -1", "threads: 0", "threads: 4097",
         "device: -1", "device: 4294967296", "epoch: -1", "recorded_step: -1", "memory_bytes: 0",
-        "peak_flops: 0", "patience_seconds: 0"}) {
+        "host_memory_bytes: 0", "peak_flops: 0", "patience_seconds: 0"}) {
     const std::string name = "rank." + std::string(field).substr(0, std::string(field).find(':'));
     const auto config = ParseTrainerConfig(
         absl::StrCat("{version: 1, job: {name: a}, rank: {job_id: j, ", field, "}}"));

@@ -115,7 +115,7 @@ TEST(CudaOffloadResume, GoesOnToTheBitWithAndWithoutIt) {
     const JobConfig whole = JobOf(c, "whole", false);
     ExpectAllRan(Train(whole, c, TestedBackend()));
     JobConfig parts = JobOf(c, "parts", true);
-    const auto stop = [](int, int64_t finished) { return finished == 2; };
+    const auto stop = [](int, int64_t finished) { return finished == 1; };
     const auto first = RunJob(parts, {.backend = &TestedBackend(), .stop = stop});
     ASSERT_EQ(first[0].result.outcome, Outcome::kStopped);
     parts.optimizer.offload = false;
@@ -126,6 +126,20 @@ TEST(CudaOffloadResume, GoesOnToTheBitWithAndWithoutIt) {
     ExpectAllRan(RunJob(parts, {.backend = &TestedBackend(), .epoch = 3, .resume = true}));
     EXPECT_EQ(NewestDigest(whole.checkpoint->directory), NewestDigest(parts.checkpoint->directory));
   }
+}
+
+// Before the first step, with the numbers and what to do.
+TEST(CudaOffloadLimit, IsRefusedWhereTheHostHasLessMemory) {
+  const Case c = {.name = "too_much"};
+  const auto runs = RunJob(JobOf(c, "with", true),
+                           {.backend = &TestedBackend(), .host_memory_bytes = 10'000});
+  EXPECT_EQ(runs[0].status.code(), absl::StatusCode::kFailedPrecondition) << runs[0].status;
+  EXPECT_NE(runs[0].status.message().find("memory of the host: wanted "), std::string::npos)
+      << runs[0].status;
+  EXPECT_TRUE(runs[0].records.empty());
+  const auto on_device = RunJob(JobOf(c, "without", false),
+                                {.backend = &TestedBackend(), .host_memory_bytes = 10'000});
+  ExpectAllRan(on_device);
 }
 
 // A CPU rank has one memory.

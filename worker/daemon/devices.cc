@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
 

@@ -39,6 +39,7 @@ optimizer:
   adamw: {learning_rate: 3e-4, weight_decay: 0.2}
   schedule: {cosine: {warmup_steps: 20}}
   clip_norm: 0.5
+  offload: true
 steps: 200
 validation: {every_steps: 50, batches: 4}
 checkpoint: {directory: runs/llama-tiny, every_steps: 50, keep: 3}
@@ -68,7 +69,7 @@ constexpr char kJson[] =
     R"("data":{"text":{"path":"corpus.txt","tokenizer":"TOKENIZER_BYTES",)"
     R"("validation_fraction":0.02}},)"
     R"("optimizer":{"adamw":{"learning_rate":0.0003,"weight_decay":0.2},)"
-    R"("schedule":{"cosine":{"warmup_steps":"20"}},"clip_norm":0.5},"steps":"200",)"
+    R"("schedule":{"cosine":{"warmup_steps":"20"}},"clip_norm":0.5,"offload":true},"steps":"200",)"
     R"("validation":{"every_steps":"50","batches":4},)"
     R"("checkpoint":{"directory":"runs/llama-tiny","every_steps":"50","keep":3},)"
     R"("profile":{"directory":"traces","start_step":"10","steps":2,"ranks":[0,3],)"
@@ -113,6 +114,7 @@ TEST_P(SameJob, LandsInEveryField) {
   EXPECT_EQ(job->optimizer.schedule.warmup_steps, 20);
   EXPECT_EQ(MinRatio(job->optimizer.schedule), 0.1);
   EXPECT_EQ(job->optimizer.clip_norm, 0.5);
+  EXPECT_TRUE(job->optimizer.offload);
   EXPECT_EQ(job->steps, 200);
   EXPECT_EQ(job->validation->every_steps, 50);
   EXPECT_EQ(job->validation->batches, 4);
@@ -462,7 +464,7 @@ TEST(ParseTrainerConfig, ReadsEveryFieldAsTheWorkerWritesIt) {
   const RankConfig rank = *ParseTrainerConfig(kTrainer)->rank;
   nlohmann::ordered_json config = {{"version", 1}, {"job", {{"name", "tiny"}}}};
   WriteFields(config["rank"], rank);
-  EXPECT_THAT(config["rank"], SizeIs(21));
+  EXPECT_THAT(config["rank"], SizeIs(22));
   const auto read = ParseTrainerConfig(config.dump());
   ASSERT_TRUE(read.ok()) << read.status();
   nlohmann::ordered_json again;

@@ -36,8 +36,8 @@ constexpr double kOurAttentionShare = 0.5;
 // 460 at 1k, 2k, 4k, 8k. Backward at head dim 64 is an estimate: as much slower as forward is.
 // Memory: a copy on an H200 reads and writes 4.3 TB/s. Products in 8 bits: cuBLASLt's of random
 // numbers on an H200 are published with 1249, 1269 and 1305 TFLOP/s at 4k, 8k and 16k.
-// The link to the host is PCI Express 5.0 x16, published with 64 GB/s in each direction. A packet of
-// 128 bytes has about 24 of a header, and each read sends a request of 24 the other way: of 176
+// The link to the host is PCI Express 5.0 x16, published with 64 GB/s in each direction. A packet
+// of 128 bytes has about 24 of a header, and each read sends a request of 24 the other way: of 176
 // bytes, 128 are of use.
 const GpuRates kH200 = {.name = "h200",
                         .peak = 989e12,

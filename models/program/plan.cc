@@ -315,10 +315,9 @@ std::string MemoryPlan::Summary() const {
       workspace_bytes == 0 ? ""
                            : absl::StrCat(", workspace ", FormatBytes(double(workspace_bytes))),
       ")",
-      host_total_bytes() == 0
-          ? ""
-          : absl::StrCat(" and ", FormatBytes(double(host_total_bytes())),
-                         " of the host (optimizer state)"));
+      host_total_bytes() == 0 ? ""
+                              : absl::StrCat(" and ", FormatBytes(double(host_total_bytes())),
+                                             " of the host (optimizer state)"));
 }
 
 }  // namespace trainyard

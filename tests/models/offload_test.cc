@@ -214,22 +214,20 @@ TEST(OffloadedPlan, SaysWhatIsTheHosts) {
   const MemoryPlan plan = PlanMemory(Record({.name = "adamw"}, true));
   EXPECT_NE(plan.Summary().find(" of the host (optimizer state)"), std::string::npos)
       << plan.Summary();
-  EXPECT_EQ(PlanMemory(Record({.name = "adamw"}, false)).Summary().find("host"),
-            std::string::npos);
+  EXPECT_EQ(PlanMemory(Record({.name = "adamw"}, false)).Summary().find("host"), std::string::npos);
 }
 
 // docs/performance.md: 8B with masters and moments in f32, one sequence of 8192 tokens.
 TEST(OffloadedPlan, HasRoomForLlama8BOnAnH100) {
   const ModelConfig config = FindPreset("llama3-8b")->config;
   const auto plan_of = [&](bool offload) {
-    return PlanMemory(RecordTraining(
-                          *CreateModel(config),
-                          {.record = {.precision = Precision::BF16().WithRoundedLogits(),
-                                      .micro_batch = 1,
-                                      .sequence = 8192,
-                                      .logits_bytes = int64_t{1} << 30},
-                           .recompute = {.blocks = 32},
-                           .offload = offload}),
+    return PlanMemory(RecordTraining(*CreateModel(config),
+                                     {.record = {.precision = Precision::BF16().WithRoundedLogits(),
+                                                 .micro_batch = 1,
+                                                 .sequence = 8192,
+                                                 .logits_bytes = int64_t{1} << 30},
+                                      .recompute = {.blocks = 32},
+                                      .offload = offload}),
                       {.gpu = true});
   };
   const MemoryPlan plan = plan_of(true);

@@ -103,12 +103,12 @@ absl::Status CheckHostMemory(const MemoryPlan& plan, size_t bytes, const JobConf
   }
   advice.push_back(absl::StrCat("parallelism.tensor more than ", job.parallelism.tensor));
   advice.push_back("optimizer.offload false if the device has room");
-  return absl::FailedPreconditionError(absl::StrCat(
-      "memory of the host: wanted ", FormatBytes(double(wanted)),
-      " for the optimizer's state, which optimizer.offload keeps there, found ",
-      FormatBytes(double(limit)), " for it, of the ", FormatBytes(double(bytes)),
-      " that are the rank's part of its machine; less is wanted with ",
-      absl::StrJoin(advice, ", or ")));
+  return absl::FailedPreconditionError(
+      absl::StrCat("memory of the host: wanted ", FormatBytes(double(wanted)),
+                   " for the optimizer's state, which optimizer.offload keeps there, found ",
+                   FormatBytes(double(limit)), " for it, of the ", FormatBytes(double(bytes)),
+                   " that are the rank's part of its machine; less is wanted with ",
+                   absl::StrJoin(advice, ", or ")));
 }
 
 }  // namespace trainyard

@@ -23,9 +23,9 @@ namespace trainyard {
 struct EngineOptions {
   int threads = 1;
   size_t bucket_bytes = kBucketBytes;
-  double expert_rows = 2;                    // As RecordOptions::expert_rows.
-  bool fuse = true;                          // As RecordOptions::fuse.
-  std::optional<int64_t> memory_bytes = {};  // The device's; absent: not known.
+  double expert_rows = 2;                         // As RecordOptions::expert_rows.
+  bool fuse = true;                               // As RecordOptions::fuse.
+  std::optional<int64_t> memory_bytes = {};       // The device's; absent: not known.
   std::optional<int64_t> host_memory_bytes = {};  // The rank's part of its host's; likewise.
   // For tests that compare: weights are rounded, and their greatest values found, for each use. The
   // bits are the same.

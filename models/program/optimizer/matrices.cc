@@ -40,8 +40,7 @@ class DirectionOp final : public Op {
                         " shard=", range_.shard.offset);
   }
   Cost CostOf(const Program& program, const Instance&) const override {
-    Cost cost =
-        StateCost(program, range_.shard, range_.options.optimizer().matrices->states);
+    Cost cost = StateCost(program, range_.shard, range_.options.optimizer().matrices->states);
     cost.bytes += double(range_.flat.elements) * double(2 * SizeOf(program.precision.gradient));
     return cost;
   }

@@ -37,8 +37,8 @@ class RangeUpdateOp final : public Op {
     std::vector<FlatBuffer> buffers = optimizer().states;
     buffers.push_back(FlatBuffer::kMaster);
     Cost cost = StateCost(program, range_.shard, buffers);
-    cost.bytes += double(range_.flat.elements) *
-                  double(SizeOf(p.gradient) + (copies ? SizeOf(p.weight) : 0));
+    cost.bytes +=
+        double(range_.flat.elements) * double(SizeOf(p.gradient) + (copies ? SizeOf(p.weight) : 0));
     return cost;
   }
   Call Bind(const Binder& binder, const Instance&) const override {

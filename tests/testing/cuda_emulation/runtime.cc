@@ -70,7 +70,8 @@ class DeviceMemory {
     if (after == areas_.begin()) return false;
     const auto& [begin, area] = *std::prev(after);
     const size_t offset = size_t(static_cast<const char*>(data) - static_cast<char*>(begin));
-    return !area.freed && area.on_host == on_host && offset <= area.bytes && bytes <= area.bytes - offset;
+    return !area.freed && area.on_host == on_host && offset <= area.bytes &&
+           bytes <= area.bytes - offset;
   }
 
  private:

@@ -82,28 +82,27 @@ TEST_P(CudaOffload, TrainsToTheBitAsWithoutIt) {
 
 std::vector<Case> Cases() {
   const OptimizerState compact = OptimizerState::kCompact;
-  return {
-      {.name = "adamw"},
-      {.name = "compact", .state = compact},
-      {.name = "lion", .parallelism = {.tensor = 2}, .ranks = 2, .optimizer = &LionOptimizer()},
-      {.name = "muon", .parallelism = {.tensor = 2}, .ranks = 4, .optimizer = &MuonOptimizer()},
-      {.name = "f32", .precision = PrecisionName::kF32},
-      {.name = "f32_zero_full",
-       .precision = PrecisionName::kF32,
-       .parallelism = {.zero = Zero::kFull},
-       .ranks = 2},
-      {.name = "zero", .parallelism = {.zero = Zero::kOptimizer}, .ranks = 2},
-      {.name = "compact_zero_full",
-       .parallelism = {.zero = Zero::kFull},
-       .ranks = 2,
-       .state = compact},
-      {.name = "pipeline", .parallelism = {.pipeline = 2}, .ranks = 2},
-      {.name = "experts",
-       .family = "deepseek_v3",
-       .parallelism = {.expert = 2, .zero = Zero::kOptimizer},
-       .ranks = 2},
-      {.name = "histories", .precision = PrecisionName::kFP8Delayed},
-      {.name = "lora", .lora = true}};
+  return {{.name = "adamw"},
+          {.name = "compact", .state = compact},
+          {.name = "lion", .parallelism = {.tensor = 2}, .ranks = 2, .optimizer = &LionOptimizer()},
+          {.name = "muon", .parallelism = {.tensor = 2}, .ranks = 4, .optimizer = &MuonOptimizer()},
+          {.name = "f32", .precision = PrecisionName::kF32},
+          {.name = "f32_zero_full",
+           .precision = PrecisionName::kF32,
+           .parallelism = {.zero = Zero::kFull},
+           .ranks = 2},
+          {.name = "zero", .parallelism = {.zero = Zero::kOptimizer}, .ranks = 2},
+          {.name = "compact_zero_full",
+           .parallelism = {.zero = Zero::kFull},
+           .ranks = 2,
+           .state = compact},
+          {.name = "pipeline", .parallelism = {.pipeline = 2}, .ranks = 2},
+          {.name = "experts",
+           .family = "deepseek_v3",
+           .parallelism = {.expert = 2, .zero = Zero::kOptimizer},
+           .ranks = 2},
+          {.name = "histories", .precision = PrecisionName::kFP8Delayed},
+          {.name = "lora", .lora = true}};
 }
 INSTANTIATE_TEST_SUITE_P(Cases, CudaOffload, ::testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
@@ -131,8 +130,8 @@ TEST(CudaOffloadResume, GoesOnToTheBitWithAndWithoutIt) {
 // Before the first step, with the numbers and what to do.
 TEST(CudaOffloadLimit, IsRefusedWhereTheHostHasLessMemory) {
   const Case c = {.name = "too_much"};
-  const auto runs = RunJob(JobOf(c, "with", true),
-                           {.backend = &TestedBackend(), .host_memory_bytes = 10'000});
+  const auto runs =
+      RunJob(JobOf(c, "with", true), {.backend = &TestedBackend(), .host_memory_bytes = 10'000});
   EXPECT_EQ(runs[0].status.code(), absl::StatusCode::kFailedPrecondition) << runs[0].status;
   EXPECT_NE(runs[0].status.message().find("memory of the host: wanted "), std::string::npos)
       << runs[0].status;

@@ -117,7 +117,7 @@ TEST(CheckMemory, NamesOffloadWhereTheJobCanHaveIt) {
   job.optimizer.offload = true;
   EXPECT_THAT(Refusal(Plan(9 * kGiB, kGiB), job, Dense()), Not(offload));
   job.optimizer.offload = false;
-  job.adapter = AdapterConfig{.lora = LoraConfig()};
+  job.adapter = AdapterConfig{.lora = LoraConfig{.base = LoraBase::kNf4}};
   EXPECT_THAT(Refusal(Plan(9 * kGiB, kGiB), job, Dense()), Not(offload));
 }
 

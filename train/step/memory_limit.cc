@@ -98,9 +98,8 @@ absl::Status CheckHostMemory(const MemoryPlan& plan, size_t bytes, const JobConf
   if (wanted <= limit) return absl::OkStatus();
   std::vector<std::string> advice;
   if (HasCompactState(job)) advice.push_back(ToBeCompact(job));
-  if (job.parallelism.zero == Zero::kNone) {
-    advice.push_back("more devices with parallelism.zero OPTIMIZER");
-  }
+  const bool divided = job.parallelism.zero != Zero::kNone;
+  advice.push_back(divided ? "more devices" : "more devices with parallelism.zero OPTIMIZER");
   advice.push_back(absl::StrCat("parallelism.tensor more than ", job.parallelism.tensor));
   advice.push_back("optimizer.offload false if the device has room");
   return absl::FailedPreconditionError(

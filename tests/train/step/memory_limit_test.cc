@@ -135,7 +135,7 @@ TEST(CheckHostMemory, SaysWhatWasWantedForWhatAndFound) {
               HasSubstr("memory of the host: wanted 9.00 GiB for the optimizer's state, which "
                         "optimizer.offload keeps there, found 9.00 GiB for it, of the 10.0 GiB "
                         "that are the rank's part of its machine; less is wanted with "
-                        "optimizer.adamw.state COMPACT, or more devices with"));
+                        "optimizer.adamw.state COMPACT, or more devices, or "));
 }
 
 TEST(CheckMemory, NamesNoFieldThatIsAtItsLimit) {

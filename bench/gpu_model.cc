@@ -36,12 +36,16 @@ constexpr double kOurAttentionShare = 0.5;
 // 460 at 1k, 2k, 4k, 8k. Backward at head dim 64 is an estimate: as much slower as forward is.
 // Memory: a copy on an H200 reads and writes 4.3 TB/s. Products in 8 bits: cuBLASLt's of random
 // numbers on an H200 are published with 1249, 1269 and 1305 TFLOP/s at 4k, 8k and 16k.
+// The link to the host is PCI Express 5.0 x16, published with 64 GB/s in each direction. A packet
+// of 128 bytes has about 24 of a header, and each read sends a request of 24 the other way: of 176
+// bytes, 128 are of use.
 const GpuRates kH200 = {.name = "h200",
                         .peak = 989e12,
                         .products = 790e12,
                         .narrow_peak = 1979e12,
                         .narrow_products = 1270e12,
                         .memory = 4.2e12,
+                        .host_link = 45e9,
                         .multiprocessors = 132,
                         .forward = {{{490e12, 700}, {700e12, 600}}},
                         .backward = {{{390e12, 500}, {580e12, 800}}},
@@ -235,7 +239,10 @@ OpPrediction Predict(const GpuRates& gpu, const Program& program, const Instance
     return {Part::kMemory, ScanSeconds(gpu, program, instance, cost)};
   }
   if (instance.list == List::kOptimizer) {
-    return {Part::kOptimizer, cost.flops / gpu.products + MemorySeconds(gpu, cost.bytes)};
+    // A kernel reads the host's memory while it writes there, and reads and writes the device's.
+    const double memory =
+        std::max(MemorySeconds(gpu, cost.bytes), kKernel + cost.host_bytes / gpu.host_link);
+    return {Part::kOptimizer, cost.flops / gpu.products + memory};
   }
   if (cost.flops == 0) return {Part::kMemory, MemorySeconds(gpu, cost.bytes)};
   const Shape out = program.info(instance.outputs[0]).shape;

@@ -30,6 +30,8 @@ struct GpuRates {
   double products = 0;                          // FLOP/s of a large bf16 product of random numbers.
   double narrow_peak = 0, narrow_products = 0;  // The same in 8 bits.
   double memory = 0;                            // Bytes/s that kernels reach.
+  // Bytes/s that kernels reach over PCI Express, in each direction while both are used.
+  double host_link = 0;
   int multiprocessors = 0;
   // By head dim up to 64, up to 128: forward, backward in any order, backward in one order; all 5
   // products of backward counted.

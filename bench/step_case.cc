@@ -86,6 +86,7 @@ JobConfig JobOf(const StepCase& step) {
   job.deterministic = step.deterministic;
   job.optimizer.options = OptimizerOptions(*FindOptimizer(step.optimizer));
   if (step.state == kCompact) job.optimizer.options["state"] = double(OptimizerState::kCompact);
+  job.optimizer.offload = step.offload;
   if (step.lora > 0) job.adapter.emplace().lora = {.rank = step.lora, .alpha = 16};
   if (step.nf4 && job.adapter) job.adapter->lora->base = LoraBase::kNf4;
   if (step.documents > 1) job.data = IndexedData{.prefix = "none", .reset_attention_mask = true};
@@ -132,6 +133,7 @@ void AddOptions(CLI::App& app, StepCase& step) {
   app.add_option("--optimizer", step.optimizer)->check(CLI::IsMember(OptimizerNames()));
   app.add_option("--state", step.state, "Of AdamW")
       ->check(CLI::IsMember(std::vector<std::string>{"F32", kCompact}));
+  app.add_flag("--offload", step.offload, "On a GPU: the optimizer's state is the host's");
   app.add_option("--lora", step.lora, "The rank of adapters: they alone are trained")
       ->check(CLI::Range(int64_t{1}, kMaxLoraRank));
   app.add_flag("--nf4", step.nf4, "With --lora: the base's linear layers and experts are in NF4");

@@ -27,6 +27,7 @@ struct StepCase {
   bool deterministic = true;
   std::string optimizer = "adamw";  // With the standard options, but for its state.
   std::string state = "F32";        // As in a job: F32 or, of AdamW, COMPACT.
+  bool offload = false;             // The optimizer's state is in the host's memory.
   int64_t lora = 0;                 // The rank of adapters of all linear layers; 0: none.
   bool nf4 = false;                 // Their base is in NF4.
   int64_t documents = 1;            // Of each sequence, of one length; they see only themselves.

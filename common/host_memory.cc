@@ -1,5 +1,7 @@
 #include "common/host_memory.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -11,6 +13,8 @@
 namespace trainyard {
 namespace {
 
+constexpr char kLimit[] = "/sys/fs/cgroup/memory.max";
+
 // A file that is one number.
 std::optional<uint64_t> NumberIn(const std::string& path) {
   const auto text = ReadFile(path, 4096);
@@ -20,6 +24,12 @@ std::optional<uint64_t> NumberIn(const std::string& path) {
 }
 
 }  // namespace
+
+uint64_t HostMemoryBytes() {
+  const uint64_t bytes = uint64_t(::sysconf(_SC_PHYS_PAGES)) * uint64_t(::sysconf(_SC_PAGESIZE));
+  const auto limit = NumberIn(kLimit);
+  return limit && *limit > 0 ? std::min(bytes, *limit) : bytes;
+}
 
 uint64_t AvailableMemoryBytes() {
   uint64_t bytes = uint64_t{1} << 63;
@@ -32,7 +42,7 @@ uint64_t AvailableMemoryBytes() {
       bytes = kib << 10;
     }
   }
-  const auto limit = NumberIn("/sys/fs/cgroup/memory.max");
+  const auto limit = NumberIn(kLimit);
   const auto used = NumberIn("/sys/fs/cgroup/memory.current");
   if (limit && used) bytes = std::min(bytes, *limit - std::min(*limit, *used));
   return bytes;

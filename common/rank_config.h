@@ -42,6 +42,8 @@ struct RankConfig : AttemptFacts {
   std::string socket;                   // The worker daemon's; empty: none.
   std::string exit_report;              // Path; empty: no report is written.
   std::optional<int64_t> memory_bytes;  // The device's limit; absent: none.
+  // Of a GPU's rank: the limit of what it may take of the host's memory; absent: none.
+  std::optional<int64_t> host_memory_bytes;
   // Per second. The trainer takes the peak of the dtype of the job's products as `peak_flops`,
   // which daemons of the last release wrote instead. Absent: no MFU.
   std::map<std::string, double> peak_flops_by_dtype;
@@ -61,8 +63,9 @@ void VisitFields(auto& v, RankConfig& m) {
   v.Named("device_kind", m.device_kind, {DeviceKind::kCpu, DeviceKind::kCuda});
   v.Whole("threads", m.threads), v("processors", m.processors), v("interface", m.interface);
   v("socket", m.socket), v("exit_report", m.exit_report);
-  v("memory_bytes", m.memory_bytes), v("peak_flops_by_dtype", m.peak_flops_by_dtype);
-  v("peak_flops", m.peak_flops), v("patience_seconds", m.patience_seconds);
+  v("memory_bytes", m.memory_bytes), v("host_memory_bytes", m.host_memory_bytes);
+  v("peak_flops_by_dtype", m.peak_flops_by_dtype), v("peak_flops", m.peak_flops);
+  v("patience_seconds", m.patience_seconds);
 }
 
 }  // namespace trainyard

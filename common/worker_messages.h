@@ -127,6 +127,8 @@ struct Device {
   uint32_t threads = 0;              // Threads of a rank on the device.
   std::vector<PeakRate> peaks = {};  // Empty: unknown.
   std::optional<Gpu> gpu = {};       // Absent: a CPU rank.
+  // Not sent. Of a GPU: its share of the machine's memory.
+  uint64_t host_memory_bytes = 0;
   // Not sent. Only this device's ranks run on these processors; empty: on any.
   std::vector<int> processors = {};
 };

@@ -130,7 +130,8 @@ Program RecordTraining(const Model& model, const TrainingOptions& options) {
   after("round_at_once");
   LayOutParameters(program, {.bucket_bytes = options.bucket_bytes,
                              .zero = options.zero,
-                             .optimizer = &options.optimizer.optimizer()});
+                             .optimizer = &options.optimizer.optimizer(),
+                             .offload = options.offload});
   InsertBuckets(program);
   InsertFetches(program);
   after("buckets");

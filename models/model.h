@@ -103,6 +103,7 @@ struct TrainingOptions {
   Zero zero = Zero::kNone;
   RecomputeOptions recompute = {};
   Recorder::IsFrozen frozen = nullptr;
+  bool offload = false;  // State that only the optimizer reads is the host's: see PlaceBuffers.
   // Called after each pass with the program that the pass has left.
   std::function<void(const char* pass, const Program& program)> after_pass = nullptr;
 };

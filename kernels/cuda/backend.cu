@@ -126,9 +126,22 @@ class Cuda final : public Backend {
     }
     ThrowIfError(error, "memory");
     Buffer buffer(data, bytes, [](void* mine) { cudaFree(mine); });
-    ThrowIfError(cudaMemset(data, 0, bytes), "memory");
-    // Our streams do not wait for the stream of the memset.
-    ThrowIfError(cudaStreamSynchronize(nullptr), "memory");
+    Zero(buffer);
+    return buffer;
+  }
+
+  absl::StatusOr<Buffer> AllocateOnHost(size_t bytes) const override {
+    void* data = nullptr;
+    // Host and device have one address for mapped memory, whose pages are locked.
+    const cudaError_t error = cudaHostAlloc(&data, bytes, cudaHostAllocMapped);
+    if (error == cudaErrorMemoryAllocation) {
+      cudaGetLastError();  // Clears the error, which would stay.
+      return absl::ResourceExhaustedError(
+          absl::StrCat("no page-locked memory of the host for ", bytes, " bytes beside ", name()));
+    }
+    ThrowIfError(error, "memory of the host");
+    Buffer buffer(data, bytes, [](void* mine) { cudaFreeHost(mine); });
+    Zero(buffer);
     return buffer;
   }
 
@@ -137,7 +150,8 @@ class Cuda final : public Backend {
     cuda::Kept<cuda::Uploads>(own).Copy(cuda::StreamOf(exec), device, host, bytes);
   }
   void CopyToHost(const Exec& exec, void* host, const void* device, size_t bytes) const override {
-    ThrowIfError(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, cuda::StreamOf(exec)),
+    // CUDA knows from the address whether the memory is the device's or AllocateOnHost's.
+    ThrowIfError(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDefault, cuda::StreamOf(exec)),
                  "copy to the host");
     Synchronize(exec);
   }
@@ -164,6 +178,11 @@ class Cuda final : public Backend {
   }
 
  private:
+  static void Zero(const Buffer& buffer) {
+    ThrowIfError(cudaMemset(buffer.data(), 0, buffer.bytes()), "memory");
+    // Our streams do not wait for the stream of the memset.
+    ThrowIfError(cudaStreamSynchronize(nullptr), "memory");
+  }
   static size_t FreeBytes() {
     size_t free = 0, total = 0;
     ThrowIfError(cudaMemGetInfo(&free, &total), "memory");

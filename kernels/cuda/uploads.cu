@@ -30,7 +30,7 @@ void Uploads::Copy(cudaStream_t stream, void* device, const void* host, size_t b
     const Piece& piece = NextPiece();
     std::memcpy(piece.memory, static_cast<const std::byte*>(host) + at, part);
     ThrowIfError(cudaMemcpyAsync(static_cast<std::byte*>(device) + at, piece.memory, part,
-                                 cudaMemcpyHostToDevice, stream),
+                                 cudaMemcpyDefault, stream),
                  "copy to the device");
     ThrowIfError(cudaEventRecord(piece.copied, stream), "event");
   }

@@ -18,8 +18,9 @@ class Uploads {
   Uploads(const Uploads&) = delete;
   ~Uploads();
 
-  // Enqueues the copy. On return the host's memory may be reused. Waits only if all pinned memory
-  // is still being copied.
+  // Enqueues the copy to memory of Backend::Allocate or AllocateOnHost. On return the host's memory
+  // may be reused. Waits only if all pinned memory is still being copied, or for the stream if
+  // `device` is AllocateOnHost's.
   void Copy(cudaStream_t stream, void* device, const void* host, size_t bytes);
 
  private:

@@ -103,14 +103,18 @@ class Backend {
   // Returns memory that is 256-byte aligned and zeroed. Call it only while preparing, never within
   // a step. RESOURCE_EXHAUSTED: there is not enough memory.
   virtual absl::StatusOr<Buffer> Allocate(size_t bytes) const = 0;
+  // The same in the memory of the device's host, which kernels read and write over the device's
+  // link. The addresses are the device's, as those of Allocate: the host copies with CopyToDevice
+  // and CopyToHost. Collectives must not get this memory. On a CPU it is as any other.
+  virtual absl::StatusOr<Buffer> AllocateOnHost(size_t bytes) const { return Allocate(bytes); }
   // Bytes of this device's memory that this process uses. On a CPU: the most that was ever
   // resident. On a GPU: the memory that is no longer free since the device was opened. This
   // includes tensors, scratch memory, the memory of NVIDIA's libraries, and the memory that other
   // ranks on this GPU have allocated since then, but not CUDA's context.
   virtual size_t MemoryInUse() const = 0;
 
-  // Copy between the host's and this device's memory, in order with the kernels of `exec`. On
-  // return the host's memory may be reused, or has the data.
+  // Copy between memory of the host's own and that of Allocate and AllocateOnHost, in order with
+  // the kernels of `exec`. On return the host's memory may be reused, or has the data.
   virtual void CopyToDevice(const Exec& exec, void* device, const void* host,
                             size_t bytes) const = 0;
   virtual void CopyToHost(const Exec& exec, void* host, const void* device, size_t bytes) const = 0;

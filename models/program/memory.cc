@@ -25,9 +25,9 @@ absl::StatusOr<ProgramMemory> ProgramMemory::Allocate(const Program& program,
                                                       const Backend& backend) {
   CHECK(plan.placements.size() == program.values.size()) << "the plan is another program's";
   ProgramMemory memory(program, plan);
-  const auto allocate = [&](size_t bytes, Buffer& buffer) -> absl::Status {
+  const auto allocate = [&](size_t bytes, Buffer& buffer, bool of_host = false) -> absl::Status {
     if (bytes == 0) return absl::OkStatus();
-    absl::StatusOr<Buffer> got = backend.Allocate(bytes);
+    absl::StatusOr<Buffer> got = of_host ? backend.AllocateOnHost(bytes) : backend.Allocate(bytes);
     if (!got.ok()) {
       return absl::Status(got.status().code(),
                           absl::StrCat(got.status().message(), "; wanted ",
@@ -46,6 +46,10 @@ absl::StatusOr<ProgramMemory> ProgramMemory::Allocate(const Program& program,
     for (Buffer& slot : slots) RETURN_IF_ERROR(allocate(plan.slot_bytes[chunk], slot));
   }
   RETURN_IF_ERROR(allocate(sizeof(StepState), memory.step_state_));
+  // Last: it takes long to lock the pages of a large buffer.
+  for (int i = 0; i < kNumFlatBuffers; ++i) {
+    RETURN_IF_ERROR(allocate(plan.host_bytes[i], memory.host_[i], /*of_host=*/true));
+  }
   return memory;
 }
 
@@ -57,9 +61,13 @@ int64_t ProgramMemory::Find(FlatBuffer buffer, const FlatRange& range) const {
 }
 
 Tensor ProgramMemory::flat(FlatBuffer buffer, const FlatRange& range) const {
-  const size_t at = size_t(Find(buffer, range));
+  const int64_t at = Find(buffer, range), on_host = program_->host_elements[size_t(buffer)];
   const DType dtype = program_->dtype(buffer);
-  return View(flat_[size_t(buffer)].data() + at * SizeOf(dtype), dtype, {range.elements});
+  const auto element = [&](const Buffer& memory, int64_t index) {
+    return View(memory.data() + size_t(index) * SizeOf(dtype), dtype, {range.elements});
+  };
+  return at < on_host ? element(host_[size_t(buffer)], at)
+                      : element(flat_[size_t(buffer)], at - on_host);
 }
 
 Tensor ProgramMemory::weight(const FlatRange& range) const {

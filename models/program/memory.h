@@ -1,5 +1,5 @@
-// The memory of a planned program on one device. All memory is allocated at once; the functions
-// return the place of each value in it.
+// The memory of a planned program on one device, and of its state that lies in the host's memory.
+// All memory is allocated at once; the functions return the place of each value in it.
 
 #pragma once
 
@@ -39,6 +39,7 @@ class ProgramMemory {
   const Program* program_;
   MemoryPlan plan_;
   std::array<Buffer, kNumFlatBuffers> flat_;
+  std::array<Buffer, kNumFlatBuffers> host_;  // Their first elements, Program::host_elements.
   Buffer constants_;
   Buffer scratch_;
   std::vector<std::vector<Buffer>> slots_;  // By chunk and slot.

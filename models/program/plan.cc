@@ -283,6 +283,7 @@ MemoryPlan PlanMemory(const Program& program, const PlanOptions& options) {
   for (size_t i = 0; i < kNumFlatBuffers; ++i) {
     const FlatBuffer buffer{uint8_t(i)};
     plan.flat_bytes[i] = program.BytesOf(buffer);
+    plan.host_bytes[i] = program.HostBytesOf(buffer);
   }
   if (options.gpu) plan.workspace_bytes = WorkspaceBytes(program);
   return plan;
@@ -290,6 +291,10 @@ MemoryPlan PlanMemory(const Program& program, const PlanOptions& options) {
 
 size_t MemoryPlan::parameter_bytes() const {
   return std::accumulate(flat_bytes.begin(), flat_bytes.end(), size_t{0});
+}
+
+size_t MemoryPlan::host_total_bytes() const {
+  return std::accumulate(host_bytes.begin(), host_bytes.end(), size_t{0});
 }
 
 size_t MemoryPlan::activation_bytes() const {
@@ -309,7 +314,10 @@ std::string MemoryPlan::Summary() const {
                          : absl::StrCat(", rounded weights ", FormatBytes(double(rounded_bytes))),
       workspace_bytes == 0 ? ""
                            : absl::StrCat(", workspace ", FormatBytes(double(workspace_bytes))),
-      ")");
+      ")",
+      host_total_bytes() == 0 ? ""
+                              : absl::StrCat(" and ", FormatBytes(double(host_total_bytes())),
+                                             " of the host (optimizer state)"));
 }
 
 }  // namespace trainyard

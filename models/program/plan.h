@@ -39,16 +39,22 @@ struct MemoryPlan {
   size_t rounded_bytes = 0;                             // Of constant_bytes: rounded weights.
   std::vector<size_t> slot_bytes;                       // One slot's, by chunk.
   size_t scratch_bytes = 0;                             // All slots together.
-  std::array<size_t, kNumFlatBuffers> flat_bytes = {};  // 0: the buffer does not exist.
+  std::array<size_t, kNumFlatBuffers> flat_bytes = {};  // 0: the buffer is not on the device.
+  // Of the same buffers, in the memory of the device's host (Program::host_elements).
+  std::array<size_t, kNumFlatBuffers> host_bytes = {};
   size_t workspace_bytes = 0;  // Kept by kernels (Op::KeptOnGpu), which allocate it themselves.
 
-  size_t parameter_bytes() const;  // All flat buffers: weights, gradients, optimizer state.
+  // On the device: of the flat buffers (weights, gradients, optimizer state), of the values of
+  // micro-batches, and of everything.
+  size_t parameter_bytes() const;
   size_t activation_bytes() const;
   size_t total_bytes() const {
     return parameter_bytes() + activation_bytes() + constant_bytes + workspace_bytes;
   }
+  size_t host_total_bytes() const;  // Of the flat buffers in the host's memory.
   // "1.2 GiB (parameters, gradients and optimizer state ..., activations ..., rounded weights ...,
-  // workspace ...)", without the last two if there are none.
+  // workspace ...)", without the last two if there are none, and followed by " and ... of the host
+  // (optimizer state)" if some is there.
   std::string Summary() const;
 };
 

@@ -1,6 +1,7 @@
 #include "models/program/program.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -155,7 +156,18 @@ DType Program::dtype(FlatBuffer buffer) const {
 
 size_t Program::BytesOf(FlatBuffer buffer) const {
   const bool frozen = buffer == FlatBuffer::kFrozen || buffer == FlatBuffer::kFrozenWindow;
-  return size_t(place(buffer).elements()) * (frozen ? 1 : SizeOf(dtype(buffer)));
+  const int64_t elements = place(buffer).elements() - host_elements[size_t(buffer)];
+  return size_t(elements) * (frozen ? 1 : SizeOf(dtype(buffer)));
+}
+
+size_t Program::HostBytesOf(FlatBuffer buffer) const {
+  const int64_t elements = host_elements[size_t(buffer)];
+  return elements == 0 ? 0 : size_t(elements) * SizeOf(dtype(buffer));
+}
+
+bool Program::InHostMemory(FlatBuffer buffer, const FlatRange& range) const {
+  const std::optional<int64_t> at = place(buffer).Find(range);
+  return at && *at < host_elements[size_t(buffer)];
 }
 
 bool Program::has_windows() const {
@@ -229,6 +241,7 @@ Cost Program::CostOf(List list) const {
     const Cost cost = instance.op->CostOf(*this, instance);
     total.flops += cost.flops;
     total.bytes += cost.bytes;
+    total.host_bytes += cost.host_bytes;
   }
   return total;
 }

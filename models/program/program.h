@@ -90,6 +90,9 @@ std::ostream& operator<<(std::ostream& out, const DividedBlock& divided);
 struct Cost {
   double flops = 0;  // Matrix work only: products and attention. Multiply and add count as two.
   double bytes = 0;  // The least memory traffic: every operand once.
+  // What a GPU reads from the host's memory, over its link. It writes as much to there. None of
+  // this is in `bytes`.
+  double host_bytes = 0;
 };
 
 // Default size of the gradients that one collective sums: those of a few blocks.
@@ -178,6 +181,8 @@ struct Program {
   int64_t flat_elements = 0;   // All trainable parameters, padding included.
   int64_t shard_elements = 0;  // The parameters that this rank updates.
   std::array<FlatMap, kNumFlatBuffers> places;
+  // The first elements of each buffer, which lie in the memory of the device's host (PlaceBuffers).
+  std::array<int64_t, kNumFlatBuffers> host_elements = {};
   int64_t num_parameters = 0;                // Elements of the global tensors of the whole model.
   bool training = false;                     // Has gradients and an optimizer list.
   std::vector<DividedBlock> divided_blocks;  // Each weight and dim once.
@@ -203,7 +208,11 @@ struct Program {
   // The ranges that a buffer holds, and their places.
   const FlatMap& place(FlatBuffer buffer) const { return places[size_t(buffer)]; }
   DType dtype(FlatBuffer buffer) const;  // Not for frozen parameters, which have their own dtypes.
+  // Bytes of a buffer in the device's memory, and in its host's.
   size_t BytesOf(FlatBuffer buffer) const;
+  size_t HostBytesOf(FlatBuffer buffer) const;
+  // Whether a range, which the buffer has in one piece, lies in the host's memory.
+  bool InHostMemory(FlatBuffer buffer, const FlatRange& range) const;
   bool has_windows() const;  // Of weights.
   // The buffer in which forward and backward read these trainable parameters, and the buffer to
   // which they write the gradients.

@@ -18,6 +18,7 @@ class Case:
     steps: int = 12  # That are timed.
     state: str = "F32"  # Of AdamW.
     precision: str = "BF16"
+    offload: bool = False  # AdamW's state is in the host's memory.
     packed: bool = False  # Sequences hold documents, whose attention our kernels compute.
 
     def __str__(self):
@@ -26,7 +27,7 @@ class Case:
         state = "" if self.state == "F32" else f", {self.state}"
         precision = "" if self.precision == "BF16" else f", {self.precision}"
         return f"{self.model}{layers}, {self.micro} x {self.sequence}{order}{state}{precision}" \
-               f"{', packed' * self.packed}"
+               f"{', offload' * self.offload}{', packed' * self.packed}"
 
     def options(self):
         file = HERE / f"layers/{self.model}.json"
@@ -36,7 +37,7 @@ class Case:
                 "--deterministic", "true" if self.deterministic else "false", *layers,
                 *(["--state", self.state] if self.state != "F32" else []),
                 *(["--precision", self.precision.lower()] if self.precision != "BF16" else []),
-                *["--documents", 5] * self.packed]
+                *["--offload"] * self.offload, *["--documents", 5] * self.packed]
 
     def tokens(self):
         return self.micro * self.sequence
@@ -66,6 +67,7 @@ MORE_ROWS = [
     Case("gpt2-1558m", 16, 1024, 67),
     dataclasses.replace(ROWS[2], gib=39, state="COMPACT"),
     ROW_BESIDE_PYTORCH.in_8_bits("FP8_CURRENT", 44),
+    dataclasses.replace(ROWS[2], gib=32, offload=True),
     *(ROW_7B.in_8_bits(precision, 70)
       for precision in ("FP8_CURRENT", "FP8_DELAYED", "FP8_ROWWISE")),
 ]

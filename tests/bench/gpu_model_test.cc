@@ -81,6 +81,18 @@ TEST(GpuModel, ProductsOfTheOptimizerTakeTime) {
   EXPECT_NEAR(StepMilliseconds(muon) - StepMilliseconds(step), milliseconds, 0.1 * milliseconds);
 }
 
+// 12 bytes of each parameter are read, and as many written, over the link. The rest of the step
+// takes the time that it took.
+TEST(GpuModel, OffloadedStateTakesTheLinksTime) {
+  const StepCase step{.model = "llama3.2-1b", .micro = 1, .sequence = 1024};
+  StepCase offloaded = step;
+  offloaded.offload = true;
+  constexpr double kParameters = 1.2358e9, kAdamW = 12 * kParameters / 45e9 * 1e3;
+  const double on_device = (12 * 2 + 4 + 2) * kParameters / 4.2e12 * 1e3;
+  EXPECT_NEAR(StepMilliseconds(offloaded) - StepMilliseconds(step), kAdamW - on_device,
+              0.01 * kAdamW);
+}
+
 double AttentionSeconds(const StepCase& step) {
   const ResolvedCase resolved = *Resolve(step);
   const RankPlan plan = *PlanRank(resolved.job, resolved.model, 0, DeviceKind::kCuda);

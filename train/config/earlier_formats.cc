@@ -37,6 +37,7 @@ const LaterField kLaterFields[] = {
     {5, {}, "adapter", nullptr},
     {5, {}, "fp8", nullptr},
     {5, {"optimizer", "adamw"}, "state", "F32"},
+    {5, {"optimizer"}, "offload", "false"},
     {5, {}, "preference", nullptr},
     {5, {"validation"}, "generate", nullptr},
     {5, {"checkpoint"}, "keep_best", "0"},

@@ -104,6 +104,7 @@ struct OptimizerConfig {
   ScheduleConfig schedule;
   // Limit of the global gradient norm; 0: no clipping.
   double clip_norm = Standard<double>("optimizer.clip_norm");
+  bool offload = false;  // State that only the optimizer reads lies in the memory of a GPU's host.
 };
 
 // What the model writes after each validation.

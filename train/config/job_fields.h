@@ -175,6 +175,7 @@ void VisitOptimizer(Visitor& fields, OptimizerConfig& out) {
   }
   fields.Section("schedule", [&](Visitor& f) { VisitSchedule(f, out.schedule); });
   fields.Field("clip_norm", out.clip_norm);
+  fields.Field("offload", out.offload);
 }
 
 template <typename Visitor>

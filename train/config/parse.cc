@@ -66,6 +66,9 @@ void CheckRank(const RankConfig& rank, Violations& violations) {
     violations.Add("rank.rank", absl::StrCat("less than rank.world = ", rank.world), rank.rank);
   }
   if (rank.memory_bytes) violations.Check("rank.memory_bytes", *rank.memory_bytes, {});
+  if (rank.host_memory_bytes) {
+    violations.Check("rank.host_memory_bytes", *rank.host_memory_bytes, {});
+  }
   if (rank.peak_flops) violations.Check("rank.peak_flops", *rank.peak_flops, {.above = 0});
   if (rank.patience_seconds) {
     violations.Check("rank.patience_seconds", *rank.patience_seconds, {.above = 0});

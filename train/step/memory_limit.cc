@@ -25,6 +25,10 @@ bool HasCompactState(const JobConfig& job) {
          RowOf(job.precision).formats.CanBeCompact();
 }
 
+std::string ToBeCompact(const JobConfig& job) {
+  return absl::StrCat("optimizer.", job.optimizer.options.optimizer().name, ".state COMPACT");
+}
+
 // Whether the base of the job's adapter can be in NF4, and is not.
 bool CanBeInNf4(JobConfig job, const ModelConfig& model) {
   if (!job.adapter || !job.adapter->lora || IsBaseInNf4(job)) return false;
@@ -35,8 +39,9 @@ bool CanBeInNf4(JobConfig job, const ModelConfig& model) {
 }
 
 // If one part alone is too large, only a change that makes this part smaller can be enough.
-std::vector<std::string> Advice(const MemoryPlan& plan, size_t limit_bytes, const JobConfig& job,
-                                const ModelConfig& model) {
+std::vector<std::string> Advice(const MemoryPlan& plan, const DeviceMemory& memory,
+                                const JobConfig& job, const ModelConfig& model) {
+  const size_t limit_bytes = memory.for_plan();
   const ModelFacts facts = FactsOf(model);
   const ParallelismConfig& p = job.parallelism;
   const bool parameters_over = plan.parameter_bytes() > limit_bytes;
@@ -57,9 +62,10 @@ std::vector<std::string> Advice(const MemoryPlan& plan, size_t limit_bytes, cons
   }
   advice.push_back(absl::StrCat("parallelism.tensor more than ", p.tensor));
   if (parameters_over || !activations_over) {
-    if (HasCompactState(job)) {
-      advice.push_back(
-          absl::StrCat("optimizer.", job.optimizer.options.optimizer().name, ".state COMPACT"));
+    if (HasCompactState(job)) advice.push_back(ToBeCompact(job));
+    // The state of an adapter is small.
+    if (memory.kind == DeviceKind::kCuda && !job.optimizer.offload && !job.adapter) {
+      advice.push_back("optimizer.offload true");
     }
     if (CanBeInNf4(job, model)) advice.push_back("adapter.lora.base NF4");
     advice.push_back(absl::StrCat("parallelism.pipeline more than ", p.pipeline));
@@ -84,7 +90,24 @@ absl::Status CheckMemory(const MemoryPlan& plan, const DeviceMemory& memory, con
   return absl::FailedPreconditionError(absl::StrCat(
       "memory: wanted ", plan.Summary(), ", found ", FormatBytes(double(limit)), " for it, of the ",
       FormatBytes(double(memory.bytes)), " on the rank's device; less is wanted with ",
-      absl::StrJoin(Advice(plan, limit, job, model), ", or ")));
+      absl::StrJoin(Advice(plan, memory, job, model), ", or ")));
+}
+
+absl::Status CheckHostMemory(const MemoryPlan& plan, size_t bytes, const JobConfig& job) {
+  const size_t limit = bytes - bytes / 10, wanted = plan.host_total_bytes();
+  if (wanted <= limit) return absl::OkStatus();
+  std::vector<std::string> advice;
+  if (HasCompactState(job)) advice.push_back(ToBeCompact(job));
+  const bool divided = job.parallelism.zero != Zero::kNone;
+  advice.push_back(divided ? "more devices" : "more devices with parallelism.zero OPTIMIZER");
+  advice.push_back(absl::StrCat("parallelism.tensor more than ", job.parallelism.tensor));
+  advice.push_back("optimizer.offload false if the device has room");
+  return absl::FailedPreconditionError(
+      absl::StrCat("memory of the host: wanted ", FormatBytes(double(wanted)),
+                   " for the optimizer's state, which optimizer.offload keeps there, found ",
+                   FormatBytes(double(limit)), " for it, of the ", FormatBytes(double(bytes)),
+                   " that are the rank's part of its machine; less is wanted with ",
+                   absl::StrJoin(advice, ", or ")));
 }
 
 }  // namespace trainyard

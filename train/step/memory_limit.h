@@ -1,4 +1,4 @@
-// Checks that a device has the memory that a rank's plan needs.
+// Checks that a device and its host have the memory that a rank's plan needs.
 
 #pragma once
 
@@ -28,5 +28,9 @@ struct DeviceMemory {
 // and their uses, the limit, and the fields of the job that change the need.
 absl::Status CheckMemory(const MemoryPlan& plan, const DeviceMemory& memory, const JobConfig& job,
                          const ModelConfig& model);
+
+// The same for the part of the plan that lies in the host's memory, of which the rank may take
+// `bytes`. Of these, a tenth is left to the rank's program, the data, and NVIDIA's libraries.
+absl::Status CheckHostMemory(const MemoryPlan& plan, size_t bytes, const JobConfig& job);
 
 }  // namespace trainyard

@@ -70,7 +70,8 @@ TrainingOptions OptionsOf(const JobConfig& job, const Layout& layout, DeviceKind
           .zero = job.parallelism.zero,
           .recompute = {.blocks = job.recompute.blocks,
                         .norms_and_activations = job.recompute.norms_and_activations},
-          .frozen = FrozenBy(job)};
+          .frozen = FrozenBy(job),
+          .offload = job.optimizer.offload && device == DeviceKind::kCuda};
 }
 
 RankPlan RecordAndPlan(const JobConfig& job, const ModelConfig& model, const Layout& layout,
@@ -161,6 +162,9 @@ absl::StatusOr<std::unique_ptr<RankEngine>> RankEngine::Create(const JobConfig& 
   if (options.memory_bytes) {
     const DeviceMemory memory{.kind = backend.device(), .bytes = size_t(*options.memory_bytes)};
     RETURN_IF_ERROR(CheckMemory(plan, memory, job, model));
+  }
+  if (options.host_memory_bytes) {
+    RETURN_IF_ERROR(CheckHostMemory(plan, size_t(*options.host_memory_bytes), job));
   }
   ASSIGN_OR_RETURN(engine->executable_, Executable::Create(std::move(program), plan, backend,
                                                            options.threads, collectives));

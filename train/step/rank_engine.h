@@ -23,9 +23,10 @@ namespace trainyard {
 struct EngineOptions {
   int threads = 1;
   size_t bucket_bytes = kBucketBytes;
-  double expert_rows = 2;                    // As RecordOptions::expert_rows.
-  bool fuse = true;                          // As RecordOptions::fuse.
-  std::optional<int64_t> memory_bytes = {};  // The device's; absent: not known.
+  double expert_rows = 2;                         // As RecordOptions::expert_rows.
+  bool fuse = true;                               // As RecordOptions::fuse.
+  std::optional<int64_t> memory_bytes = {};       // The device's; absent: not known.
+  std::optional<int64_t> host_memory_bytes = {};  // The rank's part of its host's; likewise.
   // For tests that compare: weights are rounded, and their greatest values found, for each use. The
   // bits are the same.
   bool round_each_time = false;
@@ -59,7 +60,8 @@ class RankEngine {
   // Records, plans and binds the rank's program. All ranks of the world must call this at the same
   // time. `job` must be valid and have as many ranks as the world. `backend` and `world` must
   // outlive the engine. Parameters are not initialised. Errors:
-  // - FAILED_PRECONDITION: the program needs more than the device's memory (memory_limit.h).
+  // - FAILED_PRECONDITION: the program needs more than the device's memory, or more of the host's
+  //   than the rank may take (memory_limit.h).
   // - RESOURCE_EXHAUSTED, with the planned bytes: others use the memory.
   // - Those of CollectiveWorld::Group.
   static absl::StatusOr<std::unique_ptr<RankEngine>> Create(const JobConfig& job,

@@ -259,6 +259,7 @@ absl::Status RankTrainer::ShareCheckpointDirectory() {
 absl::Status RankTrainer::MakeEngine() {
   const EngineOptions options{.threads = int(rank_.threads),
                               .memory_bytes = rank_.memory_bytes,
+                              .host_memory_bytes = rank_.host_memory_bytes,
                               .edit = callbacks_.edit_program};
   ASSIGN_OR_RETURN(engine_, RankEngine::Create(job_, model_, options, backend_, world_));
   return CheckOrder(executable().program(), executable().plan(), engine_->schedule(),

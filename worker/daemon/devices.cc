@@ -3,15 +3,14 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/file_descriptor.h"
 #include "common/files.h"
+#include "common/host_memory.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/status_macros.h"
@@ -49,15 +48,6 @@ std::string CpuModel() {
     if (parts.size() == 2 && absl::StartsWith(parts[0], "model name")) return std::string(parts[1]);
   }
   return "unknown";
-}
-
-// The memory of the machine, or the limit of this process's control group.
-uint64_t MemoryBytes() {
-  uint64_t bytes = uint64_t(::sysconf(_SC_PHYS_PAGES)) * uint64_t(::sysconf(_SC_PAGESIZE));
-  const auto limit = ReadFile("/sys/fs/cgroup/memory.max", 4096);
-  uint64_t group = 0;
-  if (limit.ok() && absl::SimpleAtoi(*limit, &group) && group > 0) bytes = std::min(bytes, group);
-  return bytes;
 }
 
 Rates ParseRates(const json& object) {
@@ -131,6 +121,11 @@ CpuShare ShareOf(double cores, uint32_t devices) {
   return {threads, std::min(1.0, each / threads)};
 }
 
+uint64_t ShareOfMemory(double cores, uint32_t devices) {
+  const double usable = double(std::max<size_t>(1, UsableProcessors().size()));
+  return uint64_t(double(HostMemoryBytes()) * cores / usable) / devices;
+}
+
 std::vector<std::vector<int>> DivideProcessors(const std::vector<int>& usable, uint32_t devices) {
   std::vector<std::vector<int>> divided(devices);
   if (usable.size() < devices) return divided;
@@ -161,9 +156,7 @@ absl::StatusOr<std::vector<Device>> CpuDevices(const DeviceOptions& options) {
   device.model = absl::StrCat("cpu (", share.threads, share.threads == 1 ? " thread" : " threads");
   if (share.of_threads < 1) absl::StrAppend(&device.model, " on ", share.of_threads, " cores");
   absl::StrAppend(&device.model, ", ", CpuModel(), ")");
-  // In proportion to the cores, so that daemons on one machine together do not promise more than
-  // its memory.
-  device.memory_bytes = uint64_t(double(MemoryBytes()) * shared_cores / cores) / options.devices;
+  device.memory_bytes = ShareOfMemory(shared_cores, options.devices);
   device.threads = share.threads;
   for (const auto& [dtype, rate] : BestRates(options, share, cores)) {
     device.peaks.push_back({dtype, rate * share.of_threads, /*measured=*/true});

@@ -36,6 +36,10 @@ struct CpuShare {
 };
 CpuShare ShareOf(double cores, uint32_t devices);
 
+// One device's share of the machine's memory. The share is in proportion to the cores, so that
+// daemons on one machine together do not promise more than its memory.
+uint64_t ShareOfMemory(double cores, uint32_t devices);
+
 // Gives neighbouring processors to the same device, because they share caches. The lists are empty
 // if there are fewer processors than devices.
 std::vector<std::vector<int>> DivideProcessors(const std::vector<int>& usable, uint32_t devices);

@@ -123,6 +123,7 @@ absl::StatusOr<std::vector<Device>> Discover(const GpuOptions& options) {
   const CpuShare share = ShareOf(cores, uint32_t(devices.size()));
   for (Device& device : devices) {
     device.threads = share.threads;
+    device.host_memory_bytes = ShareOfMemory(cores, uint32_t(devices.size()));
     Log(device);
   }
   return devices;

@@ -42,6 +42,7 @@ absl::StatusOr<std::string> TrainerConfigText(const DaemonOptions& options, cons
   config.socket = directory.File("socket");
   config.exit_report = directory.File("trainer/trainer_exit.json");
   config.memory_bytes = int64_t(device.memory_bytes);
+  if (device.gpu) config.host_memory_bytes = int64_t(device.host_memory_bytes);
   config.patience_seconds = absl::ToDoubleSeconds(options.patience.step());
   for (const PeakRate& peak : device.peaks) config.peak_flops_by_dtype[peak.dtype] = peak.flops;
   json whole = {{"version", kTrainerConfigVersion}, {"job", std::move(job)}};

@@ -25,8 +25,8 @@ struct CastBody {
 void Cast(Exec& exec, const CastArgs& args) {
   const int64_t count = args.x.elements();
   if (args.x.dtype == args.y.dtype) {
-    return ThrowIfError(cudaMemcpyAsync(args.y.data, args.x.data, args.x.bytes(),
-                                        cudaMemcpyDeviceToDevice, StreamOf(exec)),
+    return ThrowIfError(cudaMemcpyAsync(args.y.data, args.x.data, args.x.bytes(), cudaMemcpyDefault,
+                                        StreamOf(exec)),
                         "cast");
   }
   DispatchFloat(args.x.dtype, [&](auto from) {

@@ -40,10 +40,9 @@ class DirectionOp final : public Op {
                         " shard=", range_.shard.offset);
   }
   Cost CostOf(const Program& program, const Instance&) const override {
-    const Precision& p = program.precision;
-    const size_t states = range_.options.optimizer().matrices->states.size();
-    return {.bytes = double(range_.flat.elements) *
-                     double(2 * states * SizeOf(p.moment) + 2 * SizeOf(p.gradient))};
+    Cost cost = StateCost(program, range_.shard, range_.options.optimizer().matrices->states);
+    cost.bytes += double(range_.flat.elements) * double(2 * SizeOf(program.precision.gradient));
+    return cost;
   }
   Call Bind(const Binder& binder, const Instance&) const override {
     return range_.options.optimizer().matrices->direction(binder, range_);
@@ -70,10 +69,13 @@ class MatrixUpdateOp final : public NamedOp<MatrixUpdateOp> {
     return out.str();
   }
   Cost CostOf(const Program& program, const Instance&) const override {
-    double elements = 0;
-    for (const MatrixPiece& piece : matrix_.pieces) elements += double(piece.range.flat.elements);
-    return {.flops = rule().flops(matrix_.shape),
-            .bytes = elements * 2 * double(SizeOf(program.precision.master))};
+    Cost cost{.flops = rule().flops(matrix_.shape)};
+    for (const MatrixPiece& piece : matrix_.pieces) {
+      const Cost of_piece = StateCost(program, piece.range.shard, {{FlatBuffer::kMaster}});
+      cost.bytes += of_piece.bytes;
+      cost.host_bytes += of_piece.host_bytes;
+    }
+    return cost;
   }
   std::vector<Communication> CommunicationOf(const Program& program,
                                              const Instance& instance) const override {

@@ -34,9 +34,12 @@ class RangeUpdateOp final : public Op {
   Cost CostOf(const Program& program, const Instance&) const override {
     const Precision& p = program.precision;
     const bool copies = range_.writes_compute && !p.split_masters;
-    const size_t bytes = 2 * SizeOf(p.master) + 2 * optimizer().states.size() * SizeOf(p.moment) +
-                         SizeOf(p.gradient) + (copies ? SizeOf(p.weight) : 0);
-    return {.bytes = double(range_.flat.elements) * double(bytes)};
+    std::vector<FlatBuffer> buffers = optimizer().states;
+    buffers.push_back(FlatBuffer::kMaster);
+    Cost cost = StateCost(program, range_.shard, buffers);
+    cost.bytes +=
+        double(range_.flat.elements) * double(SizeOf(p.gradient) + (copies ? SizeOf(p.weight) : 0));
+    return cost;
   }
   Call Bind(const Binder& binder, const Instance&) const override {
     return optimizer().bind(binder, range_);
@@ -118,6 +121,28 @@ void Append(std::vector<UpdateRange>& ranges, const UpdateRange& next) {
     }
   }
   ranges.push_back(next);
+}
+
+Cost StateCost(const Program& program, const FlatRange& shard,
+               std::span<const FlatBuffer> buffers) {
+  Cost cost;
+  const auto add = [&](FlatBuffer buffer, size_t bytes) {
+    const double of_range = double(shard.elements) * double(bytes);
+    if (program.InHostMemory(buffer, shard)) {
+      cost.host_bytes += of_range;
+    } else {
+      cost.bytes += 2 * of_range;
+    }
+  };
+  for (const FlatBuffer buffer : buffers) {
+    if (buffer == FlatBuffer::kMaster && program.place(FlatBuffer::kRemainder).Find(shard)) {
+      add(FlatBuffer::kRemainder, SizeOf(program.dtype(FlatBuffer::kRemainder)));
+      add(FlatBuffer::kCompute, SizeOf(program.precision.weight));
+    } else {
+      add(buffer, SizeOf(program.dtype(buffer)));
+    }
+  }
+  return cost;
 }
 
 std::shared_ptr<const Op> UpdateOp(const UpdateRange& range) {

@@ -120,6 +120,11 @@ struct UpdateRange {
 // Appends a range, or joins it to the last one if the two are adjacent, alike and of no box.
 void Append(std::vector<UpdateRange>& ranges, const UpdateRange& next);
 
+// The traffic of a kernel that reads and writes these buffers of the optimizer's state, for the
+// elements of a range that counts as in kMaster. With split masters, kMaster stands for both halves
+// of a master.
+Cost StateCost(const Program& program, const FlatRange& shard, std::span<const FlatBuffer> buffers);
+
 // Returns the op that updates the range.
 std::shared_ptr<const Op> UpdateOp(const UpdateRange& range);
 

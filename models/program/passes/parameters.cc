@@ -232,7 +232,7 @@ void LayOutParameters(Program& program, const LayoutOptions& options) {
   LayOutFrozen(program, keys.size(), [&](size_t i) { return key_of(storages[i]); });
   program.flat_elements = offset;
   program.shard_elements = shard_offset;
-  PlaceBuffers(program, *options.optimizer);
+  PlaceBuffers(program, *options.optimizer, options.offload);
 }
 
 void RecordInitialization(Recorder& recorder) {

@@ -65,6 +65,7 @@ struct LayoutOptions {
   size_t bucket_bytes = kBucketBytes;
   Zero zero = Zero::kNone;
   const Optimizer* optimizer = Optimizers().front();  // Declares the state of a training program.
+  bool offload = false;                               // As in PlaceBuffers.
 };
 // Places the storages in the flat buffers, and divides them into buckets and the buckets into
 // shards.
@@ -97,7 +98,12 @@ struct UpdateRun {
 std::vector<UpdateRun> UpdateRuns(const Program& program, const Optimizer& optimizer);
 
 // The last part of LayOutParameters: sets Program::places from the buckets.
-void PlaceBuffers(Program& program, const Optimizer& optimizer);
+//
+// With `offload`, what only the optimizer needs lies in the memory of the device's host: moments,
+// remainders, and the masters of which forward and backward read a copy. So every rounded parameter
+// has a compute copy, also where the master has the same format. Unrounded masters stay on the
+// device, because forward reads them. No collective uses a buffer of the host.
+void PlaceBuffers(Program& program, const Optimizer& optimizer, bool offload);
 
 // Records the lists init and prepare: initial parameters, zero state of the optimizer and compute
 // copies of the parameters that this rank owns.

@@ -79,9 +79,32 @@ void PlaceStates(Program& program, const Optimizer& optimizer) {
   }
 }
 
+// Places the masters that are whole. Those of copied buckets come first, and lie in the host's
+// memory.
+void PlaceOffloadedMasters(Program& program, bool split) {
+  FlatMap& map = program.places[size_t(FlatBuffer::kMaster)];
+  int64_t on_host = 0;
+  for (const Bucket& bucket : program.buckets) {
+    if (bucket.copied && !split) on_host += bucket.shard.elements;
+  }
+  int64_t host = 0, device = on_host;
+  for (const Bucket& bucket : program.buckets) {
+    if (bucket.copied && split) continue;  // The bucket has remainders.
+    int64_t& next = bucket.copied ? host : device;
+    map.Place(bucket.shard, next);
+    next += bucket.shard.elements;
+  }
+  program.host_elements[size_t(FlatBuffer::kMaster)] = on_host;
+}
+
+// All of a buffer lies in the host's memory.
+void Offload(Program& program, FlatBuffer buffer) {
+  program.host_elements[size_t(buffer)] = program.place(buffer).elements();
+}
+
 }  // namespace
 
-void PlaceBuffers(Program& program, const Optimizer& optimizer) {
+void PlaceBuffers(Program& program, const Optimizer& optimizer, bool offload) {
   PlaceFrozen(program);
   const auto append = [&](FlatBuffer buffer, const FlatRange& range) {
     program.places[size_t(buffer)].Append(range);
@@ -91,14 +114,21 @@ void PlaceBuffers(Program& program, const Optimizer& optimizer) {
   if (program.shard_elements == 0) return;  // All parameters of this rank are frozen.
   const bool split = program.precision.split_masters;
   CHECK(program.training || !split) << "masters are split where they are updated";
-  if (!split) append(FlatBuffer::kMaster, {.elements = program.shard_elements});
+  CHECK(program.training || !offload) << "state is offloaded where there is an optimizer";
+  if (!split && !offload) append(FlatBuffer::kMaster, {.elements = program.shard_elements});
   if (program.training) PlaceStates(program, optimizer);
   for (Bucket& bucket : program.buckets) {
     const FlatRange& kept = bucket.windowed ? bucket.own : bucket.flat;
-    bucket.copied = !bucket.unrounded && (converted || (!whole && !bucket.windowed));
+    bucket.copied = !bucket.unrounded && (converted || offload || (!whole && !bucket.windowed));
     if (bucket.copied) append(FlatBuffer::kCompute, kept);
-    if (split) append(bucket.copied ? FlatBuffer::kRemainder : FlatBuffer::kMaster, bucket.shard);
+    if (split && bucket.copied) append(FlatBuffer::kRemainder, bucket.shard);
+    if (split && !bucket.copied && !offload) append(FlatBuffer::kMaster, bucket.shard);
     if (program.training) append(FlatBuffer::kGradient, kept);
+  }
+  if (offload) {
+    PlaceOffloadedMasters(program, split);
+    Offload(program, FlatBuffer::kRemainder);
+    for (const FlatBuffer state : kStateBuffers) Offload(program, state);
   }
   if (program.training && program.precision.reduced != program.precision.gradient) {
     for (const Bucket& bucket : program.buckets) {  // They take turns in the same memory.

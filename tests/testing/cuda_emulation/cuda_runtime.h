@@ -90,6 +90,8 @@ bool MayHaveShared(const void* kernel, size_t bytes);
 int SharedLimitsSet();
 // Whether cudaMalloc gave these bytes.
 bool IsOnDevice(const void* data, size_t bytes);
+// Whether cudaHostAlloc gave them.
+bool IsMapped(const void* data, size_t bytes);
 
 template <typename T>
 T Shuffle(unsigned mask, T mine, int lane) {
@@ -185,7 +187,13 @@ inline float fdividef(float a, float b) { return a / b; }
 using cudaEvent_t = struct CudaEmulationEvent*;
 using cudaGraph_t = struct CudaEmulationGraph*;
 using cudaGraphExec_t = cudaGraph_t;
-enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+enum cudaMemcpyKind {
+  cudaMemcpyHostToDevice,
+  cudaMemcpyDeviceToHost,
+  cudaMemcpyDeviceToDevice,
+  cudaMemcpyDefault,  // By the addresses.
+};
+enum { cudaHostAllocMapped = 2 };
 enum { cudaStreamDefault, cudaStreamNonBlocking };
 enum { cudaEventDefault = 0, cudaEventDisableTiming = 2 };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
@@ -213,6 +221,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaFree(void* data);
 // Pinned: a copy from there reads it when the stream comes to the copy.
 cudaError_t cudaMallocHost(void** data, size_t bytes);
+// Mapped memory, which the host may not touch here (runtime.cc).
+cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned flags);
 cudaError_t cudaFreeHost(void* data);
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
@@ -240,10 +250,7 @@ inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flag
 inline cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   return *least = 0, *greatest = -5, cuda_emulation::Outcome();
 }
-inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
-  cuda_emulation::Enqueue(stream, [=] { std::memset(to, value, bytes); });
-  return cuda_emulation::Outcome();
-}
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream);
 inline cudaError_t cudaMemset(void* to, int value, size_t bytes) {
   return cudaMemsetAsync(to, value, bytes, nullptr);
 }

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <cstring>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -19,10 +20,12 @@ struct CudaEmulationGraph {
 namespace cuda_emulation {
 namespace {
 
-// Device memory, which the host must not touch: it is there only while the device works.
+// Device memory, and the memory of the host that cudaHostAlloc maps for the device. The host must
+// not touch either: the memory is there only while the device works. CUDA would let the host read
+// mapped memory, but only the device's calls know when kernels have written it.
 class DeviceMemory {
  public:
-  void* Allocate(size_t bytes) {
+  void* Allocate(size_t bytes, bool on_host = false) {
     constexpr size_t kPage = 4096, kMost = size_t{1} << 40;
     if (bytes >= kMost) return nullptr;
     const size_t whole = (bytes + kPage) / kPage * kPage;
@@ -30,7 +33,7 @@ class DeviceMemory {
     void* const data = ::mmap(nullptr, whole, users_ > 0 ? kOpen : PROT_NONE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (data == MAP_FAILED) return nullptr;
-    areas_[data] = {.bytes = whole};
+    areas_[data] = {.bytes = whole, .on_host = on_host};
     return data;
   }
   // A device's cudaFree waits for what was given before. Here, where all ranks share one device,
@@ -39,7 +42,7 @@ class DeviceMemory {
     const std::lock_guard lock(mutex_);
     const auto found = areas_.find(data);
     CHECK(found != areas_.end() && !found->second.freed)
-        << "cudaFree of what cudaMalloc did not give";
+        << "free of what cudaMalloc or cudaHostAlloc did not give";
     found->second.freed = true;
     if (!idle) return;
     std::erase_if(areas_, [](const auto& area) {
@@ -50,7 +53,7 @@ class DeviceMemory {
   size_t allocated() {
     const std::lock_guard lock(mutex_);
     size_t bytes = 0;
-    for (const auto& [data, area] : areas_) bytes += area.freed ? 0 : area.bytes;
+    for (const auto& [data, area] : areas_) bytes += area.freed || area.on_host ? 0 : area.bytes;
     return bytes;
   }
   void Open() {
@@ -61,13 +64,14 @@ class DeviceMemory {
     const std::lock_guard lock(mutex_);
     if (--users_ == 0) Protect(PROT_NONE);
   }
-  bool Has(const void* data, size_t bytes) {
+  bool Has(const void* data, size_t bytes, bool on_host) {
     const std::lock_guard lock(mutex_);
     const auto after = areas_.upper_bound(const_cast<void*>(data));
     if (after == areas_.begin()) return false;
     const auto& [begin, area] = *std::prev(after);
     const size_t offset = size_t(static_cast<const char*>(data) - static_cast<char*>(begin));
-    return !area.freed && offset <= area.bytes && bytes <= area.bytes - offset;
+    return !area.freed && area.on_host == on_host && offset <= area.bytes &&
+           bytes <= area.bytes - offset;
   }
 
  private:
@@ -85,6 +89,7 @@ class DeviceMemory {
 
   struct Area {
     size_t bytes = 0;
+    bool on_host = false;
     bool freed = false;
   };
 
@@ -184,7 +189,12 @@ int& MyDevice() {
 
 void OpenMemory() { TheDeviceMemory().Open(); }
 void CloseMemory() { TheDeviceMemory().Close(); }
-bool IsOnDevice(const void* data, size_t bytes) { return TheDeviceMemory().Has(data, bytes); }
+bool IsOnDevice(const void* data, size_t bytes) {
+  return TheDeviceMemory().Has(data, bytes, /*on_host=*/false);
+}
+bool IsMapped(const void* data, size_t bytes) {
+  return TheDeviceMemory().Has(data, bytes, /*on_host=*/true);
+}
 void LimitShared(const void* kernel, size_t bytes) { TheSharedLimits().Set(kernel, bytes); }
 bool MayHaveShared(const void* kernel, size_t bytes) {
   return TheSharedLimits().Allow(kernel, bytes);
@@ -292,7 +302,16 @@ cudaError_t cudaMallocHost(void** data, size_t bytes) {
   return Outcome();
 }
 
+cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned flags) {
+  CheckNoCapture("an allocation");
+  if (Outcome() != cudaSuccess) return Outcome();
+  CHECK(flags == cudaHostAllocMapped) << "cudaHostAlloc with flags " << flags;
+  *data = cuda_emulation::TheDeviceMemory().Allocate(bytes, /*on_host=*/true);
+  return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+}
+
 cudaError_t cudaFreeHost(void* data) {
+  if (cuda_emulation::IsMapped(data, 0)) return cudaFree(data);
   cuda_emulation::ThePinnedMemory().Free(data);
   return Outcome();
 }
@@ -323,14 +342,35 @@ void CopyRows(void* to, size_t to_pitch, const void* from, size_t from_pitch, si
   }
 }
 
+bool IsTheDevices(const void* data) {
+  return cuda_emulation::IsOnDevice(data, 0) || cuda_emulation::IsMapped(data, 0);
+}
+
+// CUDA does not say what it does if the kind of a copy is not that of the addresses.
+void CheckKind(const void* to, const void* from, cudaMemcpyKind kind) {
+  using cuda_emulation::IsOnDevice;
+  const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+  const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+  CHECK(!to_device || IsOnDevice(to, 1)) << "a copy to memory that is not the device's";
+  CHECK(!from_device || IsOnDevice(from, 1)) << "a copy from memory that is not the device's";
+}
+
 }  // namespace
+
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+  CHECK(bytes == 0 || IsTheDevices(to)) << "cudaMemset of memory that the device does not have";
+  cuda_emulation::Enqueue(stream, [=] { std::memset(to, value, bytes); });
+  return Outcome();
+}
 
 // Pageable memory of the host is read before the call returns, or written.
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
                               size_t width, size_t height, cudaMemcpyKind kind,
                               cudaStream_t stream) {
-  if (kind != cudaMemcpyDeviceToDevice) CheckNoCapture("a copy of the host's");
-  if (kind == cudaMemcpyHostToDevice && !cuda_emulation::ThePinnedMemory().Has(from)) {
+  if (width * height == 0) return Outcome();
+  CheckKind(to, from, kind);
+  if (!IsTheDevices(to) || !IsTheDevices(from)) CheckNoCapture("a copy of the host's");
+  if (!IsTheDevices(from) && !cuda_emulation::ThePinnedMemory().Has(from)) {
     std::vector<std::byte> data(width * height);
     CopyRows(data.data(), width, from, from_pitch, width, height);
     cuda_emulation::Enqueue(stream, [=, data = std::move(data)] {
@@ -339,5 +379,6 @@ cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_
     return Outcome();
   }
   cuda_emulation::Enqueue(stream, [=] { CopyRows(to, to_pitch, from, from_pitch, width, height); });
-  return kind == cudaMemcpyDeviceToHost ? cudaStreamSynchronize(stream) : Outcome();
+  if (cuda_emulation::IsOnDevice(to, 1) || cuda_emulation::Captured() != nullptr) return Outcome();
+  return cudaStreamSynchronize(stream);
 }

@@ -68,6 +68,7 @@ TEST(ContinuedRun, HasNoChangeOfWhatDoesNotConcernTraining) {
                 job.parallelism.pipeline = 2;
                 job.parallelism.zero = Zero::kNone;
                 job.recompute.blocks = 1;
+                job.optimizer.offload = true;
                 job.checkpoint->directory = "moved";
                 job.checkpoint->every_steps = 3;
                 job.labels["a"] = "b";

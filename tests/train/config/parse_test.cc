@@ -39,6 +39,7 @@ optimizer:
   adamw: {learning_rate: 3e-4, weight_decay: 0.2}
   schedule: {cosine: {warmup_steps: 20}}
   clip_norm: 0.5
+  offload: true
 steps: 200
 validation: {every_steps: 50, batches: 4}
 checkpoint: {directory: runs/llama-tiny, every_steps: 50, keep: 3}
@@ -68,7 +69,7 @@ constexpr char kJson[] =
     R"("data":{"text":{"path":"corpus.txt","tokenizer":"TOKENIZER_BYTES",)"
     R"("validation_fraction":0.02}},)"
     R"("optimizer":{"adamw":{"learning_rate":0.0003,"weight_decay":0.2},)"
-    R"("schedule":{"cosine":{"warmup_steps":"20"}},"clip_norm":0.5},"steps":"200",)"
+    R"("schedule":{"cosine":{"warmup_steps":"20"}},"clip_norm":0.5,"offload":true},"steps":"200",)"
     R"("validation":{"every_steps":"50","batches":4},)"
     R"("checkpoint":{"directory":"runs/llama-tiny","every_steps":"50","keep":3},)"
     R"("profile":{"directory":"traces","start_step":"10","steps":2,"ranks":[0,3],)"
@@ -113,6 +114,7 @@ TEST_P(SameJob, LandsInEveryField) {
   EXPECT_EQ(job->optimizer.schedule.warmup_steps, 20);
   EXPECT_EQ(MinRatio(job->optimizer.schedule), 0.1);
   EXPECT_EQ(job->optimizer.clip_norm, 0.5);
+  EXPECT_TRUE(job->optimizer.offload);
   EXPECT_EQ(job->steps, 200);
   EXPECT_EQ(job->validation->every_steps, 50);
   EXPECT_EQ(job->validation->batches, 4);
@@ -424,6 +426,7 @@ rank:
   history_after: 43
   recorded_epoch: 2
   memory_bytes: 8000000000
+  host_memory_bytes: 9000000000
   peak_flops_by_dtype: {bf16: 1.1e11, f32: 6e10, fp8: 2.2e11}
   patience_seconds: 90
 )";
@@ -452,6 +455,7 @@ TEST(ParseTrainerConfig, LandsInEveryField) {
   EXPECT_EQ(rank.history_after, 43);
   EXPECT_EQ(rank.recorded_epoch, 2);
   EXPECT_EQ(rank.memory_bytes, 8'000'000'000);
+  EXPECT_EQ(rank.host_memory_bytes, 9'000'000'000);
   EXPECT_EQ(rank.peak_flops, 1.1e11);
   EXPECT_EQ(rank.patience_seconds, 90);
 }
@@ -460,7 +464,7 @@ TEST(ParseTrainerConfig, ReadsEveryFieldAsTheWorkerWritesIt) {
   const RankConfig rank = *ParseTrainerConfig(kTrainer)->rank;
   nlohmann::ordered_json config = {{"version", 1}, {"job", {{"name", "tiny"}}}};
   WriteFields(config["rank"], rank);
-  EXPECT_THAT(config["rank"], SizeIs(21));
+  EXPECT_THAT(config["rank"], SizeIs(22));
   const auto read = ParseTrainerConfig(config.dump());
   ASSERT_TRUE(read.ok()) << read.status();
   nlohmann::ordered_json again;
@@ -472,7 +476,7 @@ TEST(ParseTrainerConfig, RefusesNumbersThatNoRankHas) {
   for (const char* field :
        {"world: 0", "world: 4294967296", "rank: 2", "rank: -1", "threads: 0", "threads: 4097",
         "device: -1", "device: 4294967296", "epoch: -1", "recorded_step: -1", "memory_bytes: 0",
-        "peak_flops: 0", "patience_seconds: 0"}) {
+        "host_memory_bytes: 0", "peak_flops: 0", "patience_seconds: 0"}) {
     const std::string name = "rank." + std::string(field).substr(0, std::string(field).find(':'));
     const auto config = ParseTrainerConfig(
         absl::StrCat("{version: 1, job: {name: a}, rank: {job_id: j, ", field, "}}"));

@@ -96,6 +96,7 @@ optimizer:
   adamw: {learning_rate: 3.1e-4, beta1: 0.8, beta2: 0.99, epsilon: 1e-7, weight_decay: 0.2}
   schedule: {linear: {warmup_steps: 20, min_ratio: 0.05}}
   clip_norm: 0.5
+  offload: true
 steps: 200
 validation: {every_steps: 50, batches: 4}
 checkpoint: {directory: runs/a, every_steps: 50, keep: 3}
@@ -111,6 +112,7 @@ labels: {team: a, note: "ünï \"x\" \\"}
   const JobConfig read = Reread(ResolvedJobText(job));
   EXPECT_EQ(read.seed, 18446744073709551615u);
   EXPECT_TRUE(read.init_from_subset);
+  EXPECT_TRUE(read.optimizer.offload);
   EXPECT_EQ(read.labels, job.labels);
   EXPECT_EQ(read.profile->ranks, job.profile->ranks);
   EXPECT_EQ(read.parallelism.virtual_pipeline, 2);

@@ -106,6 +106,38 @@ TEST(CheckMemory, NamesCompactStateWhereTheJobCanHaveIt) {
   EXPECT_THAT(Refusal(Plan(9 * kGiB, kGiB), job, Dense()), Not(compact));
 }
 
+TEST(CheckMemory, NamesOffloadWhereTheJobCanHaveIt) {
+  const auto offload = HasSubstr("optimizer.offload true");
+  JobConfig job;
+  EXPECT_THAT(Refusal(Plan(9 * kGiB, kGiB), job, Dense()), offload);
+  EXPECT_THAT(Refusal(Plan(kGiB, 9 * kGiB), job, Dense()), Not(offload));
+  const DeviceMemory cpu{.bytes = 8 * kGiB};
+  EXPECT_THAT(std::string(CheckMemory(Plan(9 * kGiB, kGiB), cpu, job, Dense()).message()),
+              Not(offload));
+  job.optimizer.offload = true;
+  EXPECT_THAT(Refusal(Plan(9 * kGiB, kGiB), job, Dense()), Not(offload));
+  job.optimizer.offload = false;
+  job.adapter = AdapterConfig{.lora = LoraConfig{.base = LoraBase::kNf4}};
+  EXPECT_THAT(Refusal(Plan(9 * kGiB, kGiB), job, Dense()), Not(offload));
+}
+
+TEST(CheckHostMemory, SaysWhatWasWantedForWhatAndFound) {
+  MemoryPlan plan = Plan(kGiB, kGiB);
+  JobConfig job;
+  job.precision = PrecisionName::kBF16;
+  plan.host_bytes[0] = 5 * kGiB;
+  plan.host_bytes[1] = 4 * kGiB;
+  EXPECT_TRUE(CheckHostMemory(plan, 10 * kGiB, job).ok());
+  ++plan.host_bytes[1];
+  const absl::Status status = CheckHostMemory(plan, 10 * kGiB, job);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("memory of the host: wanted 9.00 GiB for the optimizer's state, which "
+                        "optimizer.offload keeps there, found 9.00 GiB for it, of the 10.0 GiB "
+                        "that are the rank's part of its machine; less is wanted with "
+                        "optimizer.adamw.state COMPACT, or more devices, or "));
+}
+
 TEST(CheckMemory, NamesNoFieldThatIsAtItsLimit) {
   const ModelConfig dense = Dense();
   JobConfig job;

@@ -57,6 +57,7 @@ struct RunOptions {
   bool resume = false;  // An earlier attempt has used the job's directory.
   std::function<std::vector<std::string>(int rank)> roots = nullptr;    // Null: paths lie anywhere.
   std::function<int64_t(int rank)> memory_bytes = nullptr;              // Of each device.
+  std::optional<int64_t> host_memory_bytes = {};                        // Of each rank.
   std::function<std::optional<double>(int rank)> peak_flops = nullptr;  // Likewise.
   std::function<bool(int rank, int64_t finished_steps)> stop = nullptr;
   std::function<void(int rank, const char* phase, int64_t step)> progress = nullptr;
@@ -133,6 +134,7 @@ inline std::vector<RankRun> RunJob(JobConfig job, const RunOptions& options = {}
     if (options.roots) mine.roots = options.roots(world.rank());
     if (options.peak_flops) mine.peak_flops = options.peak_flops(world.rank());
     if (options.memory_bytes) mine.memory_bytes = options.memory_bytes(world.rank());
+    mine.host_memory_bytes = options.host_memory_bytes;
     std::unique_ptr<CollectiveWorld> of_device;
     if (options.tensors) {
       of_device = CreateDeviceWorld(world, options.tensors(world.rank()));

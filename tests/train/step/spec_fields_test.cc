@@ -143,6 +143,7 @@ const Change kKeeps[] = {
     {"/checkpoint/keep_best", "1"},
     {"/recompute/blocks", "1"},
     {"/recompute/norms_and_activations", "true"},
+    {"/optimizer/offload", "true"},  // Of CPU ranks; cuda_offload_test has a GPU's.
 };
 
 // What is shown elsewhere, with the test.

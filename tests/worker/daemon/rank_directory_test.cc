@@ -134,6 +134,7 @@ TEST(RankConfigTest, HasTheJobAsItCameAndThePeakOfItsDtype) {
   EXPECT_EQ(config["rank"]["threads"], 3);
   EXPECT_EQ(config["rank"]["processors"], nlohmann::json({4, 5, 6}));
   EXPECT_EQ(config["rank"]["memory_bytes"], uint64_t{5} << 30);
+  EXPECT_FALSE(config["rank"].contains("host_memory_bytes"));  // The device is the host.
   EXPECT_EQ(config["rank"]["claimed"], true);
   EXPECT_EQ(config["rank"]["recorded_step"], 2);
   EXPECT_EQ(config["rank"]["history_after"], 3);
@@ -152,13 +153,15 @@ TEST(RankConfigTest, NamesTheGpuWithItsMemoryAndTheDataSheetsPeak) {
                          .memory_bytes = 150'000'000'000,
                          .threads = 4,
                          .peaks = {{"bf16", 989e12}, {"f32", 67e12}},
-                         .gpu = Gpu{.index = 6, .uuid = "GPU-8a56", .driver_version = "580"}};
+                         .gpu = Gpu{.index = 6, .uuid = "GPU-8a56", .driver_version = "580"},
+                         .host_memory_bytes = 250'000'000'000};
   const nlohmann::json rank =
       ConfigOn(device, order, RankDirectory(directory.path(), {"job", 4, 0}))["rank"];
   EXPECT_EQ(rank["device_kind"], "CUDA");
   EXPECT_EQ(rank["device"], 2);
   EXPECT_EQ(rank["device_uuid"], "GPU-8a56");
   EXPECT_EQ(rank["memory_bytes"], 150'000'000'000);
+  EXPECT_EQ(rank["host_memory_bytes"], 250'000'000'000);
   EXPECT_EQ(rank["peak_flops_by_dtype"], nlohmann::json({{"bf16", 989e12}, {"f32", 67e12}}));
 }
 

@@ -52,7 +52,8 @@ absl::Status RunCheckpointList(const Context& context) {
   ASSIGN_OR_RETURN(const std::vector<ListedCheckpoint> listed, ListCheckpoints(directory));
   std::string best;
   if (const auto loadable = LoadableCheckpoints(directory); loadable.ok()) {
-    const BestCheckpoints known = OrderByLoss(*loadable);
+    OpenedCheckpoints opened;
+    const BestCheckpoints known = OrderByLoss(*loadable, opened);
     if (!known.best_first.empty()) best = known.best_first.front().path;
   }
   if (listed.empty() && !Exists(absl::StrCat(directory, "/", kOwnerName))) {

@@ -179,6 +179,11 @@ FamilyCase DeepseekV3Case() {
                              {"yarn_original_max_seq", "6"}}},
       .emulated = Widths(8),
       .measured = Measured(),
+      .nf4 = {{"q_lora_rank", 64},
+              {"kv_lora_rank", 64},
+              {"qk_nope_head_dim", 32},
+              {"qk_rope_head_dim", 32},
+              {"v_head_dim", 32}},
   };
 }
 

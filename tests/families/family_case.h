@@ -86,6 +86,8 @@ struct FamilyCase {
   FieldChanges fields = {};
   GivenFields emulated = {};  // Own sizes for a run on the emulated GPU, which is slow.
   GivenFields measured = {};  // The same for a run of each op beside the CPU's.
+  // The same for a base in NF4: a tensor rank has whole blocks, where it has two heads.
+  GivenFields nf4 = {};
 };
 
 #define TRAINYARD_DECLARE_FAMILY_CASE(Name) FamilyCase Name##Case();

@@ -187,6 +187,7 @@ FamilyCase NemotronHCase() {
                    {"mamba_groups", 2},
                    {"mamba_state", 16},
                    {"moe_latent", 16}},
+      .nf4 = {{"mamba_head_dim", 32}, {"moe_latent", 64}},
   };
 }
 

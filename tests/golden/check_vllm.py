@@ -21,6 +21,10 @@ if not SERVES:
     os.environ["TRAINYARD_BIN"] = str(pathlib.Path(sys.argv[1]).resolve())
 os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_CPU_KVCACHE_SPACE="1", VLLM_CPU_OMP_THREADS_BIND="nobind",
                   VLLM_NO_USAGE_STATS="1", VLLM_MLA_DISABLE="1", HF_HUB_OFFLINE="1")  # Its attention of deepseek_v3 wants bf16 on a CPU.
+# vLLM's rotary kernel for CPUs takes queries of [tokens, heads, dim], as deepseek_v3 has them, for one head: it rotates only the first
+# `tokens` rows of [tokens * heads, dim], row r by position r. So vLLM computes rotations with its operators of torch, as without
+# `enforce_eager`.
+ROTARY = {"custom_ops": ["all", "-rotary_embedding"]}
 sys.path.append(str(HERE.parent / "clients"))
 
 import safetensors  # noqa: E402
@@ -97,7 +101,7 @@ def ids_of(question, answer=None):
 def ask(path, adapter):
     """The loss of each pair's answer, and the text that follows each question."""
     model = vllm.LLM(str(path), dtype="float32", max_model_len=32, max_num_seqs=4, enforce_eager=True, enable_prefix_caching=False,
-                     max_logprobs=-1, enable_lora=adapter is not None, max_lora_rank=16)
+                     max_logprobs=-1, enable_lora=adapter is not None, max_lora_rank=16, compilation_config=ROTARY)
     lora = vllm.lora.request.LoRARequest("adapter", 1, str(adapter)) if adapter else None
 
     def run(prompts, **options):

@@ -8,17 +8,17 @@
 
 namespace trainyard {
 
-BestCheckpoints OrderByLoss(const std::vector<ListedCheckpoint>& newest_first) {
+BestCheckpoints OrderByLoss(const std::vector<ListedCheckpoint>& newest_first,
+                            OpenedCheckpoints& opened) {
   BestCheckpoints best;
   std::vector<std::pair<double, ListedCheckpoint>> measured;
-  const auto use = [](const Checkpoint&) { return absl::OkStatus(); };
   for (const ListedCheckpoint& listed : newest_first) {
-    const auto checkpoint = ReadPastCache(listed.path, Roots(), use);
-    if (!checkpoint.ok()) {
-      best.unreadable.push_back({listed, checkpoint.status()});
+    const auto& facts = opened.Of(listed.path);
+    if (!facts.ok()) {
+      best.unreadable.push_back({listed, facts.status()});
       continue;
     }
-    const std::optional<ValidationResult>& validation = checkpoint->state().validation;
+    const std::optional<ValidationResult>& validation = facts->validation;
     if (!validation) continue;
     if (measured.empty()) best.measure = validation->measure;
     if (validation->measure == best.measure) measured.push_back({validation->loss, listed});
@@ -33,10 +33,10 @@ BestCheckpoints OrderByLoss(const std::vector<ListedCheckpoint>& newest_first) {
 }
 
 absl::StatusOr<bool> IsAmongBest(const std::string& directory, const ValidationResult& validation,
-                                 int64_t most) {
+                                 int64_t most, OpenedCheckpoints& opened) {
   if (most < 1 || !std::isfinite(validation.loss)) return false;
   ASSIGN_OR_RETURN(const std::vector<ListedCheckpoint> loadable, LoadableCheckpoints(directory));
-  const BestCheckpoints best = OrderByLoss(loadable);
+  const BestCheckpoints best = OrderByLoss(loadable, opened);
   if (best.measure != validation.measure) return true;
   // A checkpoint that is as good is not replaced.
   const auto as_good = std::upper_bound(best.losses.begin(), best.losses.end(), validation.loss);

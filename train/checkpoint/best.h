@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "train/checkpoint/load.h"
+#include "train/checkpoint/opened.h"
 
 namespace trainyard {
 
@@ -29,13 +30,14 @@ struct BestCheckpoints {
   std::vector<Unreadable> unreadable;  // Nobody knows their losses.
 };
 
-// Reads the manifests of `newest_first`, complete checkpoints of one lineage. What looks damaged is
-// looked at once more past the cache.
-BestCheckpoints OrderByLoss(const std::vector<ListedCheckpoint>& newest_first);
+// Compares `newest_first`, complete checkpoints of one lineage. Opens those that `opened` has not.
+BestCheckpoints OrderByLoss(const std::vector<ListedCheckpoint>& newest_first,
+                            OpenedCheckpoints& opened);
 
 // Whether a state with this loss, which is not saved yet, would be among the `most` best of the
-// directory's lineage. False for a loss that is not finite. Errors: those of LoadableCheckpoints.
+// directory's lineage. False for a loss that is not finite. Opens checkpoints that `opened` has
+// not. Errors: those of LoadableCheckpoints.
 absl::StatusOr<bool> IsAmongBest(const std::string& directory, const ValidationResult& validation,
-                                 int64_t most);
+                                 int64_t most, OpenedCheckpoints& opened);
 
 }  // namespace trainyard

@@ -36,7 +36,8 @@ absl::StatusOr<Checkpoint> OpenAndUse(const std::string& path, const Roots& root
 
 absl::StatusOr<std::vector<std::string>> FindBest(const std::string& directory) {
   ASSIGN_OR_RETURN(const std::vector<ListedCheckpoint> loadable, LoadableCheckpoints(directory));
-  const BestCheckpoints best = OrderByLoss(loadable);
+  OpenedCheckpoints opened;
+  const BestCheckpoints best = OrderByLoss(loadable, opened);
   std::vector<std::string> paths;
   std::string unread;
   for (const auto& [listed, why] : best.unreadable) {

@@ -24,11 +24,11 @@ namespace {
 // Returns the paths of the `most` best checkpoints of the lineage, and of those that may be among
 // them, because they could not be read.
 std::set<std::string> Best(std::vector<ListedCheckpoint> checkpoints, const Lineage& lineage,
-                           int64_t most) {
+                           int64_t most, OpenedCheckpoints& opened) {
   std::set<std::string> paths;
   if (most == 0) return paths;  // Then no manifest needs to be read.
   std::erase_if(checkpoints, [&](const ListedCheckpoint& c) { return !lineage.Holds(c); });
-  const BestCheckpoints best = OrderByLoss(checkpoints);
+  const BestCheckpoints best = OrderByLoss(checkpoints, opened);
   for (const ListedCheckpoint& listed : best.best_first) {
     if (int64_t(paths.size()) == most) break;
     paths.insert(listed.path);
@@ -42,12 +42,13 @@ std::set<std::string> Best(std::vector<ListedCheckpoint> checkpoints, const Line
 // Returns the checkpoints to remove, oldest first, so that after an interruption the newer ones are
 // still there.
 std::vector<std::string> Superfluous(const std::vector<ListedCheckpoint>& newest_first,
-                                     const Lineage& lineage, const Retention& retention) {
+                                     const Lineage& lineage, const Retention& retention,
+                                     OpenedCheckpoints& opened) {
   std::vector<std::string> paths;
-  const std::set<std::string> best = Best(newest_first, lineage, retention.keep_best);
+  const std::set<std::string> best = Best(newest_first, lineage, retention.keep_best, opened);
   int64_t kept = 0;
   for (const ListedCheckpoint& listed : newest_first) {
-    if (kept < retention.keep && lineage.Holds(listed) && Checkpoint::Open(listed.path).ok()) {
+    if (kept < retention.keep && lineage.Holds(listed) && opened.Of(listed.path).ok()) {
       ++kept;
       continue;
     }
@@ -64,7 +65,8 @@ std::vector<std::string> Superfluous(const std::vector<ListedCheckpoint>& newest
 // Returns the bases of earlier attempts that no checkpoint names.
 absl::StatusOr<std::vector<std::string>> UnnamedBases(const std::string& directory, int64_t epoch,
                                                       const std::vector<int64_t>& epochs,
-                                                      const std::vector<ListedCheckpoint>& listed) {
+                                                      const std::vector<ListedCheckpoint>& listed,
+                                                      const OpenedCheckpoints& opened) {
   std::set<std::string> bases;
   for (const int64_t earlier : epochs) {
     const std::string path = BasePath(directory, earlier);
@@ -73,7 +75,12 @@ absl::StatusOr<std::vector<std::string>> UnnamedBases(const std::string& directo
   if (bases.empty()) return std::vector<std::string>();
   for (const ListedCheckpoint& checkpoint : listed) {
     if (!checkpoint.complete) continue;
-    ASSIGN_OR_RETURN(const std::optional<std::string> named, BaseOf(checkpoint.path));
+    std::optional<std::string> named;
+    if (const auto* facts = opened.Find(checkpoint.path)) {
+      if (facts->base) named = BasePath(directory, facts->base->epoch);
+    } else {
+      ASSIGN_OR_RETURN(named, BaseOf(checkpoint.path));
+    }
     if (named) bases.erase(*named);
   }
   return std::vector<std::string>(bases.begin(), bases.end());
@@ -106,13 +113,14 @@ absl::Status RemoveCheckpoint(const std::string& path, Storage& storage) {
 }
 
 absl::Status ApplyRetention(const std::string& directory, const Retention& retention,
-                            Storage& storage, std::vector<ListedCheckpoint>* left) {
+                            Storage& storage, OpenedCheckpoints& opened,
+                            std::vector<ListedCheckpoint>* left) {
   CHECK(retention.keep >= 1) << retention.keep;
   ASSIGN_OR_RETURN(JobDirectory found, ListJobDirectory(directory));
   ASSIGN_OR_RETURN(const Lineage lineage, ReadLineage(directory, found));
   std::vector<ListedCheckpoint>& listed = found.checkpoints;
   absl::Status removed;
-  for (const std::string& path : Superfluous(listed, lineage, retention)) {
+  for (const std::string& path : Superfluous(listed, lineage, retention, opened)) {
     // Checked again each time: the successor may begin while this superseded attempt is still
     // removing.
     if (!CheckNewest(directory, retention.epoch).ok()) break;
@@ -121,7 +129,7 @@ absl::Status ApplyRetention(const std::string& directory, const Retention& reten
     if (!status.ok()) continue;
     std::erase_if(listed, [&](const ListedCheckpoint& c) { return c.path == path; });
   }
-  const auto bases = UnnamedBases(directory, retention.epoch, found.epochs, listed);
+  const auto bases = UnnamedBases(directory, retention.epoch, found.epochs, listed, opened);
   for (const std::string& path : bases.value_or(std::vector<std::string>())) {
     if (!removed.ok() || !CheckNewest(directory, retention.epoch).ok()) break;
     removed = RemoveCheckpoint(path, storage);
@@ -136,6 +144,12 @@ absl::Status ApplyRetention(const std::string& directory, const Retention& reten
   std::erase_if(listed, [&](const ListedCheckpoint& c) { return !lineage.Holds(c); });
   *left = std::move(listed);
   return removed;
+}
+
+absl::Status ApplyRetention(const std::string& directory, const Retention& retention,
+                            Storage& storage) {
+  OpenedCheckpoints opened;
+  return ApplyRetention(directory, retention, storage, opened, nullptr);
 }
 
 }  // namespace trainyard

@@ -22,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "train/checkpoint/load.h"
 #include "train/checkpoint/manifest.h"
+#include "train/checkpoint/opened.h"
 #include "train/checkpoint/paths.h"
 #include "train/checkpoint/storage.h"
 
@@ -108,13 +109,17 @@ absl::StatusOr<BaseReference> CommitBase(const std::string& directory, const Run
 // lineage or looks damaged: a bad read on one host must not delete a good copy. Never removes what
 // an attempt of `epoch` or later is writing. Removes nothing once a later epoch has begun, because
 // a superseded attempt must not delete what its successor loads. If OK is returned, `left` receives
-// the loadable checkpoints of the directory, newest first.
+// the loadable checkpoints of the directory, newest first; null: nobody asks. Opens checkpoints
+// that `opened` has not.
 struct Retention {
   int64_t keep = 2;
   int64_t epoch = 0;
   int64_t keep_best = 0;
 };
 absl::Status ApplyRetention(const std::string& directory, const Retention& retention,
-                            Storage& storage, std::vector<ListedCheckpoint>* left = nullptr);
+                            Storage& storage, OpenedCheckpoints& opened,
+                            std::vector<ListedCheckpoint>* left);
+absl::Status ApplyRetention(const std::string& directory, const Retention& retention,
+                            Storage& storage);
 
 }  // namespace trainyard

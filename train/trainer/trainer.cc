@@ -110,8 +110,9 @@ class RankTrainer final : public Trainer {
   Agreement Attempt(int attempt, const StepBatch& batch, const StepInput& input,
                     StepRecord& record);
   absl::Status Validate(StepRecord& record);
-  absl::StatusOr<std::optional<CheckpointRecord>> MakeCheckpoint(int64_t step, StepRecord& record);
-  absl::StatusOr<CheckpointRecord> Save(const StepRecord& last);
+  absl::StatusOr<std::optional<CheckpointRecord>> MakeCheckpoint(int64_t step, StepRecord& record,
+                                                                 OpenedCheckpoints& opened);
+  absl::StatusOr<CheckpointRecord> Save(const StepRecord& last, OpenedCheckpoints& opened);
   void NoteHistory(const StepRecord& record);
   absl::Status SaveHistory();
 
@@ -350,8 +351,9 @@ absl::StatusOr<TrainingResult> RankTrainer::RunSteps() {
                          .refused = starting_->refused(),
                          .earlier_starts = start_.earlier_starts};
     if (first_rank() && job_.checkpoint) {
-      start.loadable = ReportLoadable(checkpoint_directory_);
-      if (job_.checkpoint->keep_best > 0) start.best = ReportBest(checkpoint_directory_);
+      OpenedCheckpoints opened;
+      start.loadable = ReportLoadable(checkpoint_directory_, opened);
+      if (job_.checkpoint->keep_best > 0) start.best = ReportBest(checkpoint_directory_, opened);
     }
     callbacks_.ready(start);
   }
@@ -374,8 +376,10 @@ absl::StatusOr<TrainingResult> RankTrainer::RunSteps() {
       }
       if (ValidationDue(step)) RETURN_IF_ERROR(Validate(record));
       NoteHistory(record);
-      if (CheckpointDue(step) || IsWorthKeeping(record, job_, checkpoint_directory_, *everyone_)) {
-        ASSIGN_OR_RETURN(saved, MakeCheckpoint(step, record));
+      OpenedCheckpoints opened;
+      if (CheckpointDue(step) ||
+          IsWorthKeeping(record, job_, checkpoint_directory_, opened, *everyone_)) {
+        ASSIGN_OR_RETURN(saved, MakeCheckpoint(step, record, opened));
       }
     }
     record.collectives = meter_.Take();
@@ -487,15 +491,15 @@ void RankTrainer::NoteHistory(const StepRecord& record) {
 // Makes a checkpoint. All ranks wait for the commit. So the wait counts as a checkpoint's and not
 // as communication of the next step, and if the last checkpoint fails, all ranks fail. On rank 0
 // returns the record to report.
-absl::StatusOr<std::optional<CheckpointRecord>> RankTrainer::MakeCheckpoint(int64_t step,
-                                                                            StepRecord& record) {
+absl::StatusOr<std::optional<CheckpointRecord>> RankTrainer::MakeCheckpoint(
+    int64_t step, StepRecord& record, OpenedCheckpoints& opened) {
   step_clock_.Pause();
   Advance("checkpoint", step);
   RETURN_IF_ERROR(state_check_->Compare(step, /*look_at_memory=*/true));
   RETURN_IF_ERROR(AgreeOnStatus(*everyone_, first_rank()
                                                 ? CheckNewest(checkpoint_directory_, rank_.epoch)
                                                 : absl::OkStatus()));
-  const absl::StatusOr<CheckpointRecord> saved = Save(record);
+  const absl::StatusOr<CheckpointRecord> saved = Save(record, opened);
   // The first rank has more to do. The others wait here, or their next step would include the wait.
   RETURN_IF_ERROR(AgreeOnStatus(*everyone_, absl::OkStatus()));
   record.phases.checkpoint = step_clock_.Resume();
@@ -510,7 +514,8 @@ absl::StatusOr<std::optional<CheckpointRecord>> RankTrainer::MakeCheckpoint(int6
   return StorageFull(job_.checkpoint->directory, saved.status());
 }
 
-absl::StatusOr<CheckpointRecord> RankTrainer::Save(const StepRecord& last) {
+absl::StatusOr<CheckpointRecord> RankTrainer::Save(const StepRecord& last,
+                                                   OpenedCheckpoints& opened) {
   const auto begin = std::chrono::steady_clock::now();
   RunState state{.job_id = rank_.job_id,
                  .epoch = rank_.epoch,
@@ -546,7 +551,7 @@ absl::StatusOr<CheckpointRecord> RankTrainer::Save(const StepRecord& last) {
                     {.keep = job_.checkpoint->keep,
                      .epoch = rank_.epoch,
                      .keep_best = job_.checkpoint->keep_best},
-                    record);
+                    opened, record);
   }
   return record;
 }

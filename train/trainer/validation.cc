@@ -92,12 +92,12 @@ std::optional<ValidationResult> ValidationOf(const StepRecord& record, const Job
 }
 
 bool IsWorthKeeping(const StepRecord& record, const JobConfig& job, const std::string& directory,
-                    Collective& everyone) {
+                    OpenedCheckpoints& opened, Collective& everyone) {
   if (!job.checkpoint || job.checkpoint->keep_best == 0 || !record.validation_loss) return false;
   int64_t among = 0;
   if (const auto validation = ValidationOf(record, job); validation && everyone.rank() == 0) {
     // The save reports the error of a directory that cannot be read.
-    among = IsAmongBest(directory, *validation, job.checkpoint->keep_best).value_or(true);
+    among = IsAmongBest(directory, *validation, job.checkpoint->keep_best, opened).value_or(true);
   }
   everyone.AllReduceMax(Tensor{{&among, DType::kI64, Shape{1}}});
   return among != 0;

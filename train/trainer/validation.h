@@ -14,6 +14,7 @@
 #include "models/arch/config.h"
 #include "train/chat/prompts.h"
 #include "train/checkpoint/manifest.h"
+#include "train/checkpoint/opened.h"
 #include "train/config/job_config.h"
 #include "train/data/batch_reader.h"
 #include "train/step/job_data.h"
@@ -33,9 +34,9 @@ std::optional<ValidationResult> ValidationOf(const StepRecord& record, const Job
 
 // Whether the job has to save the state of this step, because its validation loss is among the
 // checkpoint.keep_best lowest of the run. All ranks of a job call this together for the same steps,
-// and get the same answer; rank 0 reads `directory`.
+// and get the same answer; rank 0 reads `directory`, and opens checkpoints that `opened` has not.
 bool IsWorthKeeping(const StepRecord& record, const JobConfig& job, const std::string& directory,
-                    Collective& everyone);
+                    OpenedCheckpoints& opened, Collective& everyone);
 
 // Not thread-safe.
 class JobValidation {

@@ -41,24 +41,6 @@ size_t CountGpuFiles(const std::string& directory) {
   return count;
 }
 
-// Returns the GPU of each rank.
-absl::StatusOr<std::vector<std::string>> GpusOf(const MachineRanks& ranks) {
-  const auto too_few = [&](size_t gpus, absl::string_view where) {
-    return absl::InvalidArgumentError(absl::StrCat("tensor: wanted at most ", gpus,
-                                                   " ranks, one for each GPU of ", where,
-                                                   ", found ", ranks.size));
-  };
-  std::vector<std::string> gpus;
-  if (ranks.gpus) gpus = absl::StrSplit(*ranks.gpus, ',', absl::SkipWhitespace());
-  for (int i = 0; !ranks.gpus && i < ranks.size; ++i) gpus.push_back(absl::StrCat(i));
-  if (gpus.size() < size_t(ranks.size)) return too_few(gpus.size(), kVisible);
-  // Ranks share a GPU that is named several times.
-  const std::set<std::string> distinct(gpus.begin(), gpus.begin() + ranks.size);
-  const size_t here = CountGpuFiles(ranks.device_files);
-  if (here > 0 && here < distinct.size()) return too_few(here, "this machine");
-  return gpus;
-}
-
 absl::StatusOr<MachineRank> Meet(int number, const MachineRanks& ranks, RankDevice device,
                                  const std::string& gpu, std::unique_ptr<Rendezvous> rendezvous) {
   RankConfig config;
@@ -80,6 +62,22 @@ absl::StatusOr<MachineRank> Meet(int number, const MachineRanks& ranks, RankDevi
 }
 
 }  // namespace
+
+absl::StatusOr<std::vector<std::string>> GpusOf(const MachineRanks& ranks) {
+  const auto too_few = [&](size_t gpus, absl::string_view where) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor: wanted at most ", gpus,
+                                                   " ranks, one for each GPU of ", where,
+                                                   ", found ", ranks.size));
+  };
+  std::vector<std::string> gpus;
+  if (ranks.gpus) gpus = absl::StrSplit(*ranks.gpus, ',', absl::SkipWhitespace());
+  for (int i = 0; !ranks.gpus && i < ranks.size; ++i) gpus.push_back(absl::StrCat(i));
+  if (gpus.size() < size_t(ranks.size)) return too_few(gpus.size(), kVisible);
+  const std::set<std::string> distinct(gpus.begin(), gpus.begin() + ranks.size);
+  const size_t here = CountGpuFiles(ranks.device_files);
+  if (here > 0 && here < distinct.size()) return too_few(here, "this machine");
+  return gpus;
+}
 
 absl::StatusOr<MachineRank> LeadRanks(const MachineRanks& ranks,
                                       std::unique_ptr<FollowerProcesses>& followers) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -35,10 +36,14 @@ struct MachineRank {
   std::unique_ptr<TensorGang> gang;
 };
 
+// Returns the GPU of each rank, as CUDA_VISIBLE_DEVICES names it. Ranks share a GPU that is named
+// several times. INVALID_ARGUMENT: there are fewer GPUs than ranks, as far as the driver's files
+// show.
+absl::StatusOr<std::vector<std::string>> GpusOf(const MachineRanks& ranks);
+
 // Starts the other ranks as `followers`, and meets them. Must be called on the main thread. Errors:
-// those of DeviceNamed, FollowerProcesses::Start and Meet. INVALID_ARGUMENT: there are fewer GPUs
-// than ranks, as far as the driver's files show. UNAVAILABLE: a rank has ended; the message says
-// how. May throw DeviceError; followers->Ended() then says which rank was lost.
+// those of GpusOf, DeviceNamed, FollowerProcesses::Start and Meet. UNAVAILABLE: a rank has ended;
+// the message says how. May throw DeviceError; followers->Ended() then says which rank was lost.
 absl::StatusOr<MachineRank> LeadRanks(const MachineRanks& ranks,
                                       std::unique_ptr<FollowerProcesses>& followers);
 

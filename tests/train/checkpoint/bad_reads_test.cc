@@ -263,7 +263,8 @@ TEST(BadReads, WhatAHostLeftAsideStaysUntilEnoughNewerOnesAreGood) {
     ASSERT_TRUE(Save(directory, 2, step).ok());
     std::vector<ListedCheckpoint> left;
     const Retention retention{.keep = 2, .epoch = 2};
-    ASSERT_TRUE(ApplyRetention(directory, retention, LocalStorage(), &left).ok());
+    OpenedCheckpoints opened;
+    ASSERT_TRUE(ApplyRetention(directory, retention, LocalStorage(), opened, &left).ok());
     EXPECT_EQ(PathsOfComplete(left), PathsOfComplete(LoadableCheckpoints(directory).value()));
   };
   save(25);

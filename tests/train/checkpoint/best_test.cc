@@ -36,7 +36,8 @@ std::vector<std::string> AttemptsAndSteps(const std::vector<ListedCheckpoint>& l
 }
 
 std::vector<std::string> BestFirst(const std::string& directory) {
-  return AttemptsAndSteps(OrderByLoss(LoadableCheckpoints(directory).value()).best_first);
+  OpenedCheckpoints opened;
+  return AttemptsAndSteps(OrderByLoss(LoadableCheckpoints(directory).value(), opened).best_first);
 }
 
 class Best : public ::testing::Test {
@@ -45,6 +46,10 @@ class Best : public ::testing::Test {
   void Retain(int64_t keep, int64_t keep_best, int64_t epoch = 1) {
     const Retention retention = {.keep = keep, .epoch = epoch, .keep_best = keep_best};
     ASSERT_TRUE(ApplyRetention(directory_, retention, LocalStorage()).ok());
+  }
+  bool AmongBest(const ValidationResult& validation, int64_t most) const {
+    OpenedCheckpoints opened;
+    return IsAmongBest(directory_, validation, most, opened).value();
   }
   std::vector<std::string> Left() const {
     return AttemptsAndSteps(ListCheckpoints(directory_).value());
@@ -70,7 +75,7 @@ TEST_F(Best, LossThatIsNoNumberIsRefused) {
     const absl::Status refused =
         SaveCheckpoint(directory_, state, Sources(tensors), LocalStorage()).status();
     EXPECT_THAT(std::string(refused.message()), HasSubstr("wanted a finite loss"));
-    EXPECT_FALSE(IsAmongBest(directory_, *state.validation, 1).value());
+    EXPECT_FALSE(AmongBest(*state.validation, 1));
   }
 }
 
@@ -90,20 +95,20 @@ TEST_F(Best, LossesOfAnotherMeasureAreNotCompared) {
   SaveWith(directory_, 1, 30, 4, "now");
   SaveWith(directory_, 1, 40, std::nullopt);
   EXPECT_THAT(BestFirst(directory_), ElementsAre("1/20", "1/30"));
-  EXPECT_TRUE(IsAmongBest(directory_, {.loss = 9, .measure = "later"}, 1).value());
-  EXPECT_FALSE(IsAmongBest(directory_, {.loss = 9, .measure = "now"}, 1).value());
+  EXPECT_TRUE(AmongBest({.loss = 9, .measure = "later"}, 1));
+  EXPECT_FALSE(AmongBest({.loss = 9, .measure = "now"}, 1));
 }
 
 TEST_F(Best, StateIsWorthKeepingIfFewAreAsGood) {
-  EXPECT_TRUE(IsAmongBest(directory_, {.loss = 5, .measure = "m"}, 1).value());
+  EXPECT_TRUE(AmongBest({.loss = 5, .measure = "m"}, 1));
   SaveWith(directory_, 1, 10, 2);
   SaveWith(directory_, 1, 20, 4);
-  EXPECT_TRUE(IsAmongBest(directory_, {.loss = 1, .measure = "m"}, 1).value());
-  EXPECT_FALSE(IsAmongBest(directory_, {.loss = 2, .measure = "m"}, 1).value()) << "as good";
-  EXPECT_FALSE(IsAmongBest(directory_, {.loss = 3, .measure = "m"}, 1).value());
-  EXPECT_TRUE(IsAmongBest(directory_, {.loss = 3, .measure = "m"}, 2).value());
-  EXPECT_FALSE(IsAmongBest(directory_, {.loss = 5, .measure = "m"}, 2).value());
-  EXPECT_FALSE(IsAmongBest(directory_, {.loss = 1, .measure = "m"}, 0).value());
+  EXPECT_TRUE(AmongBest({.loss = 1, .measure = "m"}, 1));
+  EXPECT_FALSE(AmongBest({.loss = 2, .measure = "m"}, 1)) << "as good";
+  EXPECT_FALSE(AmongBest({.loss = 3, .measure = "m"}, 1));
+  EXPECT_TRUE(AmongBest({.loss = 3, .measure = "m"}, 2));
+  EXPECT_FALSE(AmongBest({.loss = 5, .measure = "m"}, 2));
+  EXPECT_FALSE(AmongBest({.loss = 1, .measure = "m"}, 0));
 }
 
 TEST_F(Best, StaysBesideTheNewest) {
@@ -149,7 +154,7 @@ TEST_F(Best, OneAheadOfWhereTheRunWentOnIsForgotten) {
   SaveWith(directory_, 1, 40, 1);
   Begin(directory_, 2, Continued{1, 20});
   EXPECT_THAT(BestFirst(directory_), ElementsAre("1/20", "1/10"));
-  EXPECT_TRUE(IsAmongBest(directory_, {.loss = 1.5, .measure = "m"}, 1).value());
+  EXPECT_TRUE(AmongBest({.loss = 1.5, .measure = "m"}, 1));
   SaveWith(directory_, 2, 30, 2.5);
   SaveWith(directory_, 2, 40, 2.6);
   Retain(1, 1, 2);

@@ -2,17 +2,21 @@
 // the best state that it has measured, also after a kill and after steps that were lost.
 
 #include <gmock/gmock.h>
+#include <sys/inotify.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <memory>
 
 #include "tests/train/step/run_job.h"
 #include "train/checkpoint/best.h"
 #include "train/checkpoint/lineage.h"
 #include "train/checkpoint/paths.h"
+#include "train/trainer/reported_checkpoints.h"
 #include "train/trainer/validation.h"
 
 namespace trainyard::testing {
@@ -83,6 +87,60 @@ TEST(KeepBest, KeepsTheBestStateThatWasMeasuredBesideTheNewest) {
       EXPECT_EQ(saved.best, (BestCheckpoint{1, uint64_t(best), losses.at(best)})) << saved.step;
     }
   }
+}
+
+// Counts how often the manifest of a checkpoint is opened. The kernel joins equal events, but each
+// opening of a checkpoint looks at the file of a rank after the manifest.
+class OpeningsOf {
+ public:
+  explicit OpeningsOf(const std::string& checkpoint) : events_(::inotify_init1(IN_NONBLOCK)) {
+    CHECK(::inotify_add_watch(events_, checkpoint.c_str(), IN_OPEN) >= 0) << checkpoint;
+  }
+  ~OpeningsOf() { ::close(events_); }
+  OpeningsOf(const OpeningsOf&) = delete;
+  OpeningsOf& operator=(const OpeningsOf&) = delete;
+
+  // Since the last call.
+  int Count() {
+    int count = 0;
+    alignas(inotify_event) char buffer[4096];
+    for (ssize_t bytes = 0; (bytes = ::read(events_, buffer, sizeof(buffer))) > 0;) {
+      for (ssize_t at = 0; at < bytes;) {
+        const auto* event = reinterpret_cast<const inotify_event*>(buffer + at);
+        count += event->len > 0 && event->name == std::string(kManifestName);
+        at += ssize_t(sizeof(inotify_event) + event->len);
+      }
+    }
+    return count;
+  }
+
+ private:
+  const int events_;
+};
+
+// Step 6 is among the best, so it is saved, others are removed, and the best one is reported. Step
+// 8 is saved as one of every_steps. Step 7 is only measured. Bug it must catch: each of those who
+// ask opens all checkpoints, whose manifests have megabytes in a large job.
+TEST(KeepBest, EachStepOpensACheckpointOnce) {
+  const JobConfig job = Job("opens_once");
+  std::unique_ptr<OpeningsOf> openings;
+  std::vector<int> counts;
+  const auto count = [&](int rank, int64_t step, int attempt, StepState& state) {
+    Unlearn(rank, step, attempt, state);
+    if (openings) counts.push_back(openings->Count());
+    if (step != kBest) return;
+    openings = std::make_unique<OpeningsOf>(CheckpointPath(job.checkpoint->directory, 1, 5));
+  };
+  const RankRun run = RunJob(job, {.before_attempt = count})[0];
+  ASSERT_TRUE(run.status.ok()) << run.status;
+  ASSERT_EQ(counts.size(), 6u);
+  EXPECT_EQ(std::vector<int>(counts.begin(), counts.begin() + 3), (std::vector<int>{1, 1, 1}));
+  // At the start of an attempt, too.
+  openings = std::make_unique<OpeningsOf>(CheckpointPath(job.checkpoint->directory, 1, 8));
+  OpenedCheckpoints opened;
+  EXPECT_EQ(ReportLoadable(job.checkpoint->directory, opened).size(), 3u);
+  EXPECT_TRUE(ReportBest(job.checkpoint->directory, opened));
+  EXPECT_EQ(openings->Count(), 1);
 }
 
 // The same job without the field: what stored jobs mean does not change.

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/train/step/layouts.h"
+#include "train/step/rank_engine.h"
 
 namespace trainyard::testing {
 namespace {
@@ -51,19 +52,31 @@ INSTANTIATE_TEST_SUITE_P(AdaptedExperts, FrozenLayoutsTest,
                          })),
                          NameOf);
 
-// All of up to four ranks for one family. The base's bytes are compared, too.
-INSTANTIATE_TEST_SUITE_P(Nf4, FrozenLayoutsTest, ::testing::ValuesIn([] {
-                           std::vector<LayoutCase> cases = Nf4Layouts("llama", 4, 1);
-                           const auto add = [&](const std::vector<LayoutCase>& more) {
-                             cases.insert(cases.end(), more.begin(), more.end());
-                           };
-                           add(Nf4Layouts("qwen3_moe", 8, 23));
-                           for (const char* family : {"gpt3", "qwen2", "mixtral", "gpt_oss"}) {
-                             add(Nf4Layouts(family, 8, 47));
-                           }
-                           return cases;
-                         }()),
-                         NameOf);
+// All of up to four ranks for one family.
+std::vector<LayoutCase> LayoutsInNf4() {
+  std::vector<LayoutCase> cases = Nf4Layouts("llama", 4, 1);
+  const auto add = [&](const std::vector<LayoutCase>& more) {
+    cases.insert(cases.end(), more.begin(), more.end());
+  };
+  add(Nf4Layouts("qwen3_moe", 8, 23));
+  for (const char* family : {"gpt3", "qwen2", "mixtral", "gpt_oss"}) {
+    add(Nf4Layouts(family, 8, 47));
+  }
+  for (const char* family : {"deepseek_v3", "nemotron_h"}) add(Nf4Layouts(family, 8, 97));
+  return cases;
+}
+
+// The base's bytes are compared, too.
+INSTANTIATE_TEST_SUITE_P(Nf4, FrozenLayoutsTest, ::testing::ValuesIn(LayoutsInNf4()), NameOf);
+
+// A weight whose blocks ranks would divide stays as numbers, and the program is refused later.
+TEST(Nf4LayoutCases, HaveWholeBlocks) {
+  for (const LayoutCase& c : LayoutsInNf4()) {
+    const auto plan = PlanRank(c.job, c.model, 0, DeviceKind::kCpu);
+    ASSERT_TRUE(plan.ok()) << c.name() << ": " << plan.status();
+    EXPECT_TRUE(plan->program.divided_blocks.empty()) << c.name();
+  }
+}
 
 }  // namespace
 }  // namespace trainyard::testing

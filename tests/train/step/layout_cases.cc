@@ -337,6 +337,7 @@ std::vector<LayoutCase> Nf4Layouts(const std::string& model, int64_t max_ranks, 
     decoder.hidden = 128;
     decoder.head_dim = 32;  // Two heads of each tensor rank are a block.
     if (decoder.ffn > 0) decoder.ffn = 192 * tensor;
+    for (const auto& [field, value] : CaseOf(model).nf4) SetField(c.model, field, value);
     if (decoder.moe) {
       decoder.moe->expert_ffn = 64;
       // Six steps at 0.01 amplify the rounding of the first one (1e-15) a million times.

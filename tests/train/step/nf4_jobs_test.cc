@@ -142,30 +142,6 @@ TEST_F(Nf4Jobs, ReadersGetTheNumbersThatTrainingUsed) {
   EXPECT_TRUE(merged.ok()) << merged.status();
 }
 
-TEST_F(Nf4Jobs, ARunGoesOnFromItsBaseAsItIs) {
-  const std::string base = Base();
-  JobConfig whole = Adapted("whole", base);
-  whole.steps = 4;
-  ASSERT_TRUE(RunJob(whole)[0].status.ok());
-  JobConfig stopped = Adapted("stopped", base);
-  stopped.steps = 4;
-  RunOptions options;
-  options.stop = [](int, int64_t finished) { return finished >= 2; };
-  ASSERT_TRUE(RunJob(stopped, options)[0].status.ok());
-  std::filesystem::remove_all(base);
-  const RankRun rest = RunJob(stopped, {.epoch = 2, .resume = true})[0];
-  ASSERT_TRUE(rest.status.ok()) << rest.status;
-  EXPECT_EQ(NewestDigest(stopped.checkpoint->directory), NewestDigest(whole.checkpoint->directory));
-
-  JobConfig next = Adapted("next", whole.checkpoint->directory);
-  next.parallelism.tensor = 2;
-  for (const RankRun& run : RunJob(next, {.ranks = 2})) ASSERT_TRUE(run.status.ok()) << run.status;
-  for (const auto& [name, shape] : kWeights) {
-    ExpectSame(PartsOf(Newest(next.checkpoint->directory), name, shape),
-               PartsOf(Newest(whole.checkpoint->directory), name, shape));
-  }
-}
-
 class Nf4ExpertsJobs : public Nf4Jobs {
  protected:
   Nf4ExpertsJobs() { mixture_ = true; }
@@ -213,6 +189,7 @@ TEST_F(Nf4ExpertsJobs, TheBaseIsThatOfItsNumbersInEveryLayout) {
   EXPECT_TRUE(merged.ok()) << merged.status();
 }
 
+// Layers and experts.
 TEST_F(Nf4ExpertsJobs, ARunGoesOnFromItsBaseAsItIs) {
   const std::string base = Base();
   JobConfig whole = AdaptedExperts("whole", base);
@@ -229,9 +206,11 @@ TEST_F(Nf4ExpertsJobs, ARunGoesOnFromItsBaseAsItIs) {
   EXPECT_EQ(NewestDigest(stopped.checkpoint->directory), NewestDigest(whole.checkpoint->directory));
 
   JobConfig next = AdaptedExperts("next", whole.checkpoint->directory);
-  next.parallelism.expert = 2;
-  for (const RankRun& run : RunJob(next, {.ranks = 2})) ASSERT_TRUE(run.status.ok()) << run.status;
-  for (const auto& [name, shape] : kExpertWeights) {
+  next.parallelism.tensor = next.parallelism.expert = 2;
+  for (const RankRun& run : RunJob(next, {.ranks = 4})) ASSERT_TRUE(run.status.ok()) << run.status;
+  std::map<std::string, Shape> weights = kExpertWeights;
+  weights[kQuery] = kWeights.at(kQuery);
+  for (const auto& [name, shape] : weights) {
     ExpectSame(PartsOf(Newest(next.checkpoint->directory), name, shape),
                PartsOf(Newest(whole.checkpoint->directory), name, shape));
   }

@@ -42,19 +42,10 @@ std::vector<Rerun> RerunLayouts() {
           {{.pipeline = 2, .schedule = FindSchedule("GPIPE")}, 1, {.blocks = 1}}};
 }
 
-// What divides in whole blocks of scales.
 LayoutCase RerunCase(const ScaledRecipe& recipe, const Rerun& divided) {
-  LayoutCase c = MakeLayoutCase("llama", divided.parallelism, divided.data);
-  DecoderConfig& decoder = AsDecoder(c.model);
-  decoder.hidden = 16;
-  decoder.heads = decoder.kv_heads = 4;
-  decoder.head_dim = 4;
-  decoder.ffn = 16;
-  decoder.vocab = 20;
-  decoder.max_seq = c.job.batch.sequence = 32;
-  c.precision = &recipe.precision;
+  LayoutCase c = ScaledCase(recipe, divided.parallelism, divided.data);
   c.job.recompute = divided.recompute;
-  return HeldUp(c);
+  return c;
 }
 
 LayoutCase RoundedEachTime(LayoutCase c) {

@@ -28,21 +28,6 @@ using ::testing::Key;
 // As for f64: the scales are found from the same numbers.
 constexpr double kTolerance = 1e-10;
 
-// What divides for four ranks of any axis, in whole blocks of scales: a rank's rows of the weights
-// of queries, keys and values, its columns, and its tokens.
-LayoutCase CaseOf(const ScaledRecipe& recipe, const ParallelismConfig& parallelism, int64_t data) {
-  LayoutCase c = MakeLayoutCase("llama", parallelism, data);
-  DecoderConfig& decoder = AsDecoder(c.model);
-  decoder.hidden = 16;
-  decoder.heads = decoder.kv_heads = 4;
-  decoder.head_dim = 4;
-  decoder.ffn = 16;
-  decoder.vocab = 20;
-  decoder.max_seq = c.job.batch.sequence = 32;
-  c.precision = &recipe.precision;
-  return HeldUp(c);
-}
-
 // One rank computes the micro-batches of all data ranks one after the other. So those whose scales
 // follow from the micro-batch have the same ones.
 TrainedSteps TrainOneAfterTheOther(LayoutCase c) {
@@ -74,7 +59,7 @@ class ScaledLayouts : public ::testing::TestWithParam<std::tuple<ScaledRecipe, D
 
 TEST_P(ScaledLayouts, EqualOneRank) {
   const auto& [recipe, divided] = GetParam();
-  const LayoutCase c = CaseOf(recipe, divided.parallelism, divided.data);
+  const LayoutCase c = ScaledCase(recipe, divided.parallelism, divided.data);
   const TrainedSteps steps = Train(c);
   const double difference = LargestDifference(steps, TrainOneAfterTheOther(c));
   RecordProperty("difference", ::testing::PrintToString(difference));
@@ -83,7 +68,8 @@ TEST_P(ScaledLayouts, EqualOneRank) {
 
 std::string NameOf(const ::testing::TestParamInfo<ScaledLayouts::ParamType>& info) {
   const auto& [recipe, divided] = info.param;
-  return absl::StrCat(recipe.name, "_", CaseOf(recipe, divided.parallelism, divided.data).name());
+  return absl::StrCat(recipe.name, "_",
+                      ScaledCase(recipe, divided.parallelism, divided.data).name());
 }
 INSTANTIATE_TEST_SUITE_P(Recipes, ScaledLayouts,
                          ::testing::Combine(::testing::ValuesIn(ScaledRecipes()),
@@ -93,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(Recipes, ScaledLayouts,
 class ScaledRecipeTest : public ::testing::TestWithParam<ScaledRecipe> {};
 
 TEST_P(ScaledRecipeTest, RoundsEveryProductOfLayersAndNothingElse) {
-  const LayoutCase c = CaseOf(GetParam(), {}, 1);
+  const LayoutCase c = ScaledCase(GetParam(), {}, 1);
   LayoutCase exact = c;
   exact.precision = nullptr;
   const TrainedSteps rounded = Train(c), wanted = Train(exact);
@@ -113,7 +99,7 @@ TEST_P(ScaledRecipeTest, RoundsEveryProductOfLayersAndNothingElse) {
 }
 
 TEST_P(ScaledRecipeTest, GivesTheSameBitsWhenActivationsAreComputedAgain) {
-  LayoutCase c = CaseOf(GetParam(), {.tensor = 2}, 1);
+  LayoutCase c = ScaledCase(GetParam(), {.tensor = 2}, 1);
   const TrainedSteps kept = Train(c);
   c.job.recompute = {.blocks = 2, .norms_and_activations = true};
   EXPECT_EQ(LargestDifference(Train(c), kept), 0);
@@ -123,7 +109,7 @@ INSTANTIATE_TEST_SUITE_P(Recipes, ScaledRecipeTest, ::testing::ValuesIn(ScaledRe
                          [](const auto& info) { return info.param.name; });
 
 TEST(DelayedScaling, HistoriesHaveTheGreatestValuesOfTheLastSteps) {
-  const TrainedSteps steps = Train(CaseOf(ScaledRecipes()[1], {.tensor = 2}, 2));
+  const TrainedSteps steps = Train(ScaledCase(ScaledRecipes()[1], {.tensor = 2}, 2));
   int histories = 0;
   for (const auto& [name, history] : steps.weights) {
     if (name.find(".amax.") == std::string::npos) continue;
@@ -227,7 +213,7 @@ std::string TrainSteps(const LayoutCase& c, const std::string& directory, int fi
 
 TEST_P(ScaledRecipeTest, GoesOnFromACheckpointToTheBit) {
   for (const Divided& divided : {Divided{{}, 1}, Divided{{.tensor = 2}, 2}}) {
-    const LayoutCase c = CaseOf(GetParam(), divided.parallelism, divided.data);
+    const LayoutCase c = ScaledCase(GetParam(), divided.parallelism, divided.data);
     const auto directory = [](const char* name) {
       const std::string path = FreshDirectory(name);
       CHECK(LocalStorage().MakeDirectory(path).ok()) << path;

@@ -1,6 +1,6 @@
 // Recipes with products in 8 bits, as rows of the table of precisions will have them, but all else
 // in f64. So layouts can be compared as exactly as in f64: numbers that differ by the order of sums
-// alone are nearly always rounded alike.
+// alone are nearly always rounded alike. And the model and batch with which layouts are compared.
 
 #pragma once
 
@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "models/program/precision.h"
+#include "tests/models/tiny.h"
+#include "tests/train/step/layouts.h"
 
 namespace trainyard::testing {
 
@@ -31,6 +33,22 @@ inline const std::vector<ScaledRecipe>& ScaledRecipes() {
       {"rowwise", f64.WithLayers({kE4M3, kRow}, {kE4M3, kRow}, {kE5M2, kRow}).WithExpertsByRows()}};
   return recipes;
 }
+// What divides for four ranks of any axis, in whole blocks of scales: a rank's rows of the weights
+// of queries, keys and values, its columns, and its tokens.
+inline LayoutCase ScaledCase(const ScaledRecipe& recipe, const ParallelismConfig& parallelism,
+                             int64_t data) {
+  LayoutCase c = MakeLayoutCase("llama", parallelism, data);
+  DecoderConfig& decoder = AsDecoder(c.model);
+  decoder.hidden = 16;
+  decoder.heads = decoder.kv_heads = 4;
+  decoder.head_dim = 4;
+  decoder.ffn = 16;
+  decoder.vocab = 20;
+  decoder.max_seq = c.job.batch.sequence = 32;
+  c.precision = &recipe.precision;
+  return HeldUp(c);
+}
+
 inline const Precision& CurrentScaling() { return ScaledRecipes()[0].precision; }
 inline const Precision& DelayedScaling() { return ScaledRecipes()[1].precision; }
 inline const Precision& RowScaling() { return ScaledRecipes()[3].precision; }

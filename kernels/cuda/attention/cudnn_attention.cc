@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <string>
 
 #include "common/log.h"
 #include "kernels/attention/attention_core.h"
@@ -13,7 +14,8 @@
 #include "kernels/cuda/attention/cudnn_plan_of.h"
 #include "kernels/cuda/attention/padded_attention.h"
 #include "kernels/cuda/context.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/failure_text.h"
+#include "kernels/device/device_error.h"
 
 namespace trainyard::cuda {
 
@@ -31,6 +33,12 @@ void LogRefused(const CudnnAttentionPlan& wanted, const std::string& reason) {
 }
 
 namespace {
+
+void ThrowIfError(cudaError_t error) {
+  if (error == cudaSuccess) return;
+  const std::string what = std::string("cuDNN: attention: ") + cudaGetErrorString(error);
+  throw DeviceError(DeviceError::Kind::kDevice, WithFailure(what));
+}
 
 // Whether vectors of 16 bytes can be read. cuDNN assumes this.
 bool Aligned(const AttentionPointers& pointers) {
@@ -72,8 +80,8 @@ class PackedLse {
     constexpr size_t kSize = sizeof(float);
     ThrowIfError(cudaMemcpy2DAsync(to, size_t(to_rows) * kSize, from, size_t(from_rows) * kSize,
                                    size_t(core_.part.q_rows) * kSize, size_t(runs()),
-                                   cudaMemcpyDeviceToDevice, StreamOf(exec_)),
-                 "cuDNN: attention: lse of a part");
+                                   cudaMemcpyDeviceToDevice,
+                                   static_cast<cudaStream_t>(exec_.stream)));
   }
 
   Exec& exec_;

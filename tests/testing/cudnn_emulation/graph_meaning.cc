@@ -86,24 +86,21 @@ class View {
   void* data_;
 };
 
-// The keys that a query sees, counted as the frontend does (utils/attn_score_modifiers.h):
-//   right bound r:  j <= i + shift + r
-//   left bound l:   j + l > i + shift
-// where the shift is 0 for a diagonal from the top left, and keys less queries to the bottom right.
+// The keys that a query sees, counted from the first query and the first key, as the frontend does
+// for a diagonal from the top left (utils/attn_score_modifiers.h):
+//   right bound r:  j <= i + r
+//   left bound l:   j + l > i
 struct Band {
-  Band(const Json& node, int64_t queries, int64_t keys) {
+  explicit Band(const Json& node) {
+    CHECK(node.at("diagonal_alignment") == "TOP_LEFT") << node.at("diagonal_alignment");
     const Json &left_bound = node.at("left_bound"), &right_bound = node.at("right_bound");
-    const bool top_left = node.at("diagonal_alignment") == "TOP_LEFT";
     if (!left_bound.is_null()) left = left_bound.get<int64_t>();
     if (!right_bound.is_null()) right = right_bound.get<int64_t>();
-    shift = top_left ? 0 : keys - queries;
   }
-  bool Sees(int64_t i, int64_t j) const {
-    return j - right <= i + shift && j + left > i + shift;
-  }
+  bool Sees(int64_t i, int64_t j) const { return j <= i + right && j + left > i; }
 
   static constexpr int64_t kNone = int64_t{1} << 40;
-  int64_t left = kNone, right = kNone, shift = 0;
+  int64_t left = kNone, right = kNone;
 };
 
 double Dot(const double* x, const double* y, int64_t count) {
@@ -135,7 +132,7 @@ class Node {
     CHECK(node_.at("generate_stats").get<bool>() && !node_.at("stats_use_log2").get<bool>());
     const View q = In("Q"), k = In("K"), v = In("V"), out = Out("O"), stats = Out("Stats");
     CHECK(stats.f32()) << "statistics that are not f32";
-    const Band band(node_, q.dim(2), k.dim(2));
+    const Band band(node_);
     const int64_t d = q.dim(3), e = v.dim(3), keys = k.dim(2);
     ForEachHead(q, k, v, [&](int64_t b, int64_t h, int64_t kv_head) {
       const auto queries = q.Rows(b, h), of_keys = k.Rows(b, kv_head), values = v.Rows(b, kv_head);
@@ -165,7 +162,7 @@ class Node {
     const View q = In("Q"), k = In("K"), v = In("V"), out = In("O"), dout = In("dO");
     const View stats = In("Stats"), dq = Out("dQ"), dk = Out("dK"), dv = Out("dV");
     CHECK(stats.f32()) << "statistics that are not f32";
-    const Band band(node_, q.dim(2), k.dim(2));
+    const Band band(node_);
     const int64_t d = q.dim(3), e = v.dim(3), keys = k.dim(2), group = q.dim(1) / k.dim(1);
     std::vector<double> of_dk, of_dv;
     ForEachHead(q, k, v, [&](int64_t b, int64_t h, int64_t kv_head) {

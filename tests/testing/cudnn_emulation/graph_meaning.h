@@ -13,7 +13,8 @@ namespace cudnn_emulation {
 
 // Computes the graph of `plan` on tensors in memory that the host can access, by their uids. Sums
 // are taken in f64, and rounded once to the dtype of each output. Ends the program if the graph
-// says something that this computation does not know: a bias, dropout, lengths of sequences.
+// says something that this computation does not know: a bias, dropout, a diagonal to the bottom
+// right.
 void ComputeGraph(const trainyard::CudnnAttentionPlan& plan,
                   const std::unordered_map<int64_t, void*>& tensors);
 

@@ -13,10 +13,9 @@ namespace trainyard::testing {
 
 using cuda::CudnnPlanOf;
 
-// Whether the call is computed on the tensor cores, by cuDNN or by our kernels.
+// Whether our kernels compute the call on the tensor cores, if cuDNN does not.
 template <typename Args>
-bool OnTensorCores(const Args& args) {
-  if (CudnnPlanOf(args)) return true;
+bool OnOurTensorCores(const Args& args) {
   return args.q.dtype == DType::kBF16 && cuda::TensorCoresTake(CoreOf<bf16>(args));
 }
 

@@ -136,22 +136,31 @@ struct CudnnAttentionPlan {
   }
 };
 
+// Returns the plan for a whole call of this dtype on B sequences of plan.dims.sequence tokens: with
+// the length to which sequences are padded. Returns nullopt if our kernels compute the call.
+inline std::optional<CudnnAttentionPlan> CudnnWholePlan(DType dtype, CudnnAttentionPlan plan) {
+  if (!CudnnTakes(dtype, plan.dims)) return std::nullopt;
+  if (plan.dims.sequence % kCudnnTokens != 0) {
+    plan.dims.sequence = PaddedSequence(dtype, plan.dims, kCudnnTokens);
+  }
+  if (plan.dims.sequence == 0 || !plan.IsUsed()) return std::nullopt;
+  return plan;
+}
+
 // The bytes that a GPU keeps for calls of attention on B sequences of dims.sequence tokens: the
 // workspace of their plan and, if sequences are padded, copies of their tensors. 0 if our kernels
 // compute the call.
-inline int64_t CudnnKeptBytes(DType dtype, CudnnAttentionPlan plan) {
-  if (!CudnnTakes(dtype, plan.dims)) return 0;
-  const bool whole = plan.dims.sequence % kCudnnTokens == 0;
-  if (!whole) plan.dims.sequence = PaddedSequence(dtype, plan.dims, kCudnnTokens);
-  if (plan.dims.sequence == 0 || !plan.IsUsed()) return 0;
-  if (whole) return plan.WorkspaceBytes();
-  const bool backward = plan.pass == AttentionPass::kBackward;
-  const int64_t tokens = plan.sequences * plan.dims.sequence;
-  const int64_t packed = PackedWidth(plan.dims), mixed = plan.dims.out_columns();
+inline int64_t CudnnKeptBytes(DType dtype, const CudnnAttentionPlan& of_call) {
+  const std::optional<CudnnAttentionPlan> plan = CudnnWholePlan(dtype, of_call);
+  if (!plan) return 0;
+  if (plan->dims.sequence == of_call.dims.sequence) return plan->WorkspaceBytes();
+  const bool backward = plan->pass == AttentionPass::kBackward;
+  const int64_t tokens = plan->sequences * plan->dims.sequence;
+  const int64_t packed = PackedWidth(plan->dims), mixed = plan->dims.out_columns();
   // qkv, out, and lse in f32; backward also has dqkv and dout.
   const int64_t copies = tokens * (packed + mixed) * int64_t(SizeOf(dtype)) * (backward ? 2 : 1) +
-                         tokens * plan.dims.heads * int64_t{sizeof(float)};
-  return plan.WorkspaceBytes() + copies;
+                         tokens * plan->dims.heads * int64_t{sizeof(float)};
+  return plan->WorkspaceBytes() + copies;
 }
 
 // The bytes that a GPU keeps for the results of a part of B sequences of dims.sequence tokens,

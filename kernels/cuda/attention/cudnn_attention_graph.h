@@ -9,11 +9,9 @@
 #include <memory>
 
 #include "kernels/attention/cudnn_attention_plan.h"
+#include "kernels/cuda/attention/cudnn_attention_call.h"
 
 namespace trainyard::cuda {
-
-// The ids of a call's tensors in graphs.
-enum AttentionTensor : int64_t { kQ = 1, kK, kV, kOut, kLse, kDout, kDq, kDk, kDv };
 
 // How cuDNN chooses among its kernels: by rules, without timing.
 inline constexpr auto kPlanChoice = cudnn_frontend::HeurMode_t::A;

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/attention/attention.h"
@@ -215,50 +215,72 @@ void ExpectAgrees(const Form& form, const Outputs<T>& got, const Outputs<double>
   if (form.sinks) ExpectClose(Converted<double>(got.dsinks).v, want.dsinks.v, tolerance);
 }
 
-// Computes attention in parts: the sequence in `chunks` chunks of queries over as many of keys, of
-// which many see nothing of each other. The chunks of keys of one chunk of queries begin with its
-// own, which has the sinks.
-template <typename T>
-Outputs<Accumulate<T>> Parts(const Form& form, const Tensors<T>& in, int64_t chunks) {
+// A part of a form's attention. Parts that are `own` overwrite results and have the sinks. One of
+// them comes before the other parts with the same queries or keys.
+struct FormPart {
+  AttentionPart part;
+  bool own;
+};
+// The part between rows that stand at their own positions.
+inline FormPart PartOf(const Form& form, int64_t q_begin, int64_t q_rows, int64_t kv_begin,
+                       int64_t kv_rows) {
+  return {{.q_begin = q_begin,
+           .q_rows = q_rows,
+           .kv_begin = kv_begin,
+           .kv_rows = kv_rows,
+           .mask = form.mask,
+           .q_position = q_begin,
+           .kv_position = kv_begin},
+          q_begin == kv_begin && q_rows == kv_rows};
+}
+
+// The sequence in `chunks` chunks of queries over as many of keys, of which many see nothing of
+// each other. The chunks of keys of one chunk of queries begin with its own.
+inline std::vector<FormPart> Chunks(const Form& form, int64_t chunks) {
+  std::vector<FormPart> parts;
+  const int64_t rows = form.sequence / chunks;
+  for (int64_t step = 0; step < chunks; ++step) {
+    for (int64_t queries = 0; queries < chunks; ++queries) {
+      const int64_t keys = (queries + step) % chunks;
+      parts.push_back(PartOf(form, queries * rows, rows, keys * rows, rows));
+    }
+  }
+  return parts;
+}
+
+// Computes attention in parts. `call` is given the arguments of each part's kernels, and calls
+// them.
+template <typename T, typename CallPart>
+Outputs<Accumulate<T>> Parts(const Form& form, const Tensors<T>& in,
+                             const std::vector<FormPart>& parts, const CallPart& call) {
   using A = Accumulate<T>;
   const Bounds bounds(form);
   auto o = Poisoned(form, in.template As<A>());
-  const int64_t rows = form.sequence / chunks;
-  const auto for_each_part = [&](const std::function<void(AttentionPart, bool, int64_t)>& body) {
-    for (int64_t step = 0; step < chunks; ++step) {
-      for (int64_t queries = 0; queries < chunks; ++queries) {
-        const int64_t keys = (queries + step) % chunks;
-        body({.q_begin = queries * rows,
-              .q_rows = rows,
-              .kv_begin = keys * rows,
-              .kv_rows = rows,
-              .mask = form.mask,
-              .q_position = queries * rows,
-              .kv_position = keys * rows},
-             step == 0, queries);
-      }
-    }
-  };
-  for_each_part([&](const AttentionPart& part, bool own, int64_t) {
+  for (const auto& [part, own] : parts) {
     auto args = ArgsOf<AttentionPartForwardArgs>(form, in, bounds);
     args.part = part, args.out = o.out, args.lse = o.lse;
     args.write = own ? Write::kOverwrite : Write::kAdd;
     if (form.sinks && own) args.sinks = in.sinks;
-    Call(args);
-  });
+    call(args);
+  }
   const auto out = Converted<T>(o.out);
-  for_each_part([&](const AttentionPart& part, bool own, int64_t queries) {
+  Write write_dsinks = Write::kOverwrite;
+  for (const auto& [part, own] : parts) {
     auto args = ArgsOf<AttentionPartBackwardArgs>(form, in, bounds);
     args.part = part, args.out = out, args.lse = o.lse, args.dout = in.dout;
     TakeGradients(form.dims(), o.dq, o.dkv, args);
     args.write_dq = args.write_dkv = own ? Write::kOverwrite : Write::kAdd;
     if (form.sinks && own) {
       args.sinks = in.sinks, args.dsinks = o.dsinks;
-      args.write_dsinks = queries == 0 ? Write::kOverwrite : Write::kAdd;
+      args.write_dsinks = std::exchange(write_dsinks, Write::kAdd);
     }
-    Call(args);
-  });
+    call(args);
+  }
   return o;
+}
+template <typename T>
+Outputs<Accumulate<T>> Parts(const Form& form, const Tensors<T>& in, int64_t chunks) {
+  return Parts(form, in, Chunks(form, chunks), [](const auto& args) { Call(args); });
 }
 
 inline constexpr AttentionMask kFull = {.causal = false};

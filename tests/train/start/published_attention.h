@@ -1,53 +1,21 @@
-// Who computes a call of attention on a GPU, as kernels/cuda/attention/attention.cu and
-// attention_part.cu choose. For tests of the published runs, which have no GPU.
+// Who computes a call of attention on a GPU. For tests of the published runs, which have no GPU.
 
 #pragma once
 
-#include <optional>
-
 #include "absl/strings/match.h"
 #include "kernels/attention/attention_core.h"
-#include "kernels/attention/cudnn_attention_plan.h"
 #include "kernels/cuda/attention/attention_core.h"
-#include "kernels/cuda/attention/packed_attention.h"
+#include "kernels/cuda/attention/cudnn_plan_of.h"
 #include "models/program/op.h"
 #include "tests/train/start/published_calls.h"
 
 namespace trainyard::testing {
 
-template <typename Args>
-constexpr bool kIsBackward =
-    std::is_same_v<Args, AttentionBackwardArgs> || std::is_same_v<Args, AttentionPartBackwardArgs>;
+using cuda::CudnnPlanOf;
 
-// cuDNN's plan for the call; nullopt if our kernels compute it.
+// Whether our kernels compute the call on the tensor cores, if cuDNN does not.
 template <typename Args>
-std::optional<CudnnAttentionPlan> CudnnPlanOf(const Args& args) {
-  if (!IsPlain(args)) return std::nullopt;
-  const DType dtype = args.q.dtype;
-  CudnnAttentionPlan plan{.sequences = args.q.rows / args.dims.sequence, .dims = args.dims};
-  if constexpr (kIsBackward<Args>) {
-    plan.pass = AttentionPass::kBackward, plan.deterministic = args.deterministic;
-  }
-  if constexpr (requires { args.part; }) {
-    const auto mask = CudnnPartMask(dtype, args.dims, args.part);
-    if (!mask) return std::nullopt;
-    plan.dims.mask = *mask;
-    plan.part = PartRows{.queries = args.part.q_rows,
-                         .keys = args.part.kv_rows,
-                         .query_stride = args.q.stride,
-                         .key_stride = args.k.stride};
-  } else {
-    if (!cuda::PackedOf(args) || !CudnnTakes(dtype, args.dims)) return std::nullopt;
-    plan.dims.sequence = PaddedSequence(dtype, args.dims, kCudnnTokens);
-    if (plan.dims.sequence == 0) return std::nullopt;
-  }
-  return plan.IsUsed() ? std::optional(plan) : std::nullopt;
-}
-
-// Whether the call is computed on the tensor cores, by cuDNN or by our kernels.
-template <typename Args>
-bool OnTensorCores(const Args& args) {
-  if (CudnnPlanOf(args)) return true;
+bool OnOurTensorCores(const Args& args) {
   return args.q.dtype == DType::kBF16 && cuda::TensorCoresTake(CoreOf<bf16>(args));
 }
 

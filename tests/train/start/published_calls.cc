@@ -2,8 +2,10 @@
 
 #include <memory>
 #include <set>
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "kernels/ops.h"
 #include "kernels/order/backend.h"
@@ -12,6 +14,7 @@
 #include "models/program/memory.h"
 #include "models/program/op.h"
 #include "tests/testing/published_table.h"
+#include "train/config/mesh.h"
 #include "train/config/resolve_model.h"
 #include "train/config/validate.h"
 #include "train/step/rank_engine.h"
@@ -103,17 +106,39 @@ class PlannedBinder final : public Binder {
   mutable std::map<AxisSet, std::unique_ptr<Collective>> groups_;
 };
 
+// The ranks of a run whose calls have different shapes: one of each pipeline stage and context
+// position, and the last of all. Data, expert and tensor ranks of these have equal shares. Runs that
+// differ in their number of data ranks alone have the same stages, so `walked` keeps the stages that
+// earlier runs have shown. Of those, the first and the last rank remain.
+std::set<int> DifferentRanks(const std::string& run_on_any, const Mesh& mesh,
+                             std::set<std::string>& walked) {
+  std::set<int> ranks = {0, mesh.ranks() - 1};
+  const std::string layout = absl::StrCat(run_on_any, " ", mesh.pipeline, " ", mesh.context, " ",
+                                          mesh.tensor, " ", mesh.expert);
+  if (!walked.insert(layout).second) return ranks;
+  for (int stage = 0; stage < mesh.pipeline; ++stage) {
+    for (int position = 0; position < mesh.context; ++position) {
+      ranks.insert((stage * mesh.data * mesh.context + position) * mesh.tensor);
+    }
+  }
+  return ranks;
+}
+
 }  // namespace
 
 int ForEachPublishedRank(absl::FunctionRef<bool(const Instance&)> wanted,
                          absl::FunctionRef<void(const std::string&, const CallBook&)> visit) {
   int runs = 0;
+  std::set<std::string> walked;
   for (const PublishedRun& run : PublishedRuns()) {
     ++runs;
     const absl::StatusOr<JobConfig> job = ParseAndValidateJob(ReadPublished(run.name() + ".yaml"));
     CHECK(job.ok()) << run.name() << ": " << job.status();
     const ModelConfig model = *ResolveModel(job->model);
-    for (const int rank : std::set<int>{0, int(job->devices) - 1}) {
+    const std::string on_any =
+        absl::StrCat(run.text("page"), " ", run.text("preset"), " ", run.text("precision"), " ",
+                     run.text("task"), " ", job->parallelism.virtual_pipeline);
+    for (const int rank : DifferentRanks(on_any, MeshOf(*job, model), walked)) {
       const absl::StatusOr<RankPlan> plan = PlanRank(*job, model, rank, DeviceKind::kCuda);
       CHECK(plan.ok()) << run.name() << ": " << plan.status();
       Accesses accesses;

@@ -1,0 +1,13 @@
+// cuDNN's attention on the emulated device: its graphs are computed by what they say
+// (graph_meaning.h).
+
+#pragma once
+
+#include <cstdint>
+
+namespace cudnn_emulation {
+
+// How many plans this process has executed.
+int64_t Executed();
+
+}  // namespace cudnn_emulation

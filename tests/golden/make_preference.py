@@ -1,8 +1,10 @@
 """Writes preference/CASE.safetensors beside itself: what TRL's losses of pairs train of models of hf/, in f64.
 
   preference/pairs.jsonl       {"prompt": [ids], "chosen": [ids], "rejected": [ids]}: each step has all of them
-  preference/CASE.safetensors  losses, norms, and rewards of each step, and what is trained, after the last step; of
-                               GRADIENTS also the second step's clipped gradients
+  preference/CASE.safetensors  losses, norms, and rewards of each step
+  preference/after/CASE.safetensors      what is trained, after the last step, by the names of the model's directory or, of an
+                                         adapter, of checkpoints
+  preference/gradients/CASE.safetensors  of DPO, the second step's clipped gradients; in the first, those of lora_A are zero
 
 TRL computes the losses: DPOTrainer._compute_loss, whose reference is another copy of the model, or the model without
 its adapter; and ORPOTrainer.get_batch_loss_metrics. That one also learns prompts, so prompts have one token here, which
@@ -44,10 +46,6 @@ LORA = {"r": 3, "lora_alpha": 6, "target_modules": "all-linear"}
 ANSWERS = [(9, 7), (5, 10), (7, 7), (3, 5), (5, 2)]
 
 
-# In the first step, the gradients of lora_A are zero.
-GRADIENTS = {"dpo_gpt3", "dpo_lora_qwen3"}
-
-
 def make_pairs():
     draw = torch.Generator().manual_seed(7)
 
@@ -74,15 +72,23 @@ def add_adapter(model, base):
     return model.eval()
 
 
-def by_our_names(model, base, adapted, values):
-    """The values of the parameters that are trained, by what checkpoints call them."""
+def named(model, base, adapted, values, are_gradients=False):
+    """The values of the parameters that are trained, by what directories or, of adapters, checkpoints call them."""
     if adapted:
         return {our_name(base, name): value.detach().clone() for name, value in values.items()}
+    other = with_values(model, values.values())
+    for name, buffer in other.named_buffers():
+        if are_gradients and name.endswith("e_score_correction_bias"):
+            buffer.zero_()
     with tempfile.TemporaryDirectory() as directory:  # Which has the tensors as directories have them.
-        save(with_values(model, values.values()), pathlib.Path(directory))
-        found = safetensors.torch.load_file(f"{directory}/model.safetensors")
-    transposed = ("c_attn.weight", "c_proj.weight", "c_fc.weight")  # Conv1D has [in, out] matrices.
-    return {name: value.T.contiguous() if name.endswith(transposed) else value for name, value in found.items()}
+        save(other, pathlib.Path(directory))
+        return safetensors.torch.load_file(f"{directory}/model.safetensors")
+
+
+def save_tensors(tensors, name):
+    path = HERE / f"{name}.safetensors"
+    path.parent.mkdir(exist_ok=True)
+    safetensors.torch.save_file(tensors, path)
 
 
 def dpo_loss(model, pairs):
@@ -134,10 +140,10 @@ def write(name, base, adapted, make_loss):
     model = add_adapter(load(base), base) if adapted else load(base)
     loss = make_loss(model, PAIRS)
     trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
-    groups = [{"params": [p for p in trained.values() if (p.dim() > 1) == decays], "weight_decay": DECAY * decays}
-              for decays in (False, True)]
+    groups = [{"params": [p for n, p in trained.items() if (p.dim() > 1 and "bias" not in n) == decays],
+               "weight_decay": DECAY * decays} for decays in (False, True)]
     update = torch.optim.AdamW(groups, lr=RATE, betas=BETAS, eps=EPSILON, foreach=False)
-    losses, norms, numbers = [], [], {}
+    losses, norms = [], []
     for step in range(STEPS):
         update.zero_grad()
         value, metrics = loss()
@@ -147,34 +153,29 @@ def write(name, base, adapted, make_loss):
         for parameter in trained.values():
             # As torch.nn.utils.clip_grad_norm_, which takes the norm in f32.
             parameter.grad *= torch.clamp(CLIP / (norm + 1e-6), max=1.0)
-        if step == 1 and name in GRADIENTS:
-            gradients = by_our_names(model, base, adapted, {n: p.grad for n, p in trained.items()})
-            numbers |= {f"gradient/{n}": value for n, value in gradients.items()}
+        if step == 1 and make_loss == dpo_loss:
+            gradients = named(model, base, adapted, {n: p.grad for n, p in trained.items()}, True)
+            save_tensors(gradients, f"gradients/{name}")
         update.step()
         losses.append(value.detach())
         norms.append(norm)
-    numbers |= {f"parameter/{n}": value for n, value in by_our_names(model, base, adapted, trained).items()}
-    numbers |= {"losses": torch.stack(losses), "grad_norms": torch.stack(norms)}
+    save_tensors(named(model, base, adapted, trained), f"after/{name}")
+    numbers = {"losses": torch.stack(losses), "grad_norms": torch.stack(norms)}
     for ours, theirs in (("chosen_rewards", "rewards/chosen"), ("rejected_rewards", "rewards/rejected"),
                          ("margins", "rewards/margins"), ("accuracies", "rewards/accuracies")):
         numbers[ours] = torch.tensor(metrics[theirs])
-    safetensors.torch.save_file(numbers, HERE / f"{name}.safetensors")
+    save_tensors(numbers, name)
     print(name, "loss", losses[0].item(), "to", losses[-1].item(), "margin", metrics["rewards/margins"][-1])
 
 
+# A model of every family of text, and adapters of some.
+FAMILIES = ("llama", "gpt3", "qwen2", "qwen3", "gemma3_tied", "nemotron", "nemotron_h", "mixtral", "qwen3_moe", "gpt_oss",
+            "deepseek_v3")
+ADAPTED = ("llama", "gpt3", "qwen3", "gemma3_tied")
 # Name: the directory of hf/, whether it has an adapter, and the loss.
-CASES = {
-    "dpo": ("llama", False, dpo_loss),
-    "dpo_lora": ("llama", True, dpo_loss),
-    "orpo": ("llama", False, orpo_loss),
-    "dpo_gpt3": ("gpt3", False, dpo_loss),
-    "dpo_qwen3": ("qwen3", False, dpo_loss),
-    "dpo_gemma3": ("gemma3_tied", False, dpo_loss),
-    "dpo_nemotron_h": ("nemotron_h", False, dpo_loss),
-    "dpo_lora_gpt3": ("gpt3", True, dpo_loss),
-    "dpo_lora_qwen3": ("qwen3", True, dpo_loss),
-    "dpo_lora_gemma3": ("gemma3_tied", True, dpo_loss),
-}
+CASES = {f"dpo_{base}": (base, False, dpo_loss) for base in FAMILIES}
+CASES |= {f"orpo_{base}": (base, False, orpo_loss) for base in FAMILIES}
+CASES |= {f"dpo_lora_{base}": (base, True, dpo_loss) for base in ADAPTED}
 
 if __name__ == "__main__":
     HERE.mkdir(exist_ok=True)

@@ -1,15 +1,19 @@
 // Proves learning from pairs of answers against TRL, in f64. Each case of tests/golden/preference
 // is what TRL's loss has trained of a model of tests/golden/hf (make_preference.py). A job on the
 // same pairs, on one rank or on four, has the same losses, norms, rewards and parameters after
-// twenty steps with clipping (1e-7): of the whole model, and of a low-rank adapter. Of some, the
-// second step's gradients are the same, too.
+// twenty steps with clipping (1e-7): of the whole model, and of a low-rank adapter. So has the
+// second step of DPO the same gradients. Every family of text has a case of each method.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "absl/strings/strip.h"
+#include "models/arch/registry.h"
 #include "models/hf/model.h"
 #include "models/hf/safetensors.h"
+#include "tests/families/family_case.h"
 #include "tests/models/hf/files.h"
 #include "tests/train/step/id_lines.h"
 #include "tests/train/step/run_job.h"
@@ -19,25 +23,45 @@
 namespace trainyard::testing {
 namespace {
 
+constexpr char kGoldenPreference[] = "tests/golden/preference";
+constexpr char kGoldenAfter[] = "tests/golden/preference/after";
+constexpr char kGoldenGradients[] = "tests/golden/preference/gradients";
+
 struct PreferenceCase {
-  const char* name;
-  const char* base;
-  PreferenceMethod method;
-  bool adapted;
-  friend void PrintTo(const PreferenceCase& c, std::ostream* out) { *out << c.name; }
+  PreferenceMethod method = PreferenceMethod::kDpo;
+  bool adapted = false;
+  std::string base;  // A directory of tests/golden/hf.
+
+  ModelConfig Model() const {
+    const auto config = ReadHfConfig(SourceFile(absl::StrCat("tests/golden/hf/", base)));
+    CHECK(config.ok()) << config.status();
+    return *config;
+  }
 };
 
-constexpr auto kDpo = PreferenceMethod::kDpo;
-const PreferenceCase kPreferenceCases[] = {{"dpo", "llama", kDpo, false},
-                                           {"dpo_lora", "llama", kDpo, true},
-                                           {"orpo", "llama", PreferenceMethod::kOrpo, false},
-                                           {"dpo_gpt3", "gpt3", kDpo, false},
-                                           {"dpo_qwen3", "qwen3", kDpo, false},
-                                           {"dpo_gemma3", "gemma3_tied", kDpo, false},
-                                           {"dpo_nemotron_h", "nemotron_h", kDpo, false},
-                                           {"dpo_lora_gpt3", "gpt3", kDpo, true},
-                                           {"dpo_lora_qwen3", "qwen3", kDpo, true},
-                                           {"dpo_lora_gemma3", "gemma3_tied", kDpo, true}};
+// Of METHOD_BASE or METHOD_lora_BASE.
+PreferenceCase CaseOfName(absl::string_view name) {
+  PreferenceCase c;
+  if (absl::ConsumePrefix(&name, "orpo_")) {
+    c.method = PreferenceMethod::kOrpo;
+  } else {
+    CHECK(absl::ConsumePrefix(&name, "dpo_")) << name;
+  }
+  c.adapted = absl::ConsumePrefix(&name, "lora_");
+  c.base = std::string(name);
+  return c;
+}
+
+// Those with a file in this directory.
+std::vector<std::string> CasesIn(const std::string& directory) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(SourceFile(directory))) {
+    const std::filesystem::path& file = entry.path();
+    if (file.extension() == ".safetensors") names.push_back(file.stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
 
 Tensors ReadAll(const std::string& path) {
   const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path);
@@ -51,14 +75,24 @@ Tensors ReadAll(const std::string& path) {
   return tensors;
 }
 
-class GoldenPreference : public ::testing::TestWithParam<PreferenceCase> {
+// What a checkpoint has of each parameter under this end of a name.
+Tensors ValuesOf(const Checkpoint& checkpoint, absl::string_view end) {
+  Tensors values;
+  for (auto& [name, tensor] : ReadTensors(checkpoint)) {
+    absl::string_view parameter = name;
+    if (absl::ConsumeSuffix(&parameter, end)) values[std::string(parameter)] = std::move(tensor);
+  }
+  return values;
+}
+
+class GoldenPreference : public ::testing::TestWithParam<std::string> {
  protected:
   JobConfig Job(const std::string& name) const {
     const std::string pairs = SourceFile("tests/golden/preference/pairs.jsonl");
     JobConfig job = TinyJob(absl::StrCat(scratch_, "/", name));
     const std::string base = absl::StrCat(scratch_, "/base-of-", name);
     const auto imported =
-        ImportHf({SourceFile(absl::StrCat("tests/golden/hf/", GetParam().base)), base});
+        ImportHf({SourceFile(absl::StrCat("tests/golden/hf/", case_.base)), base});
     CHECK(imported.ok()) << imported.status();
     job.model.architecture = GivenModel{.family = imported->model.family()};
     for (const Field& field : FieldsOf(imported->model)) {
@@ -72,9 +106,23 @@ class GoldenPreference : public ::testing::TestWithParam<PreferenceCase> {
     job.steps = 20;
     job.seed = 11;
     job.init_from = base;
-    job.preference = PreferenceConfig{.method = GetParam().method, .beta = 0.7};
-    if (GetParam().adapted) job.adapter = AdapterConfig{.lora = LoraConfig{.rank = 3, .alpha = 6}};
+    job.preference = PreferenceConfig{.method = case_.method, .beta = 0.7};
+    if (case_.adapted) job.adapter = AdapterConfig{.lora = LoraConfig{.rank = 3, .alpha = 6}};
     return job;
+  }
+
+  // Of a whole model, by the names of its directory, which an import makes those of checkpoints.
+  Tensors Golden(const char* directory) const {
+    const std::string file =
+        SourceFile(absl::StrCat(directory, "/", GetParam(), ".safetensors"));
+    if (case_.adapted) return ReadAll(file);
+    const std::string path = EmptyDirectory("golden"), to = path + "/imported";
+    std::filesystem::copy_file(SourceFile(absl::StrCat("tests/golden/hf/", case_.base, "/config.json")),
+                               path + "/config.json");
+    std::filesystem::copy_file(file, path + "/model.safetensors");
+    const auto imported = ImportHf({path, to});
+    CHECK(imported.ok()) << imported.status();
+    return ValuesOf(*Checkpoint::Open(to), "/parameter");
   }
 
   void ExpectGolden(const std::vector<RankRun>& runs, const JobConfig& job) const {
@@ -88,23 +136,15 @@ class GoldenPreference : public ::testing::TestWithParam<PreferenceCase> {
       found["margins"].push_back(*record.reward_margin);
       found["accuracies"].push_back(*record.reward_accuracy);
     }
-    for (auto& [name, values] : ReadTensors(Newest(job.checkpoint->directory))) {
-      absl::string_view parameter = name;
-      if (!absl::ConsumeSuffix(&parameter, "/parameter")) continue;
-      found[absl::StrCat("parameter/", parameter)] = values;
-    }
-    EXPECT_LE(LargestDifference(found, WithoutGradients()), 1e-7);
+    const Tensors numbers = ReadAll(
+        SourceFile(absl::StrCat(kGoldenPreference, "/", GetParam(), ".safetensors")));
+    EXPECT_LE(LargestDifference(found, numbers), 1e-7);
+    const Tensors trained = ValuesOf(Newest(job.checkpoint->directory), "/parameter");
+    EXPECT_LE(LargestDifference(trained, Golden(kGoldenAfter)), 1e-7);
   }
 
-  Tensors WithoutGradients() const {
-    Tensors wanted = golden_;
-    std::erase_if(wanted, [](const auto& tensor) { return tensor.first.starts_with("gradient/"); });
-    return wanted;
-  }
-
-  const std::string scratch_ = EmptyDirectory(absl::StrCat("preference-", GetParam().name));
-  const Tensors golden_ = ReadAll(
-      SourceFile(absl::StrCat("tests/golden/preference/", GetParam().name, ".safetensors")));
+  const PreferenceCase case_ = CaseOfName(GetParam());
+  const std::string scratch_ = EmptyDirectory(absl::StrCat("preference-", GetParam()));
 };
 
 TEST_P(GoldenPreference, TwentyStepsAreThoseOfTrl) {
@@ -128,29 +168,44 @@ TEST_P(GoldenPreferenceGradients, OfTheSecondStepAreThoseOfTrl) {
     JobConfig job = Job(absl::StrCat("moments-", steps));
     job.steps = steps;
     CHECK(RunJob(job, {.open_lines = OpenIdLines})[0].status.ok());
-    Tensors moments = ReadTensors(Newest(job.checkpoint->directory));
-    std::erase_if(moments, [](const auto& tensor) { return !tensor.first.ends_with("/m"); });
-    return moments;
+    return ValuesOf(Newest(job.checkpoint->directory), "/m");
   };
   const Tensors before = moments_after(1);
   Tensors found;
   for (const auto& [name, after] : moments_after(2)) {
-    std::vector<double>& gradient = found[absl::StrCat("gradient/", absl::StripSuffix(name, "/m"))];
+    std::vector<double>& gradient = found[name];
     for (size_t i = 0; i < after.size(); ++i) {
       gradient.push_back((after[i] - 0.9 * before.at(name)[i]) / (1 - 0.9));
     }
   }
-  Tensors wanted = golden_;
-  std::erase_if(wanted, [](const auto& tensor) { return !tensor.first.starts_with("gradient/"); });
-  ASSERT_FALSE(wanted.empty());
-  EXPECT_LE(LargestDifference(found, wanted), 1e-7);
+  EXPECT_LE(LargestDifference(found, Golden(kGoldenGradients)), 1e-7);
+}
+
+// A dit makes pictures, not text: it has no answers to prefer.
+TEST(GoldenPreferenceCases, HaveEveryFamilyOfTextWithEachMethod) {
+  std::set<std::string> wanted;
+  for (const std::string& family : FamilyNames()) {
+    if (CaseOf(family).is_decoder) wanted.insert(family);
+  }
+  EXPECT_EQ(wanted.size(), FamilyNames().size() - 1) << "All but dit are models of text.";
+  const auto families = [](const std::string& directory, PreferenceMethod method) {
+    std::set<std::string> names;
+    for (const std::string& name : CasesIn(directory)) {
+      const PreferenceCase c = CaseOfName(name);
+      if (c.method == method && !c.adapted) names.insert(c.Model().family());
+    }
+    return names;
+  };
+  EXPECT_EQ(families(kGoldenPreference, PreferenceMethod::kDpo), wanted);
+  EXPECT_EQ(families(kGoldenPreference, PreferenceMethod::kOrpo), wanted);
+  EXPECT_EQ(families(kGoldenGradients, PreferenceMethod::kDpo), wanted);
 }
 
 INSTANTIATE_TEST_SUITE_P(Trl, GoldenPreferenceGradients,
-                         ::testing::Values(kPreferenceCases[3], kPreferenceCases[8]),
-                         [](const auto& info) { return std::string(info.param.name); });
-INSTANTIATE_TEST_SUITE_P(Trl, GoldenPreference, ::testing::ValuesIn(kPreferenceCases),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         ::testing::ValuesIn(CasesIn(kGoldenGradients)),
+                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Trl, GoldenPreference, ::testing::ValuesIn(CasesIn(kGoldenPreference)),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace trainyard::testing

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/host_memory.h"
 #include "tests/testing/fake_nvml/fake_nvml.h"
 #include "tests/worker/daemon/testing.h"
 

@@ -15,7 +15,7 @@
 namespace trainyard::testing {
 namespace {
 
-struct Case {
+struct OffloadCase {
   std::string name;
   std::string family = "llama";
   PrecisionName precision = PrecisionName::kBF16;
@@ -26,7 +26,7 @@ struct Case {
   bool lora = false;
 };
 
-JobConfig JobOf(const Case& c, const std::string& directory, bool offload) {
+JobConfig OffloadJob(const OffloadCase& c, const std::string& directory, bool offload) {
   JobConfig job = TinyJob(FreshDirectory(absl::StrCat("offload_", c.name, "_", directory)));
   auto& [family, fields] = *job.model.architecture;
   family = c.family;
@@ -47,7 +47,7 @@ JobConfig JobOf(const Case& c, const std::string& directory, bool offload) {
   return job;
 }
 
-void ExpectAllRan(const std::vector<RankRun>& runs) {
+void ExpectAllCompleted(const std::vector<RankRun>& runs) {
   for (const RankRun& run : runs) {
     ASSERT_TRUE(run.status.ok()) << run.status;
     ASSERT_EQ(run.thrown, "");
@@ -55,18 +55,18 @@ void ExpectAllRan(const std::vector<RankRun>& runs) {
   }
 }
 
-std::vector<RankRun> Train(const JobConfig& job, const Case& c, const Backend& backend) {
+std::vector<RankRun> Train(const JobConfig& job, const OffloadCase& c, const Backend& backend) {
   return RunJob(job, {.ranks = c.ranks, .backend = &backend});
 }
 
-class CudaOffload : public ::testing::TestWithParam<Case> {};
+class CudaOffload : public ::testing::TestWithParam<OffloadCase> {};
 
 TEST_P(CudaOffload, TrainsToTheBitAsWithoutIt) {
-  const Case& c = GetParam();
-  const JobConfig with = JobOf(c, "with", true), without = JobOf(c, "without", false);
+  const OffloadCase& c = GetParam();
+  const JobConfig with = OffloadJob(c, "with", true), without = OffloadJob(c, "without", false);
   const auto moved = Train(with, c, TestedBackend()), whole = Train(without, c, TestedBackend());
-  ExpectAllRan(moved);
-  ExpectAllRan(whole);
+  ExpectAllCompleted(moved);
+  ExpectAllCompleted(whole);
   for (size_t rank = 0; rank < moved.size(); ++rank) {
     for (size_t step = 0; step < moved[rank].records.size(); ++step) {
       const StepRecord &mine = moved[rank].records[step], &theirs = whole[rank].records[step];
@@ -80,7 +80,7 @@ TEST_P(CudaOffload, TrainsToTheBitAsWithoutIt) {
   EXPECT_EQ(NewestDigest(with.checkpoint->directory), NewestDigest(without.checkpoint->directory));
 }
 
-std::vector<Case> Cases() {
+std::vector<OffloadCase> OffloadCases() {
   const OptimizerState compact = OptimizerState::kCompact;
   return {{.name = "adamw"},
           {.name = "compact", .state = compact},
@@ -104,16 +104,16 @@ std::vector<Case> Cases() {
           {.name = "histories", .precision = PrecisionName::kFP8Delayed},
           {.name = "lora", .lora = true}};
 }
-INSTANTIATE_TEST_SUITE_P(Cases, CudaOffload, ::testing::ValuesIn(Cases()),
+INSTANTIATE_TEST_SUITE_P(Cases, CudaOffload, ::testing::ValuesIn(OffloadCases()),
                          [](const auto& info) { return info.param.name; });
 
 // A run may go on with its state in the other memory.
 TEST(CudaOffloadResume, GoesOnToTheBitWithAndWithoutIt) {
   for (const OptimizerState state : {OptimizerState::kF32, OptimizerState::kCompact}) {
-    const Case c = {.name = "resume", .state = state};
-    const JobConfig whole = JobOf(c, "whole", false);
-    ExpectAllRan(Train(whole, c, TestedBackend()));
-    JobConfig parts = JobOf(c, "parts", true);
+    const OffloadCase c = {.name = "resume", .state = state};
+    const JobConfig whole = OffloadJob(c, "whole", false);
+    ExpectAllCompleted(Train(whole, c, TestedBackend()));
+    JobConfig parts = OffloadJob(c, "parts", true);
     const auto stop = [](int, int64_t finished) { return finished == 1; };
     const auto first = RunJob(parts, {.backend = &TestedBackend(), .stop = stop});
     ASSERT_EQ(first[0].result.outcome, Outcome::kStopped);
@@ -122,32 +122,32 @@ TEST(CudaOffloadResume, GoesOnToTheBitWithAndWithoutIt) {
         RunJob(parts, {.backend = &TestedBackend(), .epoch = 2, .resume = true, .stop = stop});
     ASSERT_EQ(second[0].result.outcome, Outcome::kStopped);
     parts.optimizer.offload = true;
-    ExpectAllRan(RunJob(parts, {.backend = &TestedBackend(), .epoch = 3, .resume = true}));
+    ExpectAllCompleted(RunJob(parts, {.backend = &TestedBackend(), .epoch = 3, .resume = true}));
     EXPECT_EQ(NewestDigest(whole.checkpoint->directory), NewestDigest(parts.checkpoint->directory));
   }
 }
 
 // Before the first step, with the numbers and what to do.
 TEST(CudaOffloadLimit, IsRefusedWhereTheHostHasLessMemory) {
-  const Case c = {.name = "too_much"};
-  const auto runs =
-      RunJob(JobOf(c, "with", true), {.backend = &TestedBackend(), .host_memory_bytes = 10'000});
+  const OffloadCase c = {.name = "too_much"};
+  const auto runs = RunJob(OffloadJob(c, "with", true),
+                           {.backend = &TestedBackend(), .host_memory_bytes = 10'000});
   EXPECT_EQ(runs[0].status.code(), absl::StatusCode::kFailedPrecondition) << runs[0].status;
   EXPECT_NE(runs[0].status.message().find("memory of the host: wanted "), std::string::npos)
       << runs[0].status;
   EXPECT_TRUE(runs[0].records.empty());
-  const auto on_device = RunJob(JobOf(c, "without", false),
+  const auto on_device = RunJob(OffloadJob(c, "without", false),
                                 {.backend = &TestedBackend(), .host_memory_bytes = 10'000});
-  ExpectAllRan(on_device);
+  ExpectAllCompleted(on_device);
 }
 
 // A CPU rank has one memory.
 TEST(CpuOffload, ChangesNothing) {
-  const Case c = {.name = "cpu"};
-  const JobConfig with = JobOf(c, "with", true), without = JobOf(c, "without", false);
+  const OffloadCase c = {.name = "cpu"};
+  const JobConfig with = OffloadJob(c, "with", true), without = OffloadJob(c, "without", false);
   const auto moved = Train(with, c, CpuBackend()), whole = Train(without, c, CpuBackend());
-  ExpectAllRan(moved);
-  ExpectAllRan(whole);
+  ExpectAllCompleted(moved);
+  ExpectAllCompleted(whole);
   EXPECT_EQ(moved[0].records[0].memory_planned_bytes, whole[0].records[0].memory_planned_bytes);
   EXPECT_EQ(NewestDigest(with.checkpoint->directory), NewestDigest(without.checkpoint->directory));
 }

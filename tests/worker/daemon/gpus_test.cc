@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/host_memory.h"
 #include "tests/testing/fake_nvml/fake_nvml.h"
 #include "tests/worker/daemon/testing.h"
 
@@ -53,6 +54,7 @@ TEST_F(GpusTest, EveryGpuIsADeviceWithWhatIsKnownOfIt) {
   EXPECT_EQ(last.index, 7u);
   EXPECT_EQ(last.model, "NVIDIA H100 80GB HBM3");
   EXPECT_EQ(last.memory_bytes, 85'000'000'000u);  // What the driver reserves is not a rank's.
+  EXPECT_EQ(last.host_memory_bytes, HostMemoryBytes() / 8);  // All cores are the daemon's.
   EXPECT_GE(last.threads, 1u);
   const auto peak = [](const std::string& dtype, double flops) {
     return ::testing::AllOf(::testing::Field(&PeakRate::dtype, dtype),

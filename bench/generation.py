@@ -3,12 +3,16 @@
 and random weights, greedily, so many texts at once, both in turn within one run.
 
   bench/generation.py [--python PYTHON] [--rounds 3] [--tokens 128] [--threads 2] [--batch 1 8 32]
-                      [--precision F32 BF16] [--after 16 256 768]
+                      [--precision F32 BF16] [--after 16 256 768] [--lengths 16,128,512,896]
 
 PYTHON is an interpreter that can import torch and transformers. Needs build/bin/trainyard-trainer.
 A time a token is that of --tokens tokens after the first so many, less that of the latter alone,
 which has start and loading in it, divided by the texts. Quotes medians over the rounds. The peer
 computes in the same precision, with weights that lie in memory as they are read.
+
+With --lengths, our program alone: a time a token is that of --tokens tokens behind the first one
+that follows a prompt of so many bytes, which are as many tokens. Each round has all lengths in turn,
+and the medians say whether a token costs more where more is before it.
 """
 import argparse
 import statistics
@@ -20,10 +24,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PROMPT = "In the beginning"
+WINDOW = 1024
 SPEC = """name: generation
 model: {{preset: gpt2-124m, overrides: {{vocab: 256}}}}
 precision: {precision}
-batch: {{global: 1, micro: 1, sequence: 1024}}
+batch: {{global: 1, micro: 1, sequence: {window}}}
 data: {{synthetic: {{}}}}
 optimizer: {{adamw: {{learning_rate: 1e-4}}}}
 steps: 1
@@ -49,10 +54,10 @@ with torch.no_grad():
 """
 
 
-def ours(trainer, checkpoint, arguments, batch, after):
+def ours(trainer, checkpoint, arguments, batch, after, prompt=PROMPT):
     def seconds(count):
         start = time.perf_counter()
-        subprocess.run([trainer, "--generate", checkpoint, *["--prompt", PROMPT] * batch, "--batch",
+        subprocess.run([trainer, "--generate", checkpoint, *["--prompt", prompt] * batch, "--batch",
                         str(batch), "--temperature", "0", "--tokens", str(count), "--threads",
                         str(arguments.threads)], check=True, stdout=subprocess.DEVNULL)
         return time.perf_counter() - start
@@ -67,6 +72,10 @@ def peer(python, arguments, batch, after, precision):
     return float(seconds), torch, transformers
 
 
+def numbers(text):
+    return [int(number) for number in text.split(",")]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", help="an interpreter with torch and transformers")
@@ -76,15 +85,40 @@ def main():
     parser.add_argument("--batch", type=int, nargs="+", default=[1])
     parser.add_argument("--precision", nargs="+", default=["BF16"], choices=["F32", "BF16"])
     parser.add_argument("--after", type=int, nargs="+", default=[16], help="tokens before those that are timed")
+    parser.add_argument("--lengths", type=numbers, help="bytes of the prompts, with commas between: our program alone")
     arguments = parser.parse_args()
+    most = WINDOW - arguments.tokens - 1
+    if arguments.lengths and not 1 <= min(arguments.lengths) <= max(arguments.lengths) <= most:
+        parser.error(f"--lengths {arguments.lengths}: each is 1 to {most}, so that --tokens {arguments.tokens} and one more fit "
+                     f"into the window of {WINDOW}")
+    if arguments.lengths and arguments.python:
+        parser.error("--lengths measures our program alone; leave out --python")
     trainer = ROOT / "build/bin/trainyard-trainer"
     for precision in arguments.precision:
         with tempfile.TemporaryDirectory() as directory:
             spec = Path(directory, "spec.yaml")
-            spec.write_text(SPEC.format(precision=precision, directory=directory + "/run"))
+            spec.write_text(SPEC.format(precision=precision, window=WINDOW, directory=directory + "/run"))
             subprocess.run([trainer, spec], check=True, stderr=subprocess.DEVNULL)
+            if arguments.lengths:
+                for batch in arguments.batch:
+                    compare_lengths(trainer, directory + "/run", arguments, batch, precision)
+                continue
             for batch, after in ((batch, after) for batch in arguments.batch for after in arguments.after):
                 compare(trainer, directory + "/run", arguments, batch, after, precision)
+
+
+def compare_lengths(trainer, checkpoint, arguments, batch, precision):
+    times = {length: [] for length in arguments.lengths}
+    for _ in range(arguments.rounds):
+        for length, found in times.items():
+            prompt = (PROMPT * (length // len(PROMPT) + 1))[:length]
+            found.append(ours(trainer, checkpoint, arguments, batch, 1, prompt))
+            print(f"{precision}, batch {batch}, after {length} tokens: {found[-1] * 1e3:.2f} ms a token", flush=True)
+    medians = {length: statistics.median(found) for length, found in times.items()}
+    first = medians[arguments.lengths[0]]
+    for length, median in medians.items():
+        print(f"{precision}, batch {batch}, after {length} tokens, median: {median * 1e3:.2f} ms a token, "
+              f"{median / first:.2f} times that after {arguments.lengths[0]}", flush=True)
 
 
 def compare(trainer, checkpoint, arguments, batch, after, precision):

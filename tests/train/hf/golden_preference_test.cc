@@ -113,12 +113,12 @@ class GoldenPreference : public ::testing::TestWithParam<std::string> {
 
   // Of a whole model, by the names of its directory, which an import makes those of checkpoints.
   Tensors Golden(const char* directory) const {
-    const std::string file =
-        SourceFile(absl::StrCat(directory, "/", GetParam(), ".safetensors"));
+    const std::string file = SourceFile(absl::StrCat(directory, "/", GetParam(), ".safetensors"));
     if (case_.adapted) return ReadAll(file);
     const std::string path = EmptyDirectory("golden"), to = path + "/imported";
-    std::filesystem::copy_file(SourceFile(absl::StrCat("tests/golden/hf/", case_.base, "/config.json")),
-                               path + "/config.json");
+    std::filesystem::copy_file(
+        SourceFile(absl::StrCat("tests/golden/hf/", case_.base, "/config.json")),
+        path + "/config.json");
     std::filesystem::copy_file(file, path + "/model.safetensors");
     const auto imported = ImportHf({path, to});
     CHECK(imported.ok()) << imported.status();
@@ -136,8 +136,8 @@ class GoldenPreference : public ::testing::TestWithParam<std::string> {
       found["margins"].push_back(*record.reward_margin);
       found["accuracies"].push_back(*record.reward_accuracy);
     }
-    const Tensors numbers = ReadAll(
-        SourceFile(absl::StrCat(kGoldenPreference, "/", GetParam(), ".safetensors")));
+    const Tensors numbers =
+        ReadAll(SourceFile(absl::StrCat(kGoldenPreference, "/", GetParam(), ".safetensors")));
     EXPECT_LE(LargestDifference(found, numbers), 1e-7);
     const Tensors trained = ValuesOf(Newest(job.checkpoint->directory), "/parameter");
     EXPECT_LE(LargestDifference(trained, Golden(kGoldenAfter)), 1e-7);

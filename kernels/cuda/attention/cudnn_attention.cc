@@ -1,5 +1,7 @@
 // Calls cuDNN on the tensors of attention: where they are, and with which plan.
 
+#include "kernels/cuda/attention/cudnn_attention.h"
+
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -9,7 +11,6 @@
 
 #include "common/log.h"
 #include "kernels/attention/attention_core.h"
-#include "kernels/cuda/attention/cudnn_attention.h"
 #include "kernels/cuda/attention/cudnn_attention_call.h"
 #include "kernels/cuda/attention/cudnn_plan_of.h"
 #include "kernels/cuda/attention/padded_attention.h"

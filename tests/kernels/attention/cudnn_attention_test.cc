@@ -88,16 +88,16 @@ TEST_P(CudnnAttention, AgreesWithTheCpu) {
 constexpr AttentionMask kCausal = {};
 INSTANTIATE_TEST_SUITE_P(
     Forms, CudnnAttention,
-    ::testing::Values(
-        Form{"causal", 2, 128, 3, 3, 64, 64, kCausal, 0, false, 0, 0.11, 0, 0},
-        Form{"full", 2, 128, 2, 2, 64, 64, kFull, 0, false, 0, 0.13, 0, 0},
-        Form{"window", 2, 128, 2, 2, 64, 64, Window(50), 0, false, 0, 0.12, 0, 0},
-        Form{"pairs", 2, 128, 2, 2, 64, 64, Window(2), 0, false, 0, 0.12, 0, 0},
-        Form{"grouped", 2, 128, 6, 2, 64, 64, kCausal, 0, false, 0, 0.14, 0, 0},
-        Form{"latent", 2, 128, 2, 2, 192, 128, kCausal, 0, false, 0, 0.07, 0, 0},
-        Form{"sinks", 2, 128, 4, 2, 64, 64, kCausal, 0, true, 0, 0.11, 0, 0},
-        Form{"window_sinks", 2, 128, 4, 1, 72, 64, Window(30), 0, true, 0, 0.11, 0, 0},
-        Form{"padded", 2, 201, 4, 2, 64, 64, Window(90), 0, true, 0, 0.11, 0, 0}),
+    ::testing::Values(Form{"causal", 2, 128, 3, 3, 64, 64, kCausal, 0, false, 0, 0.11, 0, 0},
+                      Form{"full", 2, 128, 2, 2, 64, 64, kFull, 0, false, 0, 0.13, 0, 0},
+                      Form{"window", 2, 128, 2, 2, 64, 64, Window(50), 0, false, 0, 0.12, 0, 0},
+                      Form{"pairs", 2, 128, 2, 2, 64, 64, Window(2), 0, false, 0, 0.12, 0, 0},
+                      Form{"grouped", 2, 128, 6, 2, 64, 64, kCausal, 0, false, 0, 0.14, 0, 0},
+                      Form{"latent", 2, 128, 2, 2, 192, 128, kCausal, 0, false, 0, 0.07, 0, 0},
+                      Form{"sinks", 2, 128, 4, 2, 64, 64, kCausal, 0, true, 0, 0.11, 0, 0},
+                      Form{"window_sinks", 2, 128, 4, 1, 72, 64, Window(30), 0, true, 0, 0.11, 0,
+                           0},
+                      Form{"padded", 2, 201, 4, 2, 64, 64, Window(90), 0, true, 0, 0.11, 0, 0}),
     [](const auto& info) { return info.param.name; });
 
 // Parts as context ranks have them: of equal chunks, halves of the keys, and halves of the queries.
@@ -137,8 +137,7 @@ TEST_P(CudnnAttentionParts, AgreeWithTheCpu) {
   const auto& [form, parts, cudnn, ours] = GetParam();
   const Tensors<bf16> in = Random(form).As<bf16>();
   Computed computed;
-  const auto got =
-      Parts(form, in, parts, [&](const auto& args) { CallAndCount(args, computed); });
+  const auto got = Parts(form, in, parts, [&](const auto& args) { CallAndCount(args, computed); });
   ExpectAgrees(form, got, Compute(form, in.As<double>(), Kernels(2, &CpuBackend())), DType::kBF16);
   EXPECT_EQ(computed.cudnn, cudnn);
   EXPECT_EQ(computed.ours, ours);

@@ -9,20 +9,23 @@
 
 namespace cudnn_emulation {
 namespace {
-std::atomic<int64_t> executed = 0;
+std::atomic<int64_t>& Count() {
+  static std::atomic<int64_t> count = 0;
+  return count;
+}
 }  // namespace
 
-int64_t Executed() { return executed; }
+int64_t Executed() { return Count(); }
+void CountPlan() { ++Count(); }
 
 }  // namespace cudnn_emulation
 
 namespace trainyard::cuda {
 
 bool ExecutePlan(Exec& exec, const CudnnAttentionPlan& wanted, const AttentionPointers& pointers) {
-  ++cudnn_emulation::executed;
-  cuda_emulation::Enqueue(StreamOf(exec), [wanted, pointers] {
-    cudnn_emulation::ComputeGraph(wanted, pointers);
-  });
+  cudnn_emulation::CountPlan();
+  cuda_emulation::Enqueue(StreamOf(exec),
+                          [wanted, pointers] { cudnn_emulation::ComputeGraph(wanted, pointers); });
   return true;
 }
 

@@ -9,5 +9,6 @@ namespace cudnn_emulation {
 
 // How many plans this process has executed.
 int64_t Executed();
+void CountPlan();
 
 }  // namespace cudnn_emulation

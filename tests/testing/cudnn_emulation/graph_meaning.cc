@@ -141,8 +141,8 @@ class Node {
         double sum = 0;
         for (int64_t j = 0; j < keys; ++j) {
           if (!band.Sees(i, j)) continue;
-          scores[size_t(j)] = std::exp(scale_ * Dot(&queries[size_t(i * d)],
-                                                    &of_keys[size_t(j * d)], d));
+          scores[size_t(j)] =
+              std::exp(scale_ * Dot(&queries[size_t(i * d)], &of_keys[size_t(j * d)], d));
           sum += scores[size_t(j)];
         }
         for (int64_t j = 0; j < keys; ++j) {

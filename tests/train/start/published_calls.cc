@@ -107,9 +107,10 @@ class PlannedBinder final : public Binder {
 };
 
 // The ranks of a run whose calls have different shapes: one of each pipeline stage and context
-// position, and the last of all. Data, expert and tensor ranks of these have equal shares. Runs that
-// differ in their number of data ranks alone have the same stages, so `walked` keeps the stages that
-// earlier runs have shown. Of those, the first and the last rank remain.
+// position, and the last of all. Data, expert and tensor ranks of these have equal shares.
+// `run_on_any` names the run without its number of GPUs: runs that differ in this alone have the
+// same stages. If `walked` has the run and its layout from before, only the first and the last rank
+// are returned.
 std::set<int> DifferentRanks(const std::string& run_on_any, const Mesh& mesh,
                              std::set<std::string>& walked) {
   std::set<int> ranks = {0, mesh.ranks() - 1};

@@ -32,10 +32,10 @@ class CallBook {
   std::map<std::type_index, std::vector<std::any>> calls_;
 };
 
-// Calls visit(name, calls) for ranks of each published run that together make all calls of different
-// shapes: the first, the last, and one of each pipeline stage and context position, unless a run on
-// another number of data ranks has the same stages. `calls` are those of the instances for which
-// `wanted` holds. Returns the number of runs.
+// Calls visit(name, calls) for ranks of each published run that together make all calls of
+// different shapes: the first, the last, and one of each pipeline stage and context position,
+// unless a run on another number of data ranks has the same stages. `calls` are those of the
+// instances for which `wanted` holds. Returns the number of runs.
 int ForEachPublishedRank(absl::FunctionRef<bool(const Instance&)> wanted,
                          absl::FunctionRef<void(const std::string&, const CallBook&)> visit);
 

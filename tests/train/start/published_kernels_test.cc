@@ -1,5 +1,6 @@
 // Proves without a GPU which kernels the published runs have on GPUs: cuDNN or our kernels on the
-// tensor cores compute attention, as each kind of call wants, and norms read their rows once. cudnn_plans_test makes cuDNN's plans of attention.
+// tensor cores compute attention, as each kind of call wants, and norms read their rows once.
+// cudnn_plans_test makes cuDNN's plans of attention.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -36,13 +37,10 @@ std::string KindOf(const Args& args) {
 // kind that cuDNN no longer gets, which our kernels compute in more time.
 TEST(PublishedKernels, AttentionIsComputedByCudnnExceptForDocuments) {
   constexpr bool kCudnn = true, kOurs = false;
-  const std::map<std::string, bool> wanted = {{"whole", kCudnn},
-                                              {"whole, documents", kOurs},
-                                              {"whole, latent", kCudnn},
-                                              {"whole, sinks", kCudnn},
-                                              {"whole, window, sinks", kCudnn},
-                                              {"part", kCudnn},
-                                              {"part, full", kCudnn}};
+  const std::map<std::string, bool> wanted = {
+      {"whole", kCudnn},        {"whole, documents", kOurs},      {"whole, latent", kCudnn},
+      {"whole, sinks", kCudnn}, {"whole, window, sinks", kCudnn}, {"part", kCudnn},
+      {"part, full", kCudnn}};
   std::set<std::string> seen, wrong;
   const int runs = ForEachPublishedAttention([&](const std::string& run, const auto& args) {
     const std::string kind = KindOf(args);
@@ -53,8 +51,8 @@ TEST(PublishedKernels, AttentionIsComputedByCudnnExceptForDocuments) {
     if (right && (cudnn || OnOurTensorCores(args))) return;
     wrong.insert(absl::StrCat(run, ": ", kind, ", by ", cudnn ? "cuDNN" : "our kernels", ": heads ",
                               args.dims.heads, " and ", args.dims.kv_heads, " of ",
-                              args.dims.head_dim, ", values of ", args.dims.value_dim,
-                              ", rows of ", args.q.stride));
+                              args.dims.head_dim, ", values of ", args.dims.value_dim, ", rows of ",
+                              args.q.stride));
   });
   EXPECT_EQ(runs, 91);
   EXPECT_THAT(wrong, ::testing::IsEmpty());

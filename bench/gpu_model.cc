@@ -131,7 +131,7 @@ double HeadSeconds(const GpuRates& gpu, const Program& program, const Instance& 
   return chunks * seconds;
 }
 
-// The work grows with the square of a document's length, so that its length has the rate.
+// The rate is that of a sequence as long as one document.
 double AttentionSeconds(const GpuRates& gpu, const Program& program, const Instance& instance,
                         int64_t documents, bool backward) {
   const Cost cost = instance.op->CostOf(program, instance);

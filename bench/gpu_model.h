@@ -50,8 +50,8 @@ struct OpPrediction {
   double seconds = 0;
 };
 
-// Of one replay of an instance. Sequences hold so many documents of one length each, and attention
-// leaves out pairs of tokens of different ones.
+// Returns the prediction for one replay of an instance whose sequences each hold `documents`
+// documents of equal length. Attention leaves out pairs of tokens of different documents.
 OpPrediction Predict(const GpuRates& gpu, const Program& program, const Instance& instance,
                      int64_t documents);
 

@@ -9,10 +9,10 @@
 namespace trainyard::bench {
 
 struct ProductTimes {
-  double first = 0;  // Seconds of the library's choice.
+  double first = 0;  // Seconds of the first algorithm that the library does not refuse.
   double best = 0;
   int number = 0;  // Of the best, from 1 in the library's order...
-  int of = 1;      // ... and how many ran.
+  int of = 1;      // ... and how many there are.
 };
 
 // On operands of random numbers, each algorithm for about `seconds`. `backend`: CUDA's.

@@ -10,7 +10,7 @@ import sys
 import cases
 import readers
 
-# The ops that the other rows lack: experts, latent attention and Mamba-2's scan.
+# What the other rows lack: experts, latent attention, Mamba-2's scan, sinks and documents.
 LAYERS = [dataclasses.replace(case, micro=4, sequence=4096) for case in cases.LAYERS_OF_FEW_WORDS]
 PARTS = ["products", "head and loss", "attention", "experts", "memory-bound", "optimizer", "gaps"]
 

@@ -217,7 +217,7 @@ TEST(OffloadedPlan, SaysWhatIsTheHosts) {
   EXPECT_EQ(PlanMemory(Record({.name = "adamw"}, false)).Summary().find("host"), std::string::npos);
 }
 
-// docs/performance.md: 8B with masters and moments in f32, one sequence of 8192 tokens.
+// docs/precision.md: 8B with masters and moments in f32, one sequence of 8192 tokens.
 TEST(OffloadedPlan, HasRoomForLlama8BOnAnH100) {
   const ModelConfig config = FindPreset("llama3-8b")->config;
   const auto plan_of = [&](bool offload) {

@@ -23,7 +23,7 @@ using AttentionPointers = std::unordered_map<int64_t, void*>;
 // DeviceError.
 bool ExecutePlan(Exec& exec, const CudnnAttentionPlan& wanted, const AttentionPointers& pointers);
 
-// Logs that our kernels compute what is wanted. For once for each shape, not for every call.
+// Logs that our kernels compute what is wanted. Call this once for each shape.
 void LogRefused(const CudnnAttentionPlan& wanted, const std::string& reason);
 
 }  // namespace trainyard::cuda

@@ -1,5 +1,6 @@
-// Which calls of attention cuDNN computes, and with which plan: the one choice that attention.cu,
-// attention_part.cu and cudnn_attention.cc make, and that tests of published runs ask.
+// Which calls of attention cuDNN computes, and with which plan: the one choice that
+// attention_part.cu and cudnn_attention.cc make, which attention.cu calls. Tests of published runs
+// ask it about calls of both kinds.
 
 #pragma once
 

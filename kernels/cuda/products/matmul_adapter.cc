@@ -38,7 +38,7 @@ bool CanApplyGelu(const MatMulArgs& args, const void* gelu_input) {
 
 class Products {
  public:
-  // False: the library has no algorithm that it does not refuse, and nothing was run.
+  // False: the library has no algorithm, or refuses all of them. Nothing was run.
   bool Run(Exec& exec, const ProductCall& call) {
     std::optional<Product>& product = Find(call);
     return product && library_.Run(exec, call, *product);

@@ -17,9 +17,9 @@ absl::StatusOr<OpenedCheckpoints::Facts> Read(const std::string& path) {
 }  // namespace
 
 const absl::StatusOr<OpenedCheckpoints::Facts>& OpenedCheckpoints::Of(const std::string& path) {
-  auto found = facts_.find(path);
-  if (found == facts_.end()) found = facts_.emplace(path, Read(path)).first;
-  return found->second;
+  const auto found = facts_.find(path);
+  if (found != facts_.end() && found->second.ok()) return found->second;
+  return facts_.insert_or_assign(path, Read(path)).first->second;
 }
 
 const OpenedCheckpoints::Facts* OpenedCheckpoints::Find(const std::string& path) const {

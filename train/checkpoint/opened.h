@@ -12,8 +12,9 @@
 
 namespace trainyard {
 
-// Opens each checkpoint once, however many ask. A manifest does not change once it is written, but
-// it may be damaged later: one object is for one look at a directory. Not thread-safe.
+// Opens each good checkpoint once, however many ask. A manifest does not change once it is written,
+// but it may be damaged later: one object is for one save. An error is not kept, because it may
+// pass: a save writes a base again that checkpoints lack. Not thread-safe.
 class OpenedCheckpoints {
  public:
   struct Facts {
@@ -23,7 +24,8 @@ class OpenedCheckpoints {
   };
 
   // What the checkpoint at `path` says. What looks damaged is looked at once more past the cache.
-  // Errors: those of ReadPastCache (load.h). The reference is valid as long as this object.
+  // Errors: those of ReadPastCache (load.h). The reference is valid as long as this object,
+  // and one to an error until the next call.
   const absl::StatusOr<Facts>& Of(const std::string& path);
 
   // The same of a checkpoint that was opened without an error. Null: there is none.

@@ -157,6 +157,7 @@ absl::StatusOr<BaseReference> SaveBase(const std::string& directory, RunState st
   // A base is the same at every step: earlier checkpoints of the attempt may name it.
   state.step = state.data_position = 0;
   state.adapter.reset();
+  state.validation.reset();
   BaseReference base{.epoch = state.epoch, .sha256 = {}};
   const SharedDirectory shared{.path = BasePath(directory, state.epoch),
                                .begin = [&] { return BeginBase(directory, state.epoch, storage); },

@@ -274,6 +274,20 @@ TEST(BadReads, WhatAHostLeftAsideStaysUntilEnoughNewerOnesAreGood) {
   EXPECT_THAT(Complete(directory), ElementsAre(EndsWith("2/step-35"), EndsWith("2/step-25")));
 }
 
+// A save looks at a directory before it writes and afterwards. Bug it must catch: an error of the
+// first look, which has passed, is what the second look finds.
+TEST(BadReads, WhatWasNotReadIsReadAgain) {
+  const std::string directory = TestDirectory();
+  ASSERT_TRUE(Save(directory, 1, 10).ok());
+  const std::string path = CheckpointPath(directory, 1, 10);
+  OpenedCheckpoints opened;
+  {
+    const ReadsFail fails(path + "/manifest.json");
+    EXPECT_FALSE(opened.Of(path).ok());
+  }
+  EXPECT_TRUE(opened.Of(path).ok());
+}
+
 // One of the line that this host cannot read counts as little as it is removed.
 TEST(BadReads, RetentionDoesNotRemoveWhatItCannotRead) {
   const std::string directory = TestDirectory();

@@ -248,6 +248,7 @@ TEST(FrozenBase, ThatIsLostWhileTheJobRunsIsWrittenAgain) {
     SCOPED_TRACE(lost);
     JobConfig job = FrozenJob(FreshDirectory("frozen_lost"));
     job.checkpoint->every_steps = 1;
+    job.validation = ValidationConfig{.every_steps = 1, .batches = 1};  // Another loss each time.
     const std::string directory = job.checkpoint->directory, base = BasePath(directory, 1);
     const auto runs =
         RunJob(job, {.ranks = 2, .before_attempt = [&](int rank, int64_t step, int, StepState&) {

@@ -181,8 +181,7 @@ struct Program {
   int64_t flat_elements = 0;   // All trainable parameters, padding included.
   int64_t shard_elements = 0;  // The parameters that this rank updates.
   std::array<FlatMap, kNumFlatBuffers> places;
-  // How many elements of each buffer, the first ones, lie in the memory of the device's host
-  // (PlaceBuffers).
+  // The first elements of each buffer, which lie in the memory of the device's host (PlaceBuffers).
   std::array<int64_t, kNumFlatBuffers> host_elements = {};
   int64_t num_parameters = 0;                // Elements of the global tensors of the whole model.
   bool training = false;                     // Has gradients and an optimizer list.

@@ -49,7 +49,7 @@ std::vector<ComparedOp> Compare(const JobConfig& job, const RankPlan& plan, cons
   const StepState state =
       InitialState({.step = 1, .learning_rate = 1e-3, .clip_norm = 1, .tokens = 64, .seed = 3});
   return *RunSideBySide(
-      plan, state, BatchOf(job, *CreateModel(*ResolveModel(job.model)), 1).front(),
+      plan, state, BatchOf(job, *CreateModel(*ResolveModel(job.model)), 1, 1).front(),
       {.reference = CpuBackend(), .tested = tested, .threads = 1, .timing = 1e-6});
 }
 

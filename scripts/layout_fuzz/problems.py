@@ -146,7 +146,7 @@ def draw_adapter(rng, model):
     targets, saved = ["all-linear"], []
     if of_experts := "moe.experts" in model and rng.random() < 0.5:
         targets.append("*.experts.*")
-    if rng.random() < 0.3:
+    if of_text and rng.random() < 0.3:  # Norms of DiT have linear layers, which are targets.
         saved.append("*norm*")
     # Of rank 1, beside new weights, gradients behind a norm would be rounding alone.
     return {"lora": {"rank": rng.randint(2, 4), "alpha": rng.choice((2, 8)), "targets": targets,

@@ -124,7 +124,6 @@ TEST(GpuModel, AttentionLeavesOutPairsOfOtherDocuments) {
   };
   EXPECT_GT(seconds(4), seconds(2) / 2);
   EXPECT_LT(seconds(4), 0.6 * seconds(2));
-  EXPECT_LT(seconds(2), 0.9 * seconds(1)) << "of which cuDNN computes one";
 }
 
 // cuDNN computes latent attention. By hand, one layer of DeepSeek-V3 has 128 heads with keys of 192

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,26 +13,16 @@
 #include "models/program/memory.h"
 #include "models/program/optimizer/optimizer.h"
 #include "tests/models/tiny.h"
+#include "tests/testing/guarded_backend.h"
 
 namespace trainyard::testing {
 namespace {
 
 // A CPU that has two memories, and knows which of them an address is in.
-class TwoMemories final : public Backend {
+class TwoMemories final : public GuardedBackend {
  public:
-  TwoMemories() : Backend(CpuBackend()) {}
   absl::StatusOr<Buffer> Allocate(size_t bytes) const override { return Note(bytes, device_); }
   absl::StatusOr<Buffer> AllocateOnHost(size_t bytes) const override { return Note(bytes, host_); }
-  size_t MemoryInUse() const override { return 0; }
-  void CopyToDevice(const Exec&, void* device, const void* host, size_t bytes) const override {
-    std::memcpy(device, host, bytes);
-  }
-  void CopyToHost(const Exec&, void* host, const void* device, size_t bytes) const override {
-    std::memcpy(host, device, bytes);
-  }
-  void Synchronize(const Exec&) const override {}
-  Exec NewExec(int threads) const override { return CpuBackend().NewExec(threads); }
-  std::unique_ptr<Event> NewEvent() const override { return CpuBackend().NewEvent(); }
 
   bool OnDevice(const Tensor& tensor) const { return Has(device_, tensor); }
   bool OnHost(const Tensor& tensor) const { return Has(host_, tensor); }
@@ -45,8 +34,8 @@ class TwoMemories final : public Backend {
 
  private:
   using Areas = std::vector<std::pair<const std::byte*, size_t>>;
-  static absl::StatusOr<Buffer> Note(size_t bytes, Areas& areas) {
-    absl::StatusOr<Buffer> buffer = CpuBackend().Allocate(bytes);
+  absl::StatusOr<Buffer> Note(size_t bytes, Areas& areas) const {
+    absl::StatusOr<Buffer> buffer = GuardedBackend::Allocate(bytes);
     if (buffer.ok()) areas.emplace_back(buffer->data(), bytes);
     return buffer;
   }

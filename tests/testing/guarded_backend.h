@@ -14,7 +14,7 @@
 namespace trainyard::testing {
 
 // The CPU's, with guards around each allocation.
-class GuardedBackend final : public Backend {
+class GuardedBackend : public Backend {
  public:
   GuardedBackend() : Backend(CpuBackend()) {}
   absl::StatusOr<Buffer> Allocate(size_t bytes) const override {

@@ -103,9 +103,9 @@ class Backend {
   // Returns memory that is 256-byte aligned and zeroed. Call it only while preparing, never within
   // a step. RESOURCE_EXHAUSTED: there is not enough memory.
   virtual absl::StatusOr<Buffer> Allocate(size_t bytes) const = 0;
-  // The same in the memory of the device's host, which kernels read and write over the device's
-  // link. The addresses are the device's, as those of Allocate: the host copies with CopyToDevice
-  // and CopyToHost. Collectives must not get this memory. On a CPU it is as any other.
+  // Allocates zeroed memory of the device's host, which kernels read and write over the device's
+  // link. The host may access this memory only by CopyToDevice and CopyToHost. Collectives must not
+  // get this memory. On a CPU it is as any other. Errors: those of Allocate.
   virtual absl::StatusOr<Buffer> AllocateOnHost(size_t bytes) const { return Allocate(bytes); }
   // Bytes of this device's memory that this process uses. On a CPU: the most that was ever
   // resident. On a GPU: the memory that is no longer free since the device was opened. This

@@ -90,8 +90,7 @@ std::ostream& operator<<(std::ostream& out, const DividedBlock& divided);
 struct Cost {
   double flops = 0;  // Matrix work only: products and attention. Multiply and add count as two.
   double bytes = 0;  // The least memory traffic: every operand once.
-  // What a GPU reads from the host's memory, over its link. It writes as much to there. None of
-  // this is in `bytes`.
+  // Bytes that a GPU reads over the host's link. The GPU writes as many back. `bytes` has neither.
   double host_bytes = 0;
 };
 
@@ -181,7 +180,8 @@ struct Program {
   int64_t flat_elements = 0;   // All trainable parameters, padding included.
   int64_t shard_elements = 0;  // The parameters that this rank updates.
   std::array<FlatMap, kNumFlatBuffers> places;
-  // The first elements of each buffer, which lie in the memory of the device's host (PlaceBuffers).
+  // How many elements of each buffer, the first ones, lie in the memory of the device's host
+  // (PlaceBuffers).
   std::array<int64_t, kNumFlatBuffers> host_elements = {};
   int64_t num_parameters = 0;                // Elements of the global tensors of the whole model.
   bool training = false;                     // Has gradients and an optimizer list.
